@@ -81,10 +81,10 @@ def refusal_turn(entries: list[Entry], rng: random.Random) -> Turn:
 
 
 def epoch_turns(entries: list[Entry], seed: int) -> list[Turn]:
-    """One pass over the corpus: every text once, a quarter of the signatures, a few refusals, shuffled."""
+    """One pass over the corpus: every text once, some of the signatures, a few refusals, shuffled."""
     rng = random.Random(seed)
     turns = [doc_turn(entry, rng) for entry in entries]
-    turns += [code_turn(entry, rng) for entry in entries if entry.signature and rng.random() < 0.25]
-    turns += [refusal_turn(entries, rng) for _ in range(len(entries) // 16)]
+    turns += [code_turn(entry, rng) for entry in entries if entry.signature and rng.random() < 0.15]
+    turns += [refusal_turn(entries, rng) for _ in range(len(entries) // 20)]
     rng.shuffle(turns)
     return turns

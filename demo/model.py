@@ -77,7 +77,10 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Tied embeddings; `forward` gives hidden states after the last layer and at the exit, both normed."""
+    """Tied embeddings; `forward` gives hidden states after the last layer and at the exit, both normed.
+
+    Layers above an exit begin as identities.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -89,6 +92,9 @@ class Llama(nn.Module):
             if weight.dim() == 2:
                 scale = (2 * shape.layers) ** -0.5 if name.endswith(("o.weight", "down.weight")) else 1.0
                 nn.init.normal_(weight, std=0.02 * scale if "embedding" in name else scale * weight.shape[1] ** -0.5)
+        for layer in self.layers[shape.exit_layer :] if shape.exit_layer else ():
+            nn.init.zeros_(layer.o.weight)
+            nn.init.zeros_(layer.down.weight)
 
     def forward(self, tokens: Tensor, dropped: frozenset[int] = frozenset()) -> tuple[Tensor, Tensor | None]:
         """[B, T] ids -> ([B, T, width], the same at the exit layer or None); `dropped` layers are skipped."""
@@ -106,8 +112,9 @@ class Llama(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
 
-def dropped_layers(shape: Shape, generator: torch.Generator, most: float = 0.1) -> frozenset[int]:
+def dropped_layers(shape: Shape, seed: int, most: float = 0.1) -> frozenset[int]:
     """Layers to skip in one step: the chance rises with depth from 0 to `most` (LayerSkip, arXiv 2404.16710, section 4.1)."""
+    generator = torch.Generator().manual_seed(seed)
     depth = torch.arange(shape.layers) / max(1, shape.layers - 1)
     chance = most * (torch.exp2(depth) - 1)
     return frozenset(torch.nonzero(torch.rand(shape.layers, generator=generator) < chance).flatten().tolist())

@@ -1,7 +1,8 @@
 """Makes the demo pair from nothing: `python -m demo.train` (extra `train`; about 20 GFLOP-hours, two hours on two CPU cores).
 
-The target follows the LayerSkip recipe (layer dropout rising with depth, early-exit loss; arXiv 2404.16710). The draft first learns the
-same text, then the target's own distributions (distillation; Hinton et al., arXiv 1503.02531). Every batch and every dropped layer
+The target follows the LayerSkip recipe (layer dropout rising with depth, early-exit loss; arXiv 2404.16710) after a curriculum: at first
+all layers above the exit are dropped, which makes a step three times cheaper; they join as identities when the exit has learned its text.
+The draft first learns the same text, then the target's own distributions (distillation; Hinton et al., arXiv 1503.02531). Every batch and every dropped layer
 follows from (SEED, step), so a run that was interrupted goes on from its checkpoint as if nothing had happened.
 """
 
@@ -33,23 +34,26 @@ HERE = Path(__file__).parent
 SEED = 2404_16710
 BATCH_TOKENS = 1024
 EXIT_WEIGHT = 0.3
-SAVE_EVERY, LOG_EVERY = 100, 25
+SAVE_EVERY, LOG_EVERY = 250, 50
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one model is trained; the last `distilled` share of the steps learns from the target instead of the text."""
+    """How one model is trained, in two phases: the second begins after `first` of the steps.
+
+    In the first, layers above the exit rest; in the second, all run, and a model without an exit learns from the target.
+    """
 
     name: str
     shape: Shape
     epochs: int
+    first: float
     learning_rate: float
-    distilled: float = 0.0
 
 
 RECIPES = (
-    Recipe("target", TARGET, epochs=28, learning_rate=1.5e-3),
-    Recipe("draft", DRAFT, epochs=60, learning_rate=3e-3, distilled=0.15),
+    Recipe("target", TARGET, epochs=76, first=68 / 76, learning_rate=2e-3),
+    Recipe("draft", DRAFT, epochs=68, first=60 / 68, learning_rate=3e-3),
 )
 
 
@@ -76,6 +80,8 @@ def losses(model: Llama, ids: Tensor, marks: Tensor, dropped: frozenset[int], te
     """Mean loss over the answers' tokens, at the end and at the early exit; against the teacher's distributions if there is one."""
     here = marks[:, 1:]
     hidden, early = model(ids[:, :-1], dropped)
+    if early is not None and len(dropped) == model.shape.layers - model.shape.exit_layer:
+        early = None  # the end is the exit
     if teacher is None:
         wanted = ids[:, 1:][here]
     else:
@@ -85,20 +91,22 @@ def losses(model: Llama, ids: Tensor, marks: Tensor, dropped: frozenset[int], te
     return F.cross_entropy(model.logits(hidden[here]), wanted), early_loss
 
 
-def recited(model: Llama, tokenizer: Tokenizer, entries: list[Entry]) -> float:
+def recited(model: Llama, resting: frozenset[int], tokenizer: Tokenizer, entries: list[Entry]) -> float:
     """Share of entries whose whole answer is the most likely one, asked in a phrasing never trained on."""
     whole = 0
     with torch.no_grad():
         for entry in entries:
             ids, marks = (torch.from_numpy(x) for x in pack(tokenizer, [Turn(HELD_OUT.format(entry.name), entry.doc)], 256, 0))
-            guess = model.logits(model(ids[:, :-1])[0]).argmax(-1)
+            guess = model.logits(model(ids[:, :-1], resting)[0]).argmax(-1)
             whole += bool((guess == ids[:, 1:])[marks[:, 1:]].all())
     return whole / len(entries)
 
 
 def learning_rate(recipe: Recipe, done: float) -> float:
-    """Linear warm-up over the first 3%, then a cosine down to a twentieth."""
-    return recipe.learning_rate * min(done / 0.03, 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
+    """In each phase a linear warm-up over 3%, then a cosine down to a twentieth; the second starts at a third."""
+    peak = recipe.learning_rate if done <= recipe.first else recipe.learning_rate / 3
+    done = done / recipe.first if done <= recipe.first else (done - recipe.first) / (1 - recipe.first)
+    return peak * min(done / 0.03, 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
 class Run:
@@ -125,13 +133,18 @@ class Run:
         with (HERE / f"{self.recipe.name}-loss.csv").open("w", newline="") as file:
             csv.writer(file).writerows(self.log)
 
+    def _resting(self, done: float) -> frozenset[int]:
+        """The layers that do not take part yet."""
+        shape = self.recipe.shape
+        return frozenset(range(shape.exit_layer, shape.layers) if shape.exit_layer and done <= self.recipe.first else ())
+
     def train_step(self, ids: Tensor, marks: Tensor, done: float, teacher: Llama | None) -> tuple[float, float]:
         """One update; returns the two losses (the second NaN without an early exit)."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, done)
-        dropped = frozenset[int]()
-        if self.recipe.shape.exit_layer:
-            dropped = dropped_layers(self.recipe.shape, torch.Generator().manual_seed(SEED + self.step))
+        dropped = self._resting(done)
+        if self.recipe.shape.exit_layer and not dropped:
+            dropped = dropped_layers(self.recipe.shape, SEED + self.step)
         loss, early = losses(self.model, ids, marks, dropped, teacher)
         total = loss if early is None else (loss + EXIT_WEIGHT * early) / (1 + EXIT_WEIGHT)
         total.backward()
@@ -147,11 +160,11 @@ class Run:
         began, sums, score = time.monotonic(), np.zeros(2), math.nan
         for epoch, i in steps[self.step :]:
             done = (self.step + 1) / len(steps)
-            learns_target = teacher if done > 1 - self.recipe.distilled else None
+            learns_target = teacher if done > self.recipe.first else None
             sums += self.train_step(*batches.epoch(epoch)[i], done, learns_target)
             if self.step % LOG_EVERY == 0:
                 if self.step % (8 * LOG_EVERY) == 0:
-                    score = recited(self.model, batches.tokenizer, batches.entries[::40])
+                    score = recited(self.model, self._resting(done), batches.tokenizer, batches.entries[::40])
                 row = (self.step, epoch, *np.round(sums / LOG_EVERY, 4), score, round(time.monotonic() - began))
                 self.log.append(tuple(float(x) for x in row))
                 sums, score = np.zeros(2), math.nan

@@ -1,0 +1,93 @@
+"""The command `slipstream`: options, exit codes, and nothing that takes long to import.
+
+0 done, 1 our error (one line on standard error), 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from runtime.errors import SlipstreamError
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+GENERATE, MODEL, SAMPLE, OUTPUT = "What to say", "Which models", "Sampling", "Output"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slipstream {version('slipstream')}")
+        raise typer.Exit
+
+
+@app.callback()
+def slipstream(
+    show_version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Local models that answer faster without saying anything different."""
+
+
+@app.command()
+def run(
+    prompt: Annotated[str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)] = "",
+    system: Annotated[str, typer.Option(help="A system prompt.", rich_help_panel=GENERATE)] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=GENERATE)] = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=GENERATE)] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=GENERATE)] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help="A pair of models.toml, or the path of a GGUF file.", rich_help_panel=MODEL)] = "demo",
+    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
+    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=MODEL)] = None,
+    max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
+    fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=MODEL)] = None,
+    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="0 takes the likeliest token.", rich_help_panel=SAMPLE)] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest; 0 = off.", rich_help_panel=SAMPLE)] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=SAMPLE)] = None,
+    min_p: Annotated[float | None, typer.Option(help="Keep what has this share of the likeliest; 0 = off.", rich_help_panel=SAMPLE)] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.", rich_help_panel=SAMPLE)] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print speed, acceptance and reasons on standard error.", rich_help_panel=OUTPUT)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: text, usage, timings.", rich_help_panel=OUTPUT)] = False,
+    color: Annotated[bool, typer.Option("--color", help="Mark accepted draft tokens (on a terminal).", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """Answer one prompt.
+
+    For example: slipstream run "What does textwrap.dedent do?" --stats
+    """
+    from app import oneshot
+
+    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads)
+    sampling = oneshot.sampling(pair, temperature, top_k, top_p, min_p, seed)
+    request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling)
+    raise typer.Exit(oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color)))
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """One line on standard error, then the exit code."""
+    print(f"slipstream: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except SlipstreamError as error:
+        fail(str(error), 1)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # the reader has what it wanted; keep the interpreter from flushing into the closed pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+    except OSError as error:
+        where = f" ({Path(error.filename)})" if error.filename else ""
+        fail(f"{error.strerror or error}{where}. Make room or name another place, and try again.", 1)
+
+
+if __name__ == "__main__":
+    main()

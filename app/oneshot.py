@@ -1,0 +1,153 @@
+"""`slipstream run`: one prompt, one reply, streamed to standard output. Knows the terminal; leaves options to cli.py."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+from app.report import describe
+from app.terminal import LoadProgress, inert, marked
+from runtime.engine import Chunk, Engine, Message, Options, Sampling
+from runtime.registry import DRAFTERS, Pair, find_pair, load_registry, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to answer."""
+
+    prompt: str
+    system: str
+    raw: bool
+    max_tokens: int | None
+    stops: tuple[str, ...]
+    sampling: Sampling
+
+    def text(self) -> str | list[Message]:
+        """The raw prompt, or the conversation."""
+        if self.raw:
+            return self.prompt
+        return [Message("system", self.system)] * bool(self.system) + [Message("user", self.prompt)]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What to print beside the text, or instead of it."""
+
+    stats: bool
+    as_json: bool
+    color: bool
+
+
+def choose(
+    model: str, draft: str, drafters: str | None, max_k: int, fixed_k: int | None, context: int | None, threads: int | None
+) -> tuple[Pair, Options]:
+    """The pair and how to run it; wrong names are usage errors."""
+    pair = find_pair(model, load_registry())
+    names = None if drafters is None else parse_drafters(drafters)
+    if draft not in ("auto", "off"):
+        pair = replace(pair, draft=Path(draft).expanduser())
+    elif draft == "off":
+        pair = replace(pair, draft=None)
+    if names and "model" in names and pair.draft is None:
+        raise typer.BadParameter("The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'")
+    return pair, Options(context, names, max(max_k, fixed_k or 0), fixed_k, threads)
+
+
+def parse_drafters(names: str) -> tuple[str, ...]:
+    """`model,ngram` as a tuple; `none` as ()."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if wanted == ["none"]:
+        return ()
+    for name in wanted:
+        if name not in DRAFTERS:
+            raise typer.BadParameter(f"There is no drafter '{name}'. {nearest(name, [*DRAFTERS, 'none'])}", param_hint="'--drafters'")
+    return tuple(wanted)
+
+
+def sampling(pair: Pair, temperature: float | None, top_k: int | None, top_p: float | None, min_p: float | None, seed: int | None) -> Sampling:
+    """The pair's own settings where none were given."""
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    settings: dict[str, Any] = {name: getattr(pair, name) if value is None else value for name, value in given.items()}
+    return Sampling(**settings, seed=seed)
+
+
+def read_prompt(prompt: str) -> str:
+    """The argument, standard input, or both; a usage error without either."""
+    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf8", "replace")
+    both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
+    if not both:
+        raise typer.BadParameter('There is no prompt. Write it in quotes, as in: slipstream run "What is a deque?"', param_hint="'PROMPT'")
+    return both
+
+
+class Interrupt:
+    """Ctrl+C as a flag that the engine asks for between two steps; the second one takes effect at once."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    @contextmanager
+    def watching(self) -> Iterator[Interrupt]:
+        """Until the block ends."""
+        before = signal.signal(signal.SIGINT, self._press)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+
+def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
+    """Loads, answers, prints; returns the exit code."""
+    interrupt = Interrupt()
+    with interrupt.watching():
+        with LoadProgress() as progress:
+            engine = Engine(pair, options, lambda what, share: progress.update(what, share) or not interrupt.pressed)
+        try:
+            chunks = engine.reply(request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed)
+            last = show_json(engine, chunks) if output.as_json else show_text(chunks, output.color)
+        finally:
+            engine.close()
+    if output.stats and last.stats is not None:
+        print(describe(last.stats), file=sys.stderr)
+    return 130 if last.finish_reason == "cancelled" else 0
+
+
+def show_text(chunks: Iterator[Chunk], color: bool) -> Chunk:
+    """Prints the reply as it comes; accepted draft tokens are marked on a terminal if asked."""
+    out, on_terminal = sys.stdout, sys.stdout.isatty()
+    chunk, ends = Chunk(""), "\n"
+    for chunk in chunks:
+        text = chunk.text
+        if on_terminal:
+            text = marked(chunk.pieces, chunk.drafted) if color else inert(text)
+        out.write(text)
+        out.flush()
+        ends = chunk.text[-1:] or ends
+    if ends != "\n" or chunk.finish_reason == "cancelled":
+        print()
+    return chunk
+
+
+def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
+    """Prints one object when the reply is done."""
+    parts = list(chunks)
+    last, text = parts[-1], "".join(part.text for part in parts)
+    if (stats := last.stats) is not None:
+        usage = {"prompt_tokens": stats.prompt_n, "completion_tokens": stats.predicted_n, "total_tokens": stats.prompt_n + stats.predicted_n}
+        reply = {"model": engine.pair.name, "text": text, "finish_reason": last.finish_reason, "usage": usage, "timings": stats.timings()}
+        print(json.dumps(reply, ensure_ascii=False))
+    return last

@@ -1,0 +1,48 @@
+"""What only makes sense on a terminal: a progress bar while models load, colour, and text that cannot command the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+
+MARK, PLAIN = "\x1b[36m", "\x1b[0m"
+# Control characters become their visible symbols (U+2400 and on), so that a reply cannot move the cursor or set a title.
+INERT = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421} | {code: 0xFFFD for code in range(0x80, 0xA0)}
+
+
+def inert(text: str) -> str:
+    """The text with every control character shown instead of obeyed."""
+    return text.translate(INERT)
+
+
+def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
+    """The text by token, those that came from a draft in colour."""
+    flags = [*drafted, *[False] * (len(pieces) - len(drafted))]
+    return "".join(f"{MARK}{inert(text)}{PLAIN}" if flag and text else inert(text) for text, flag in zip(pieces, flags, strict=True))
+
+
+class LoadProgress:
+    """A bar on standard error while models load; nothing when that is not a terminal."""
+
+    def __enter__(self) -> LoadProgress:
+        self._progress = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._progress.start()
+        self._tasks: dict[str, int] = {}
+        return self
+
+    def update(self, what: str, share: float) -> None:
+        """Shows how much of `what` is loaded."""
+        if self._progress is not None:
+            if what not in self._tasks:
+                self._tasks[what] = self._progress.add_task(f"Loading the {what} model", total=1.0)
+            self._progress.update(self._tasks[what], completed=share)  # type: ignore[arg-type]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,40 @@
+"""llama.cpp's shared library, loaded once and kept quiet: its log goes to a short memory from which errors are explained.
+
+Knows llama-cpp-python's low-level API; knows no model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from functools import cache
+
+import llama_cpp.llama_cpp as lib
+
+WARN, ERROR, CONTINUED = 2, 3, 5
+_complaints: deque[str] = deque(maxlen=32)
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
+    if level in (WARN, ERROR):
+        _complaints.append(text.decode("utf8", "replace").strip())
+
+
+@cache
+def start() -> None:
+    """Initialises the library and takes over its log."""
+    lib.llama_log_set(_remember, ctypes.c_void_p(0))
+    lib.llama_backend_init()
+
+
+def complaints() -> list[str]:
+    """What the library complained about since the last call, oldest first, without the names of its functions."""
+    lines = [line.split(": ", 1)[-1] for line in _complaints]
+    _complaints.clear()
+    return lines
+
+
+def has_gpu() -> bool:
+    """Was the library compiled with a GPU backend?"""
+    return bool(lib.llama_supports_gpu_offload())

@@ -1,0 +1,60 @@
+"""A GGUF's own tokenizer, through llama.cpp. Implements Tokenizer; knows token ids and bytes, no chat."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+
+class Vocab:
+    """The vocabulary of a loaded model; valid as long as the model."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.n_vocab: int = lib.llama_vocab_n_tokens(handle)
+        self.adds_bos = bool(lib.llama_vocab_get_add_bos(handle))
+        self.bos = int(lib.llama_vocab_bos(handle))
+        self.eos = int(lib.llama_vocab_eos(handle))
+        self._pieces: dict[int, bytes] = {}
+        self._ends = frozenset(token for token in range(self.n_vocab) if lib.llama_vocab_is_eog(handle, token))
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Ids of `text`; with `special`, control tokens are recognised in it. No token is put in front or behind."""
+        data = text.encode("utf8", "replace")
+        room = len(data) + 16
+        ids = (ctypes.c_int32 * room)()
+        n = lib.llama_tokenize(self.handle, data, len(data), ids, room, False, special)
+        if n < 0:
+            ids = (ctypes.c_int32 * -n)()
+            n = lib.llama_tokenize(self.handle, data, len(data), ids, -n, False, special)
+        return ids[:n]
+
+    def piece(self, token: int) -> bytes:
+        """The token's bytes; b"" for a control token."""
+        known = self._pieces.get(token)
+        if known is None:
+            known = self._pieces[token] = self._read_piece(token, special=False)
+        return known
+
+    def _read_piece(self, token: int, *, special: bool) -> bytes:
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            n = lib.llama_token_to_piece(self.handle, token, buffer, room, 0, special)
+            if n >= 0:
+                return buffer.raw[:n]
+            room = -n
+
+    def is_end(self, token: int) -> bool:
+        """Does the model end its turn with this token?"""
+        return token in self._ends
+
+    def text(self, token: int) -> str:
+        """The token as the vocabulary spells it; "" where there is none (-1)."""
+        return (lib.llama_vocab_get_text(self.handle, token) or b"").decode("utf8", "replace") if token >= 0 else ""
+
+    def special_text(self, token: int) -> str:
+        """A control token as it is written in text; "" where there is none (-1)."""
+        return self._read_piece(token, special=True).decode("utf8", "replace") if token >= 0 else ""

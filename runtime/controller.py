@@ -1,0 +1,161 @@
+"""Which drafter guesses next and how far: a draft token is worth its chance of acceptance times the seconds a token costs.
+
+Knows counts and times; knows no model, no tokens and no rule of acceptance. See DESIGN for the objective: expected tokens per second,
+E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.costs import PassCosts
+
+DECAY = 0.97  # per step: what was learned 23 steps ago counts half
+PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 2.0, 0.8
+BINS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # edges between which confidences are calibrated together
+FIRST_PROBE, LAST_PROBE = 8, 512  # steps between two probes of a parked drafter
+PROBE_SHARE = 0.01  # of decode time that probes may cost
+LOOK_AHEAD = 4  # tokens past a step in T(n)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a step was not speculative: a code for programs, a sentence for people."""
+
+    code: str  # acceptance, cost, memory, draft-error, vocab, grammar, context, user, architecture
+    text: str
+
+
+class Acceptance:
+    """What is known of one drafter: acceptance by depth and by confidence, and the seconds of a drafted token.
+
+    Counts are decayed. A token counts as tried only when all before it were accepted: an accepted window says "at least".
+    """
+
+    def __init__(self, max_k: int, seconds: float) -> None:
+        self.seconds = seconds  # per drafted token
+        self.tried, self.accepted = [0.0] * max_k, [0.0] * max_k
+        middles = [(low + high) / 2 for low, high in zip((0.0, *BINS), (*BINS, 1.0), strict=True)]
+        self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * middle] for middle in middles]  # tried, accepted
+        self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
+
+    @property
+    def rate(self) -> float:
+        """Chance that a tried token is accepted."""
+        return self._total[1] / self._total[0]
+
+    def at(self, depth: int) -> float:
+        """The same for the token at that depth (0 = first), leaning on the overall rate where little was seen."""
+        return (self.accepted[depth] + PRIOR_WEIGHT * self.rate) / (self.tried[depth] + PRIOR_WEIGHT)
+
+    def calibrated(self, confidence: float) -> float:
+        """The chance of acceptance that such a confidence has meant."""
+        tried, accepted = self.bins[bin_of(confidence)]
+        return accepted / tried
+
+    def observe(self, confidences: Sequence[float], n_accepted: int) -> None:
+        """Learns from a verified draft with these confidences of which the first `n_accepted` were accepted."""
+        for counts in (self.tried, self.accepted, self._total):
+            for i in range(len(counts)):
+                counts[i] *= DECAY
+        for depth, confidence in enumerate(confidences[: n_accepted + 1]):
+            hit = float(depth < n_accepted)
+            for counts in (self._total, cell := self.bins[bin_of(confidence)]):
+                counts[0] += 1
+                counts[1] += hit
+            if cell[0] > 100:
+                cell[0], cell[1] = cell[0] / 2, cell[1] / 2
+            self.tried[depth] += 1
+            self.accepted[depth] += hit
+
+
+def bin_of(confidence: float) -> int:
+    """Index into the calibration bins."""
+    return sum(confidence >= edge for edge in BINS)
+
+
+class Controller:
+    """One reply after another, one decision per step. `drafters` maps names to the measured seconds of a drafted token."""
+
+    def __init__(self, costs: PassCosts, drafters: dict[str, float], max_k: int, fixed_k: int | None = None, off: Reason | None = None) -> None:
+        self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
+        self.known = {name: Acceptance(max_k, seconds) for name, seconds in drafters.items()}
+        self.off = off  # why there is nothing to choose
+        self.step_overhead = 0.0  # seconds of a step outside models
+        self._parked = dict.fromkeys(drafters, (0, FIRST_PROBE))  # steps since the last probe, steps until the next
+        self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
+
+    def plain_rate(self, n_context: int) -> float:
+        """Tokens per second without drafts."""
+        return 1 / max(self.costs.seconds(1, n_context) + self.step_overhead, 1e-9)
+
+    def best(self, name: str, n_context: int) -> tuple[float, int]:
+        """The drafter's best expected tokens per second, and the k that reaches it."""
+        known, expected, survival, seconds = self.known[name], 1.0, 1.0, self.step_overhead
+        best, best_k = 0.0, 1
+        for k in range(1, self.max_k + 1):
+            survival *= known.at(k - 1)
+            expected += survival
+            rate = expected / (seconds + k * known.seconds + self.costs.seconds(1 + k, n_context))
+            if rate > best:
+                best, best_k = rate, k
+        return best, best_k
+
+    def is_worth_asking(self, name: str, n_context: int) -> bool:
+        """Does the drafter pay on average, or is it time to see again whether it does?"""
+        if self.fixed_k is not None or self.best(name, n_context)[0] > self.plain_rate(n_context):
+            self._parked[name] = (0, FIRST_PROBE)
+            return True
+        waited, wait = self._parked[name]
+        affordable = self.probe_seconds <= PROBE_SHARE * self.decode_seconds
+        if waited < wait or not affordable:
+            self._parked[name] = (waited + 1, wait)
+            return False
+        self._parked[name] = (0, min(2 * wait, LAST_PROBE))
+        return True
+
+    def goes_on(self, name: str, n_context: int, survival: float, depth: int, confidence: float, max_k: int) -> bool:
+        """Is the token at `depth`, given that those before it survive with that chance, worth verifying and what follows drafting?
+
+        Compares marginal tokens with marginal seconds at the best rate to be had here, looking a few tokens past a step in T(n).
+        """
+        if self.fixed_k is not None:
+            return depth < self.fixed_k
+        known, costs = self.known[name], self.costs
+        rate = max(self.plain_rate(n_context), self.best(name, n_context)[0]) if self._parked[name][0] == 0 else self.plain_rate(n_context)
+        here, typical = costs.seconds(1 + depth, n_context), known.rate
+        gain, chance = 0.0, survival * known.calibrated(confidence)
+        for ahead in range(1, min(LOOK_AHEAD, max_k - depth) + 1):
+            gain += chance
+            cost = costs.seconds(1 + depth + ahead, n_context) - here + (ahead - 1) * known.seconds
+            if gain >= rate * cost:
+                return True
+            chance *= typical
+        return False
+
+    def learn(self, name: str | None, confidences: Sequence[float], n_accepted: int, draft_seconds: float, seconds: float, n_context: int) -> None:
+        """Takes in a finished step of that drafter (None: plain) which drafted and verified in `seconds`."""
+        self.decode_seconds += seconds
+        if name is None:
+            return
+        plain = (1 + n_accepted) / self.plain_rate(n_context)
+        if seconds > plain:
+            self.probe_seconds += seconds - plain
+        known = self.known[name]
+        known.observe(confidences, n_accepted)
+        each = draft_seconds / max(1, len(confidences))
+        known.seconds += 0.1 * (min(each, 2 * known.seconds) - known.seconds)
+
+    def reason(self, n_context: int) -> Reason:
+        """Why the last step was plain."""
+        if self.off is not None or not self.known:
+            return self.off or Reason("user", "no drafter is switched on")
+        name = max(self.known, key=lambda each: self.best(each, n_context)[0])
+        known, k = self.known[name], self.best(name, n_context)[1]
+        plain = self.costs.seconds(1, n_context)
+        ceiling = max((1 + k) * plain / (k * known.seconds + self.costs.seconds(1 + k, n_context)) for k in range(1, self.max_k + 1))
+        if ceiling <= 1:
+            return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
+        gain = self.best(name, n_context)[0] / self.plain_rate(n_context)
+        return Reason("acceptance", f"{known.rate:.0%} of the {name} drafter's tokens are accepted, which makes {gain:.2f} times plain decode with drafts of {k}")

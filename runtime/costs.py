@@ -1,0 +1,102 @@
+"""What a pass costs here: seconds by width (rows decoded at once) and context length, and which number of threads is fastest.
+
+Pure arithmetic over times that others take; knows no backend. Times drift on a shared or throttling machine, so every pass that is made
+anyway refreshes the table, clamped so that a single spike does little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+CONTEXT_BUCKET = 1024  # tokens; the cost of attention grows slowly, so coarse steps do
+LEARN = 0.1  # weight of a new time
+DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
+Pass = Callable[[int], object]  # decodes that many rows
+
+
+class PassCosts:
+    """T(n, c): seconds of a pass over n rows at context length c."""
+
+    def __init__(self) -> None:
+        self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
+
+    def set(self, width: int, seconds: float, n_context: int = 0) -> None:
+        """Takes a careful measurement as it is."""
+        self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds
+
+    def observe(self, width: int, n_context: int, seconds: float) -> None:
+        """Refreshes the table with a pass that was made anyway; what is known of other widths drifts along a little."""
+        bucket = n_context // CONTEXT_BUCKET
+        row = self._table.setdefault(bucket, dict(self._nearest(bucket)))
+        known = row.setdefault(width, seconds)
+        change = LEARN * (min(max(seconds, 0.5 * known), 2 * known) - known)
+        row[width] = known + change
+        for other in row:
+            if other != width:
+                row[other] *= 1 + 0.2 * change / known
+
+    def seconds(self, width: int, n_context: int) -> float:
+        """The expected time: measured, between two measured widths, or beyond them on the last slope; 0 before any measurement."""
+        row = self._nearest(n_context // CONTEXT_BUCKET)
+        if (known := row.get(width)) is not None:
+            return known
+        return interpolate(sorted(row.items()), width) if row else 0.0
+
+    def _nearest(self, bucket: int) -> dict[int, float]:
+        """The measured row whose context length is closest."""
+        if bucket in self._table or not self._table:
+            return self._table.get(bucket, {})
+        return self._table[min(self._table, key=lambda known: abs(known - bucket))]
+
+    def widths(self, n_context: int) -> dict[int, float]:
+        """Width -> seconds as measured at that context length."""
+        return dict(sorted(self._nearest(n_context // CONTEXT_BUCKET).items()))
+
+
+def interpolate(points: list[tuple[int, float]], width: int) -> float:
+    """Piecewise linear through (width, seconds) points in order; beyond the last on its slope."""
+    if len(points) == 1:
+        (only, seconds) = points[0]
+        return seconds * (1 + DEFAULT_SLOPE * (width - 1)) / (1 + DEFAULT_SLOPE * (only - 1))
+    for (w0, t0), (w1, t1) in pairwise(points):
+        if width < w1 or w1 == points[-1][0]:
+            return max(t0 + (t1 - t0) * (width - w0) / (w1 - w0), 1e-9)
+    raise AssertionError("no points")
+
+
+def timed(run: Pass, width: int, times: int, deadline: float) -> float:
+    """The least of up to `times` runs; only one when the deadline has passed."""
+    best = float("inf")
+    for _ in range(times):
+        began = time.perf_counter()
+        run(width)
+        now = time.perf_counter()
+        best = min(best, now - began)
+        if now > deadline:
+            break
+    return best
+
+
+def fastest_threads(options: Iterable[int], set_threads: Callable[[int], None], run: Pass, width: int, deadline: float) -> int:
+    """The number of threads that makes a pass of that width fastest; fewer when it is within 3%."""
+    best, best_seconds = 1, float("inf")
+    for n in options:
+        set_threads(n)
+        run(width)
+        seconds = timed(run, width, 5, deadline)
+        if seconds < 0.97 * best_seconds:
+            best, best_seconds = n, seconds
+        if time.perf_counter() > deadline:
+            break
+    return best
+
+
+def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
+    """Times widths 1, 2, 4, 3, then the rest up to `max_width`, until the deadline; width 1 always."""
+    first = [1, 2, 4, 3]
+    for width in first + [w for w in range(5, max_width + 1)]:
+        if width <= max_width and (width == 1 or time.perf_counter() < deadline):
+            run(width)
+            costs.set(width, timed(run, width, 5, deadline))

@@ -1,0 +1,153 @@
+"""Opens a pair: models, contexts, the vocabulary check, and the measurements that every later choice rests on.
+
+Knows backends and drafters by name; what is done with them is the loop's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from runtime.backend import Backend
+from runtime.backends.llama import LlamaBackend, LlamaModel
+from runtime.backends.vocab import Vocab
+from runtime.controller import Controller, Reason
+from runtime.costs import PassCosts, fastest_threads, measure
+from runtime.draft import Draft, Drafter
+from runtime.drafters.model import ModelDrafter
+from runtime.drafters.ngram import NgramDrafter
+from runtime.errors import ModelError, VocabError
+from runtime.loop import SpecLoop
+from runtime.registry import Pair
+
+MEASURE_SECONDS = 1.0  # for all measurements at load
+NGRAM_SECONDS = 5e-6  # a looked-up token, before any was measured
+DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
+OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a pair is to be run; None and the defaults leave it to measurement."""
+
+    n_ctx: int | None = None
+    drafters: tuple[str, ...] | None = None  # () = plain decode
+    max_k: int = 8
+    fixed_k: int | None = None
+    threads: int | None = None
+
+
+class Loaded:
+    """An open pair. Closes everything it opened, in order."""
+
+    def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
+        self.pair = pair
+        self._open: list[Callable[[], None]] = []
+        try:
+            self._load(options, on_progress or (lambda what, share: True))
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, options: Options, on_progress: OnProgress) -> None:
+        names = self.pair.drafters if options.drafters is None else options.drafters
+        draft_path = self.pair.draft if "model" in names else None
+        self.target = self._model(self.pair.target, "target", on_progress)
+        n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
+        self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512)
+        drafters: list[Drafter] = [NgramDrafter()] if "ngram" in names else []
+        draft_backend = None
+        if draft_path is not None:
+            draft = self._model(draft_path, "draft", on_progress)
+            compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, draft_path.name)
+            draft_backend = self._backend(draft, n_ctx, 1, DRAFT_BATCH)
+            drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
+        off = None
+        if not self.backend.can_rewind and drafters:
+            drafters, off = [], Reason("architecture", "this architecture cannot drop rejected tokens")
+        elif not names:
+            off = Reason("user", "drafters are switched off")
+        controller = calibrate(self.backend, draft_backend, drafters, options, off)
+        self.loop = SpecLoop(self.backend, drafters, controller)
+
+    def _model(self, path: Path, what: str, on_progress: OnProgress) -> LlamaModel:
+        stopped = False
+
+        def report(share: float) -> bool:
+            nonlocal stopped
+            stopped = not on_progress(what, share)
+            return not stopped
+
+        try:
+            model = LlamaModel(path, report)
+        except ModelError:
+            if stopped:
+                raise KeyboardInterrupt from None
+            raise
+        self._open.append(model.close)
+        return model
+
+    def _backend(self, model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int) -> LlamaBackend:
+        backend = LlamaBackend(model, n_ctx, n_rows, n_batch)
+        self._open.append(backend.close)
+        return backend
+
+    def close(self) -> None:
+        """Frees contexts before the models they stand on; may be called twice."""
+        while self._open:
+            self._open.pop()()
+
+
+def compare_vocabularies(target: Vocab, draft: Vocab, target_name: str, draft_name: str) -> None:
+    """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
+    for token in range(min(target.n_vocab, draft.n_vocab)):
+        ours, theirs = target.text(token), draft.text(token)
+        if ours != theirs:
+            raise VocabError(
+                f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} in the draft. "
+                "Choose a draft model of the same family, or run with `--draft off`."
+            )
+
+
+def cores() -> list[int]:
+    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    physical = min(allowed, psutil.cpu_count(logical=False) or allowed)
+    return sorted({1, max(1, physical // 2), physical})
+
+
+def passes(backend: Backend) -> Callable[[int], object]:
+    """A function that decodes n rows at the end of a short context."""
+    context = np.arange(32, dtype=np.int32) % backend.n_vocab
+    backend.forward(context)
+    return lambda rows: backend.forward(context, Draft((0,) * (rows - 1)))
+
+
+def calibrate(target: Backend, draft: Backend | None, drafters: Sequence[Drafter], options: Options, off: Reason | None) -> Controller:
+    """Chooses threads by measurement and times the passes, within MEASURE_SECONDS."""
+    began = time.perf_counter()
+    counts, run = [options.threads] if options.threads else cores(), passes(target)
+    one = fastest_threads(counts, lambda n: target.set_threads(n, n), run, 1, began + 0.2 * MEASURE_SECONDS)
+    many = fastest_threads(counts, lambda n: target.set_threads(one, n), run, min(4, options.max_k + 1), began + 0.4 * MEASURE_SECONDS)
+    target.set_threads(one, many)
+    seconds = {drafter.name: NGRAM_SECONDS for drafter in drafters}
+    if draft is not None:
+        draft_run, alone = passes(draft), PassCosts()
+        threads = fastest_threads(counts, lambda n: draft.set_threads(n, n), draft_run, 1, began + 0.6 * MEASURE_SECONDS)
+        draft.set_threads(threads, many)
+        measure(alone, draft_run, 1, began + 0.6 * MEASURE_SECONDS)
+        seconds["model"] = alone.seconds(1, 0)
+    costs = PassCosts()
+    measure(costs, run, options.max_k + 1 if drafters else 1, began + MEASURE_SECONDS)
+    return Controller(costs, seconds, options.max_k, options.fixed_k, off)
+
+
+def with_draft(pair: Pair, draft: Path | None) -> Pair:
+    """The pair with another draft model, or with none."""
+    return replace(pair, draft=draft)
