@@ -115,7 +115,7 @@ def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
     interrupt = Interrupt()
     with interrupt.watching():
         with LoadProgress() as progress:
-            engine = Engine(pair, options, lambda what, share: progress.update(what, share) or not interrupt.pressed)
+            engine = Engine(pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed))
         try:
             chunks = engine.reply(request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed)
             last = show_json(engine, chunks) if output.as_json else show_text(chunks, output.color)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 MARK, PLAIN = "\x1b[36m", "\x1b[0m"
 # Control characters become their visible symbols (U+2400 and on), so that a reply cannot move the cursor or set a title.
-INERT = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421} | {code: 0xFFFD for code in range(0x80, 0xA0)}
+INERT = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 
 
 def inert(text: str) -> str:
@@ -33,15 +37,16 @@ class LoadProgress:
 
             self._progress = Progress(console=Console(stderr=True), transient=True)
             self._progress.start()
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, TaskID] = {}
         return self
 
-    def update(self, what: str, share: float) -> None:
-        """Shows how much of `what` is loaded."""
+    def update(self, what: str, share: float, *, go_on: bool) -> bool:
+        """Shows how much of `what` is loaded; returns `go_on`, which is what the loader wants to hear."""
         if self._progress is not None:
             if what not in self._tasks:
                 self._tasks[what] = self._progress.add_task(f"Loading the {what} model", total=1.0)
-            self._progress.update(self._tasks[what], completed=share)  # type: ignore[arg-type]
+            self._progress.update(self._tasks[what], completed=share)
+        return go_on
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._progress is not None:

@@ -1,9 +1,9 @@
-"""Makes the demo pair from nothing: `python -m demo.train` (extra `train`; about 20 GFLOP-hours, two hours on two CPU cores).
+"""Makes the demo pair from nothing: `python -m demo.train` (extra `train`; under two hours on two CPU cores).
 
 The target follows the LayerSkip recipe (layer dropout rising with depth, early-exit loss; arXiv 2404.16710) after a curriculum: at first
 all layers above the exit are dropped, which makes a step three times cheaper; they join as identities when the exit has learned its text.
-The draft first learns the same text, then the target's own distributions (distillation; Hinton et al., arXiv 1503.02531). Every batch and every dropped layer
-follows from (SEED, step), so a run that was interrupted goes on from its checkpoint as if nothing had happened.
+The draft first learns the same text, then the target's own distributions (distillation; Hinton et al., arXiv 1503.02531). Every batch and
+every dropped layer follows from (SEED, step), so a run that was interrupted goes on from its checkpoint as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class Backend(Protocol):
     can_rewind: bool  # rejected tokens can be dropped cheaply; without it nothing is drafted
     can_branch: bool  # trees can be decoded in one pass
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits: ...
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        """Logits [1 + len(draft), n_vocab] that follow `context` and each draft token."""
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
@@ -29,7 +30,8 @@ class Backend(Protocol):
     def set_threads(self, one: int, many: int) -> None:
         """Threads for passes of one row and of several rows."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Frees the context."""
 
 
 class Tokenizer(Protocol):

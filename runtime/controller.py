@@ -16,6 +16,7 @@ PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 2.0, 0.8
 BINS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # edges between which confidences are calibrated together
 FIRST_PROBE, LAST_PROBE = 8, 512  # steps between two probes of a parked drafter
 PROBE_SHARE = 0.01  # of decode time that probes may cost
+PROBE_K = 2  # tokens that a probe drafts whatever is believed
 LOOK_AHEAD = 4  # tokens past a step in T(n)
 
 
@@ -54,6 +55,13 @@ class Acceptance:
         tried, accepted = self.bins[bin_of(confidence)]
         return accepted / tried
 
+    def doubt(self) -> None:
+        """Lets what was learned long ago count half, so that a probe after a long pause can change the belief."""
+        for cell in (self._total, *self.bins):
+            cell[:] = [(cell[0] + PRIOR_WEIGHT) / 2, (cell[1] + PRIOR_WEIGHT * cell[1] / cell[0]) / 2]
+        for counts in (self.tried, self.accepted):
+            counts[:] = [count / 2 for count in counts]
+
     def observe(self, confidences: Sequence[float], n_accepted: int) -> None:
         """Learns from a verified draft with these confidences of which the first `n_accepted` were accepted."""
         for counts in (self.tried, self.accepted, self._total):
@@ -84,6 +92,7 @@ class Controller:
         self.off = off  # why there is nothing to choose
         self.step_overhead = 0.0  # seconds of a step outside models
         self._parked = dict.fromkeys(drafters, (0, FIRST_PROBE))  # steps since the last probe, steps until the next
+        self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
 
     def plain_rate(self, n_context: int) -> float:
@@ -104,15 +113,17 @@ class Controller:
 
     def is_worth_asking(self, name: str, n_context: int) -> bool:
         """Does the drafter pay on average, or is it time to see again whether it does?"""
+        self._probing = None
         if self.fixed_k is not None or self.best(name, n_context)[0] > self.plain_rate(n_context):
             self._parked[name] = (0, FIRST_PROBE)
             return True
         waited, wait = self._parked[name]
-        affordable = self.probe_seconds <= PROBE_SHARE * self.decode_seconds
-        if waited < wait or not affordable:
+        if waited < wait or self.probe_seconds > PROBE_SHARE * self.decode_seconds:
             self._parked[name] = (waited + 1, wait)
             return False
         self._parked[name] = (0, min(2 * wait, LAST_PROBE))
+        self.known[name].doubt()
+        self._probing = name
         return True
 
     def goes_on(self, name: str, n_context: int, survival: float, depth: int, confidence: float, max_k: int) -> bool:
@@ -120,10 +131,10 @@ class Controller:
 
         Compares marginal tokens with marginal seconds at the best rate to be had here, looking a few tokens past a step in T(n).
         """
-        if self.fixed_k is not None:
-            return depth < self.fixed_k
+        if self.fixed_k is not None or self._probing == name:
+            return depth < (self.fixed_k or PROBE_K)
         known, costs = self.known[name], self.costs
-        rate = max(self.plain_rate(n_context), self.best(name, n_context)[0]) if self._parked[name][0] == 0 else self.plain_rate(n_context)
+        rate = max(self.plain_rate(n_context), self.best(name, n_context)[0])
         here, typical = costs.seconds(1 + depth, n_context), known.rate
         gain, chance = 0.0, survival * known.calibrated(confidence)
         for ahead in range(1, min(LOOK_AHEAD, max_k - depth) + 1):
@@ -139,9 +150,8 @@ class Controller:
         self.decode_seconds += seconds
         if name is None:
             return
-        plain = (1 + n_accepted) / self.plain_rate(n_context)
-        if seconds > plain:
-            self.probe_seconds += seconds - plain
+        if self._probing == name:
+            self.probe_seconds += max(0.0, seconds - (1 + n_accepted) / self.plain_rate(n_context))
         known = self.known[name]
         known.observe(confidences, n_accepted)
         each = draft_seconds / max(1, len(confidences))
@@ -158,4 +168,7 @@ class Controller:
         if ceiling <= 1:
             return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
         gain = self.best(name, n_context)[0] / self.plain_rate(n_context)
-        return Reason("acceptance", f"{known.rate:.0%} of the {name} drafter's tokens are accepted, which makes {gain:.2f} times plain decode with drafts of {k}")
+        return Reason(
+            "acceptance",
+            f"{known.rate:.0%} of the {name} drafter's tokens are accepted, which makes {gain:.2f} times plain decode with drafts of {k}",
+        )

@@ -95,8 +95,7 @@ def fastest_threads(options: Iterable[int], set_threads: Callable[[int], None], 
 
 def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
     """Times widths 1, 2, 4, 3, then the rest up to `max_width`, until the deadline; width 1 always."""
-    first = [1, 2, 4, 3]
-    for width in first + [w for w in range(5, max_width + 1)]:
+    for width in (1, 2, 4, 3, *range(5, max_width + 1)):
         if width <= max_width and (width == 1 or time.perf_counter() < deadline):
             run(width)
             costs.set(width, timed(run, width, 5, deadline))

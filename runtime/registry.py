@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from runtime.errors import RegistryError
 
@@ -70,11 +71,13 @@ def read_pair(path: Path, name: str, table: dict[str, object]) -> Pair:
             raise RegistryError(f"{where}: '{key}' must be of type {wanted[0].__name__}, not {type(value).__name__}.")
     if "target" not in table:
         raise RegistryError(f"{where}: 'target' is missing. Name the GGUF file of the model.")
-    drafters = tuple(map(str, table.get("drafters", DRAFTERS)))  # type: ignore[call-overload]
+    drafters = table.get("drafters", DRAFTERS)
+    assert isinstance(drafters, (list, tuple))
     if bad := next((drafter for drafter in drafters if drafter not in DRAFTERS), None):
-        raise RegistryError(f"{where}: unknown drafter '{bad}'. {nearest(bad, list(DRAFTERS))}")
-    files = {key: path.parent / str(table[key]) for key in ("target", "draft") if key in table}
-    return Pair(**{"name": name, **table, **files, "drafters": drafters})  # type: ignore[arg-type]
+        raise RegistryError(f"{where}: unknown drafter '{bad}'. {nearest(str(bad), list(DRAFTERS))}")
+    values: dict[str, Any] = {**table, "name": name, "drafters": tuple(drafters)}
+    values.update({key: path.parent / str(table[key]) for key in ("target", "draft") if key in table})
+    return Pair(**values)
 
 
 def find_pair(name: str, registry: dict[str, Pair]) -> Pair:

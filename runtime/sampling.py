@@ -69,10 +69,7 @@ def top_ids(logits: Logits, k: int) -> NDArray[np.int64]:
     """
     whole = len(logits) // BLOCK * BLOCK
     maxima = logits[:whole].reshape(-1, BLOCK).max(axis=1)
-    if k > len(maxima):
-        near = np.arange(len(logits))
-    else:
-        near = np.flatnonzero(logits >= np.partition(maxima, -k)[-k])
+    near = np.arange(len(logits)) if k > len(maxima) else np.flatnonzero(logits >= np.partition(maxima, -k)[-k])
     if len(near) > k:
         near = near[np.argpartition(logits[near], -k)[-k:]]
         near.sort()

@@ -200,7 +200,7 @@ class LlamaBackend:
         view = self._views.get((address, rows))
         if view is None:
             array = (ctypes.c_float * (rows * self.n_vocab)).from_address(address)
-            view = self._views[address, rows] = np.frombuffer(array, dtype=np.float32).reshape(rows, self.n_vocab)
+            view = self._views[address, rows] = np.ctypeslib.as_array(array).reshape(rows, self.n_vocab)
         return view
 
     def close(self) -> None:

@@ -1,0 +1,34 @@
+# `make demo` and `make test` do everything from a fresh clone: environment, installation, run.
+PYTHON ?= python3
+BIN := .venv/bin
+QUESTION ?= What does textwrap.dedent do?
+
+.PHONY: demo test check fmt clean
+
+demo: .venv/run
+	$(BIN)/slipstream run "$(QUESTION)" --stats
+
+test: check
+	$(BIN)/pytest
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv/run: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/dev: .venv/run
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist

@@ -1,0 +1,126 @@
+"""Costs and decisions under scripted times and acceptances; no clock, no model."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from runtime.controller import Controller, Reason
+from runtime.costs import PassCosts, fastest_threads, interpolate, measure
+
+
+def costs_of(*seconds: float) -> PassCosts:
+    costs = PassCosts()
+    for width, each in enumerate(seconds, start=1):
+        costs.set(width, each)
+    return costs
+
+
+LLAMA_1B = costs_of(46, 67, 79, 82, 129, 132, 138, 143, 150)  # milliseconds by width, on two CPU cores
+
+
+def play(controller: Controller, chance: float, steps: int, seed: int = 1, conf: float = 0.9) -> tuple[float, float]:
+    """Steps of a simulated drafter whose tokens are accepted with `chance`; returns (time, tokens)."""
+    rng, time, tokens = random.Random(seed), 0.0, 0
+    for _ in range(steps):
+        k, survival, n = 0, 1.0, 0
+        asked = controller.is_worth_asking("model", 0)
+        while asked and k < controller.max_k and controller.goes_on("model", 0, survival, k, conf, controller.max_k):
+            survival *= controller.known["model"].calibrated(conf)
+            k += 1
+        while n < k and rng.random() < chance:
+            n += 1
+        spent = k * controller.known["model"].seconds + controller.costs.seconds(1 + k, 0)
+        controller.learn("model" if k else None, [conf] * k, n, k * controller.known["model"].seconds, spent, 0)
+        time, tokens = time + spent, tokens + n + 1
+    return time, tokens
+
+
+def test_interpolation_is_exact_at_points_and_linear_between_and_beyond() -> None:
+    points = [(1, 1.0), (2, 1.5), (4, 2.0)]
+    assert [interpolate(points, w) for w in (1, 2, 3, 4, 6)] == [1.0, 1.5, 1.75, 2.0, 2.5]
+
+
+def test_costs_follow_a_drift_and_ignore_a_spike() -> None:
+    costs = costs_of(1.0, 1.5)
+    costs.observe(1, 0, 100.0)
+    assert costs.seconds(1, 0) <= 1.11
+    for _ in range(40):
+        costs.observe(1, 0, 2.0)
+    assert costs.seconds(1, 0) == pytest.approx(2.0, rel=0.05)
+    assert costs.seconds(2, 0) > 1.6  # the other widths drift along
+
+
+def test_an_unmeasured_context_length_borrows_the_nearest() -> None:
+    costs = costs_of(1.0, 1.5)
+    assert costs.seconds(2, 5000) == 1.5
+    costs.observe(2, 5000, 3.0)
+    assert costs.seconds(2, 0) == 1.5
+    assert 1.5 < costs.seconds(2, 5000) <= 3.0
+
+
+def test_measuring_stops_at_the_deadline_but_never_before_width_one() -> None:
+    costs, seen = PassCosts(), []
+    measure(costs, seen.append, 8, deadline=0.0)
+    assert set(seen) == {1}
+    measure(costs, seen.append, 8, deadline=float("inf"))
+    assert set(costs.widths(0)) == set(range(1, 9))
+
+
+def test_the_fastest_number_of_threads_wins() -> None:
+    current = [0]
+
+    def work(rows: int) -> None:
+        sum(range({1: 60_000, 2: 5_000, 4: 60_000}[current[0]]))
+
+    assert fastest_threads([1, 2, 4], lambda n: current.__setitem__(0, n), work, 1, float("inf")) == 2
+
+
+def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
+    controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
+    play(controller, 0.75, 400)
+    assert controller.best("model", 0)[1] == 3  # four rows cost little more than three, five cost half as much again
+
+
+@pytest.mark.parametrize(("chance", "gains"), [(0.95, True), (0.8, True), (0.2, False), (0.0, False)])
+def test_drafting_happens_when_it_pays_and_costs_little_when_it_does_not(chance: float, gains: bool) -> None:
+    controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
+    play(controller, chance, 300)
+    time, tokens = play(controller, chance, 2000, seed=2)
+    ratio = tokens / time * LLAMA_1B.seconds(1, 0)
+    assert ratio > 1.1 if gains else ratio > 0.98
+
+
+def test_a_draft_as_slow_as_the_target_is_refused_for_its_cost() -> None:
+    controller = Controller(LLAMA_1B, {"model": 46.0}, max_k=8)
+    time, tokens = play(controller, 1.0, 1000)
+    assert tokens / time * 46 > 0.98
+    assert controller.reason(0).code == "cost"
+
+
+def test_a_parked_drafter_is_probed_and_comes_back() -> None:
+    controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
+    play(controller, 0.0, 400)
+    assert controller.reason(0).code == "acceptance"
+    play(controller, 0.95, 6000, seed=3)
+    time, tokens = play(controller, 0.95, 500, seed=4)
+    assert tokens / time * 46 > 1.3
+
+
+def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
+    controller = Controller(LLAMA_1B, {"model": 460.0}, max_k=8, fixed_k=3)
+    assert controller.is_worth_asking("model", 0)
+    assert [controller.goes_on("model", 0, 0.0, depth, 0.0, 8) for depth in range(5)] == [True, True, True, False, False]
+
+
+def test_the_reason_for_being_off_is_kept() -> None:
+    assert Controller(LLAMA_1B, {}, 8, off=Reason("user", "drafters are switched off")).reason(0).code == "user"
+
+
+def test_acceptance_is_censored_by_the_window() -> None:
+    known = Controller(LLAMA_1B, {"model": 4.0}, max_k=4).known["model"]
+    for _ in range(100):
+        known.observe([0.9, 0.9], 0)
+    assert known.at(0) < 0.1
+    assert known.tried[1] == 0  # the second token was never tried: nothing is known of it

@@ -1,0 +1,47 @@
+"""A model without weights: logits are a function of the last tokens alone, so that its law can be enumerated.
+
+Honest semantics: `forward` answers for exactly the tokens it is given, trees included, and refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.errors import ContextError
+
+
+class ToyBackend:
+    """Logits for (token before, last token) from a table; `blur` mixes in another table, for a draft that is often wrong."""
+
+    can_rewind = can_branch = True
+
+    def __init__(self, n_vocab: int = 6, n_ctx: int = 1024, blur: float = 0.0) -> None:
+        rng = np.random.default_rng(7)
+        tables = rng.normal(size=(2, n_vocab, n_vocab, n_vocab)) * 2
+        self.table: Logits = ((1 - blur) * tables[0] + blur * tables[1]).astype(np.float32)
+        self.n_vocab, self.n_ctx, self.n_passes, self.closed = n_vocab, n_ctx, 0, False
+
+    def row(self, path: list[int]) -> Logits:
+        """Logits [n_vocab] after these tokens."""
+        return self.table[path[-2] if len(path) > 1 else 0, path[-1]]
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        if len(context) + len(draft) > self.n_ctx:
+            raise ContextError("too long")
+        self.n_passes += 1
+        rows, paths = [self.row(context[-2:].tolist())], [context[-2:].tolist()]
+        for i, token in enumerate(draft.tokens):
+            parent = i - 1 if draft.parents is None else draft.parents[i]
+            paths.append([*paths[parent + 1], token])
+            rows.append(self.row(paths[-1]))
+        return np.stack(rows)
+
+    def n_cached(self, context: Tokens) -> int:
+        return 0
+
+    def set_threads(self, one: int, many: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
