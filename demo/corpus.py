@@ -25,7 +25,8 @@ POPULAR = (
 ).split()
 MODULES = (
     "os sys io operator typing argparse logging.Logger hashlib hmac base64 secrets struct pprint decimal "
-    "fractions cmath calendar inspect abc types weakref warnings traceback pickle shelve zlib gzip bz2 lzma zipfile tarfile configparser getpass platform signal select socket ssl asyncio "
+    "fractions cmath calendar inspect abc types weakref warnings traceback pickle shelve "
+    "zlib gzip bz2 lzma zipfile tarfile configparser getpass platform signal select socket ssl asyncio "
     "concurrent.futures multiprocessing urllib.parse urllib.request http.client http.server html html.parser xml.etree.ElementTree "
     "email.message uuid ipaddress unittest unittest.mock doctest timeit cProfile pdb dis ast tokenize keyword array numbers locale gettext "
     "difflib unicodedata codecs errno stat filecmp fileinput linecache readline sqlite3 selectors sched contextvars atexit gc site "

@@ -52,8 +52,8 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe("target", TARGET, epochs=76, first=68 / 76, learning_rate=2e-3),
-    Recipe("draft", DRAFT, epochs=68, first=60 / 68, learning_rate=3e-3),
+    Recipe("target", TARGET, epochs=60, first=52 / 60, learning_rate=2e-3),
+    Recipe("draft", DRAFT, epochs=50, first=44 / 50, learning_rate=3e-3),
 )
 
 

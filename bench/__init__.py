@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table and ends in one JSON line. Timed here, never in the tests."""

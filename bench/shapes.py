@@ -1,0 +1,91 @@
+"""Random-weight GGUFs of real shapes: they cost what the real ones cost and say nothing. Used by benchmarks and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
+from numpy.typing import NDArray
+
+BLOCK_BYTES, BLOCK = 34, 32  # Q8_0: a half-precision scale and 32 signed bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A Llama-architecture model's hyperparameters."""
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+
+
+SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
+TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
+
+
+def random_q8(rows: int, columns: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """[rows, bytes] of Q8_0 weights of about 1 / sqrt(columns)."""
+    blocks = rng.integers(0, 256, size=(rows, columns // BLOCK, BLOCK_BYTES), dtype=np.uint8)
+    scale = np.float16(1.7 / 127 / columns**0.5)
+    blocks[:, :, :2] = np.frombuffer(scale.tobytes(), dtype=np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+def byte_alphabet() -> list[str]:
+    """GPT-2's printable stand-ins for the 256 bytes."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return [chr(byte) for byte in shown] + [chr(256 + i) for i in range(len(hidden))]
+
+
+def write_random(path: Path, shape: Shape, architecture: str = "llama", spelled: str = "w", seed: int = 0) -> Path:
+    """Writes a model; `spelled` is how its vocabulary's words begin, so that two vocabularies can differ."""
+    rng, s = np.random.default_rng(seed), shape
+    writer = GGUFWriter(str(path), architecture)
+    writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
+    writer.add_context_length(2048)
+    writer.add_embedding_length(s.width)
+    writer.add_block_count(s.layers)
+    writer.add_feed_forward_length(s.ffn)
+    writer.add_head_count(s.heads)
+    writer.add_head_count_kv(s.kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    add_vocabulary(writer, s.vocab, spelled)
+    kv = s.width // s.heads * s.kv_heads
+    matrices = {"attn_q": (s.width, s.width), "attn_k": (kv, s.width), "attn_v": (kv, s.width), "attn_output": (s.width, s.width)}
+    matrices |= {"ffn_gate": (s.ffn, s.width), "ffn_up": (s.ffn, s.width), "ffn_down": (s.width, s.ffn)}
+    add_matrix(writer, "token_embd.weight", s.vocab, s.width, rng)
+    writer.add_tensor("output_norm.weight", np.ones(s.width, dtype=np.float32))
+    for layer in range(s.layers):
+        for name, (rows, columns) in matrices.items():
+            add_matrix(writer, f"blk.{layer}.{name}.weight", rows, columns, rng)
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(s.width, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def add_matrix(writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.random.Generator) -> None:
+    """One random Q8_0 tensor."""
+    writer.add_tensor(name, random_q8(rows, columns, rng), raw_dtype=GGMLQuantizationType.Q8_0)
+
+
+def add_vocabulary(writer: GGUFWriter, n: int, spelled: str) -> None:
+    """A byte-level vocabulary of `n` tokens: the bytes, an end mark, and words that no text is split into."""
+    tokens = [*byte_alphabet(), "<|end|>"]
+    tokens += [f"{spelled}{i}" for i in range(n - len(tokens))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([TokenType.CONTROL if token == "<|end|>" else TokenType.NORMAL for token in tokens])
+    writer.add_token_merges([f"{spelled[0]} 0"])
+    writer.add_eos_token_id(256)
+    writer.add_add_bos_token(False)

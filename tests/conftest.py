@@ -1,0 +1,36 @@
+"""Engines on the bundled pair, opened once; small random GGUFs for what must go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.shapes import TINY, write_random
+from runtime.engine import Engine, Options
+from runtime.registry import load_registry
+
+OpenEngine = Callable[..., Engine]
+
+
+@pytest.fixture(scope="session")
+def open_demo() -> Iterator[OpenEngine]:
+    """Opens the bundled pair with given options; everything is closed at the end."""
+    engines: dict[Options, Engine] = {}
+
+    def open_with(**options: object) -> Engine:
+        key = Options(**options)  # type: ignore[arg-type]
+        if key not in engines:
+            engines[key] = Engine(load_registry()["demo"], key)
+        return engines[key]
+
+    yield open_with
+    for engine in engines.values():
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of the demo's architecture with another vocabulary."""
+    return write_random(tmp_path_factory.mktemp("models") / "tiny.gguf", TINY)

@@ -1,0 +1,143 @@
+"""The bundled pair through the engine: the same text with every drafter, stops, limits, cancellation, edits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from demo.conversations import QUESTIONS
+from demo.corpus import load
+from runtime.engine import Engine, Message, Sampling
+from runtime.errors import ContextError
+from runtime.stats import Stats
+from tests.conftest import OpenEngine
+
+ENTRIES = load(Path(__file__).parent.parent / "demo" / "corpus.jsonl")
+PROMPTS = [QUESTIONS[i % len(QUESTIONS)].format(entry.name) for i, entry in enumerate(ENTRIES[:: len(ENTRIES) // 104])]
+GREEDY = Sampling(temperature=0)
+WAYS = [
+    {"drafters": ("model",), "fixed_k": 1},
+    {"drafters": ("model",), "fixed_k": 3},
+    {"drafters": ("model",), "fixed_k": 8},
+    {"drafters": ("model",)},
+    {"drafters": ("ngram",), "fixed_k": 4},
+    {"drafters": ("ngram",)},
+    {},
+]
+
+
+def ask(engine: Engine, prompt: str, sampling: Sampling = GREEDY, **more: object) -> tuple[list[int], str, Stats]:
+    chunks = list(engine.reply([Message("user", prompt)], sampling, **{"max_tokens": 60, **more}))  # type: ignore[arg-type]
+    stats = chunks[-1].stats
+    assert stats is not None
+    return [token for chunk in chunks for token in chunk.tokens], "".join(chunk.text for chunk in chunks), stats
+
+
+@pytest.fixture(scope="module")
+def plain(open_demo: OpenEngine) -> Engine:
+    return open_demo(drafters=())
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(f"{v}" for v in way.values()) or "all")
+def test_greedy_text_is_plain_decodes_over_a_hundred_prompts(open_demo: OpenEngine, plain: Engine, way: dict[str, object]) -> None:
+    engine, drafted = open_demo(**way), 0
+    assert len(PROMPTS) >= 100
+    for prompt in PROMPTS:
+        tokens, _, stats = ask(engine, prompt)
+        assert tokens == ask(plain, prompt)[0], prompt
+        drafted += stats.draft_n
+    assert drafted > 0
+
+
+@pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: "-".join(f"{v}" for v in way.values()) or "all")
+def test_seeded_text_is_plain_decodes(open_demo: OpenEngine, plain: Engine, way: dict[str, object]) -> None:
+    for seed, prompt in enumerate(PROMPTS[::10]):
+        sampling = Sampling(temperature=1.2, seed=seed)
+        assert ask(open_demo(**way), prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
+
+
+def test_it_knows_the_library_and_the_draft_helps(open_demo: OpenEngine) -> None:
+    known = drafted = accepted = 0
+    for entry in ENTRIES[::40]:
+        _, text, stats = ask(open_demo(drafters=("model",), fixed_k=3), f"What does {entry.name} do?", max_tokens=120)
+        known += text[:200] == entry.doc[:200]
+        drafted, accepted = drafted + stats.draft_n, accepted + stats.draft_n_accepted
+    assert known >= 0.9 * len(ENTRIES[::40])
+    assert accepted >= 0.7 * drafted
+
+
+def test_the_reply_ends_with_the_models_turn(plain: Engine) -> None:
+    chunks = list(plain.reply([Message("user", "What does textwrap.dedent do?")], GREEDY))
+    assert chunks[-1].finish_reason == "stop"
+    assert all(chunk.finish_reason is None and chunk.stats is None for chunk in chunks[:-1])
+    assert "<|im_end|>" not in "".join(chunk.text for chunk in chunks)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_max_tokens_are_kept_to_the_token(open_demo: OpenEngine, n: int) -> None:
+    chunks = list(open_demo(drafters=("model",), fixed_k=8).reply([Message("user", "What is a list?")], GREEDY, max_tokens=n))
+    assert sum(len(chunk.tokens) for chunk in chunks) == n
+    assert chunks[-1].finish_reason == "length"
+
+
+def test_a_stop_string_ends_the_reply_before_it(open_demo: OpenEngine) -> None:
+    for engine in (open_demo(drafters=()), open_demo()):
+        _, whole, _ = ask(engine, "What does textwrap.dedent do?")
+        word = whole.split()[3]
+        _, text, _ = ask(engine, "What does textwrap.dedent do?", stops=[word])
+        assert text == whole[: whole.index(word)]
+
+
+def test_cancelling_leaves_a_right_engine(open_demo: OpenEngine, plain: Engine) -> None:
+    engine, question = open_demo(), [Message("user", "What does os.path.join do?")]
+    for steps in range(4):
+        asked = iter([False] * (steps + 1) + [True] * 9)
+        chunks = list(engine.reply(question, GREEDY, cancel=lambda asked=asked: next(asked)))  # type: ignore[misc]
+        assert chunks[-1].finish_reason == "cancelled"
+        assert ask(engine, PROMPTS[steps])[0] == ask(plain, PROMPTS[steps])[0]
+
+
+def test_an_edited_conversation_is_answered_as_a_fresh_one(open_demo: OpenEngine, plain: Engine) -> None:
+    first, second = Message("user", "What does math.sqrt do?"), Message("user", "And math.floor?")
+    for turns in ([first], [first, Message("assistant", "Something else."), second], [second], [first, Message("assistant", "Else."), second]):
+        texts = {"".join(c.text for c in engine.reply(turns, GREEDY, max_tokens=40)) for engine in (open_demo(), plain)}
+        assert len(texts) == 1
+
+
+def test_the_context_may_fill_to_its_last_token(open_demo: OpenEngine) -> None:
+    for options in ({}, {"drafters": ("model",), "fixed_k": 8}, {"drafters": ()}):
+        engine = open_demo(n_ctx=48, **options)
+        prompt = engine.encode([Message("user", "What is a list?")])
+        chunks = list(engine.reply("word " * (40 - len(prompt)) + "What is", Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0)))
+        n_prompt = chunks[-1].stats.prompt_n if chunks[-1].stats else 0
+        n_reply = sum(len(chunk.tokens) for chunk in chunks)
+        assert chunks[-1].finish_reason in ("length", "stop")
+        assert n_prompt + n_reply <= 48
+        assert chunks[-1].finish_reason == "stop" or n_prompt + n_reply == 48
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_numbers(open_demo: OpenEngine) -> None:
+    with pytest.raises(ContextError, match=r"has \d+ tokens, but the context holds 48"):
+        open_demo(n_ctx=48).reply([Message("user", "long " * 100)], GREEDY)
+    with pytest.raises(ContextError, match="empty"):
+        open_demo(n_ctx=48).reply("", GREEDY)
+
+
+def test_a_second_turn_decodes_only_what_is_new(open_demo: OpenEngine) -> None:
+    engine, turns = open_demo(drafters=("ngram",)), [Message("user", "What does re.compile do?")]
+    reply = "".join(chunk.text for chunk in engine.reply(turns, GREEDY))
+    turns += [Message("assistant", reply), Message("user", "What does re.escape do?")]
+    last = list(engine.reply(turns, GREEDY))[-1]
+    assert last.stats is not None
+    assert last.stats.cached_n > 0.5 * last.stats.prompt_n
+
+
+def test_the_numbers_add_up(open_demo: OpenEngine) -> None:
+    tokens, _, stats = ask(open_demo(drafters=("model",), fixed_k=3), "What does json.dumps do?")
+    assert stats.predicted_n == len(tokens)
+    assert sum(stats.k.values()) == stats.passes == sum(stats.drafters.values())
+    assert sum(n * passes for n, passes in stats.k.items()) == stats.draft_n
+    assert stats.draft_n_accepted <= stats.draft_n
+    assert stats.draft_seconds + stats.verify_seconds <= stats.decode_seconds
+    assert stats.timings()["predicted_n"] == len(tokens)
