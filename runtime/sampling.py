@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from runtime.draft import Distribution, Logits, Pick
 from runtime.errors import SettingsError
 
-BLOCK = 128  # values per block of `top_ids`
+BLOCK = 64  # values of which only the largest is looked at first
 MASK = (1 << 64) - 1
 
 
@@ -62,18 +62,28 @@ def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float
     return noise
 
 
+def block_maxima(logits: Logits) -> NDArray[np.float32]:
+    """The largest of each of len(logits) // BLOCK disjoint sets of BLOCK logits; a few at the end are in none."""
+    n = len(logits) // BLOCK
+    return logits[: n * BLOCK].reshape(BLOCK, n).max(axis=0) if n else logits
+
+
 def top_ids(logits: Logits, k: int) -> NDArray[np.int64]:
     """The ids [k] of the k largest logits, ascending.
 
     The k-th largest of the blocks' maxima has k values at or above it, so nothing below it needs to be looked at.
     """
-    whole = len(logits) // BLOCK * BLOCK
-    maxima = logits[:whole].reshape(-1, BLOCK).max(axis=1)
+    maxima = block_maxima(logits)
     near = np.arange(len(logits)) if k > len(maxima) else np.flatnonzero(logits >= np.partition(maxima, -k)[-k])
     if len(near) > k:
         near = near[np.argpartition(logits[near], -k)[-k:]]
         near.sort()
     return near
+
+
+def peak(logits: Logits, token: int) -> float:
+    """About the probability of the likeliest token, at temperature 1: of each block only its largest logit is counted."""
+    return min(1.0, 1 / float(np.exp(block_maxima(logits) - logits[token]).sum()))
 
 
 def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
@@ -138,7 +148,7 @@ class Sampler:
         """A drafter's token, chosen so that the target most likely agrees: same rule, same noise."""
         if self.is_greedy:
             token = int(logits.argmax())
-            return Pick(token, 1 / float(np.exp(logits - logits[token]).sum()), None)
+            return Pick(token, peak(logits, token), None)
         given = distribution(logits, self.sampling)
         confidence = float(given.probs.max())
         return Pick(self.couple(given, position), confidence, None if self.is_coupled else given)

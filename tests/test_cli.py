@@ -58,7 +58,17 @@ def test_json_is_one_object() -> None:
     reply = json.loads(done.stdout)
     assert reply["finish_reason"] == "length"
     assert reply["usage"]["completion_tokens"] == 7
-    for name in ("prompt_n", "predicted_per_second", "plain_per_second", "draft_n", "draft_n_accepted", "draft_ms", "verify_ms", "drafter", "fallback_reason"):
+    for name in (
+        "prompt_n",
+        "predicted_per_second",
+        "plain_per_second",
+        "draft_n",
+        "draft_n_accepted",
+        "draft_ms",
+        "verify_ms",
+        "drafter",
+        "fallback_reason",
+    ):
         assert name in reply["timings"]
 
 
@@ -143,7 +153,9 @@ def test_a_full_disk_is_said_in_one_line() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*SLIPSTREAM, "run", QUESTION], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [*SLIPSTREAM, "run", QUESTION], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=60, check=False
+        )
     assert done.returncode == 1
     assert "No space left" in done.stderr
     assert "Traceback" not in done.stderr

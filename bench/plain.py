@@ -1,0 +1,88 @@
+"""Our plain loop against a bare one over `llama_decode` and argmax, in one process: `python -m bench.plain`.
+
+Same context settings, threads and prompt; greedy. What is lost is what our Python costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from bench.shapes import SMOL_135M, write_random
+from bench.timing import interleaved, ratios, report, spread
+from runtime.backends.llama import LlamaBackend, LlamaModel
+from runtime.controller import Controller
+from runtime.costs import PassCosts, fastest_threads
+from runtime.loading import cores, passes
+from runtime.loop import SpecLoop
+from runtime.registry import load_registry
+from runtime.sampling import Sampler, Sampling
+
+PROMPT, REPLY = 32, 128
+
+
+def bare(backend: LlamaBackend) -> float:
+    """Tokens per second of the least Python that decodes greedily, on the backend's own context."""
+    context, n_vocab = backend.handle, backend.n_vocab
+    lib.llama_memory_clear(lib.llama_get_memory(context), True)
+    tokens = (ctypes.c_int32 * PROMPT)(*range(PROMPT))
+    lib.llama_decode(context, lib.llama_batch_get_one(tokens, PROMPT))
+    one = (ctypes.c_int32 * 1)()
+    began = time.perf_counter()
+    for _ in range(REPLY):
+        row = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), shape=(n_vocab,))
+        one[0] = int(row.argmax())
+        lib.llama_decode(context, lib.llama_batch_get_one(one, 1))
+    return REPLY / (time.perf_counter() - began)
+
+
+def ours(backend: LlamaBackend) -> float:
+    """Tokens per second of our loop without drafters."""
+    lib.llama_memory_clear(lib.llama_get_memory(backend.handle), True)
+    backend._n_held = 0
+    costs = PassCosts()
+    costs.set(1, 1e-3)
+    loop, sampler = SpecLoop(backend, [], Controller(costs, {}, 8)), Sampler(Sampling(temperature=0))
+    tokens = np.zeros(PROMPT + REPLY + 1, dtype=np.int32)
+    tokens[:PROMPT] = range(PROMPT)
+    backend.forward(tokens[:PROMPT])
+    began = time.perf_counter()
+    for n in range(REPLY):
+        tokens[PROMPT + n] = loop.step(tokens[: PROMPT + n], sampler, n, REPLY + 1 - n).tokens[0]
+    return REPLY / (time.perf_counter() - began)
+
+
+def compare(path: Path) -> dict[str, list[float]]:
+    """Interleaved runs of both on one model."""
+    model = LlamaModel(path)
+    backend = LlamaBackend(model, 512, n_batch=64)
+    threads = fastest_threads(cores(), lambda n: backend.set_threads(n, n), passes(backend), 1, float("inf"))
+    backend.set_threads(threads, threads)
+    cases: dict[str, Callable[[], float]] = {"bare": lambda: bare(backend), "ours": lambda: ours(backend)}
+    results = interleaved(cases, runs=9)
+    backend.close()
+    model.close()
+    return results
+
+
+def main() -> None:
+    """Both models; wanted: 0.97 on the 135M shape, 0.85 on the demo target."""
+    rows, summary = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"135M shape, Q8_0": write_random(Path(folder) / "135m.gguf", SMOL_135M), "demo target": load_registry()["demo"].target}
+        for name, path in models.items():
+            results = compare(path)
+            ratio = ratios(results["ours"], results["bare"])
+            rows.append([name, str(spread(results["bare"])), str(spread(results["ours"])), str(ratio)])
+            summary[name] = round(ratio.median, 4)
+    report("plain decode, tok/s", ["model", "bare llama_decode", "ours", "ratio"], rows, {"ratio": summary})
+
+
+if __name__ == "__main__":
+    main()
