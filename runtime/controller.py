@@ -18,6 +18,7 @@ FIRST_PROBE, LAST_PROBE = 8, 512  # steps between two probes of a parked drafter
 PROBE_SHARE = 0.01  # of decode time that probes may cost
 PROBE_K = 2  # tokens that a probe drafts whatever is believed
 LOOK_AHEAD = 4  # tokens past a step in T(n)
+LEARN = 0.1  # weight of a new time
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,37 +85,41 @@ def bin_of(confidence: float) -> int:
 
 
 class Controller:
-    """One reply after another, one decision per step. `drafters` maps names to the measured seconds of a drafted token."""
+    """One decision per step: `begin`, then a question per drafter and token, then `learn`.
+
+    `drafters` maps names, in the order in which they are asked, to the measured seconds of a drafted token.
+    """
 
     def __init__(self, costs: PassCosts, drafters: dict[str, float], max_k: int, fixed_k: int | None = None, off: Reason | None = None) -> None:
         self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
         self.known = {name: Acceptance(max_k, seconds) for name, seconds in drafters.items()}
         self.off = off  # why there is nothing to choose
-        self.step_overhead = 0.0  # seconds of a step outside models
+        self.overhead = 0.0  # seconds of a step outside models
+        self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
         self._parked = dict.fromkeys(drafters, (0, FIRST_PROBE))  # steps since the last probe, steps until the next
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
-        self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
+        self.begin(0)
 
-    def plain_rate(self, n_context: int) -> float:
-        """Tokens per second without drafts."""
-        return 1 / max(self.costs.seconds(1, n_context) + self.step_overhead, 1e-9)
+    def begin(self, n_context: int) -> None:
+        """Takes stock before a step: what passes cost at this context length and what each drafter promises."""
+        self._passes = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
+        self.plain_rate = 1 / max(self._passes[0] + self.overhead, 1e-9)  # tokens per second without drafts
+        self._rates = {name: self._best(known) for name, known in self.known.items()}
+        self._best_rate = max(self.plain_rate, *self._rates.values()) if self._rates else self.plain_rate
+        self._probing = None
 
-    def best(self, name: str, n_context: int) -> tuple[float, int]:
-        """The drafter's best expected tokens per second, and the k that reaches it."""
-        known, expected, survival, seconds = self.known[name], 1.0, 1.0, self.step_overhead
-        best, best_k = 0.0, 1
-        for k in range(1, self.max_k + 1):
+    def _best(self, known: Acceptance) -> float:
+        """The best expected tokens per second over all k: E(k) / (D(k) + T(1 + k))."""
+        expected, survival, best, spent = 1.0, 1.0, 0.0, self.overhead
+        for k, seconds in enumerate(self._passes[1:], start=1):
             survival *= known.at(k - 1)
             expected += survival
-            rate = expected / (seconds + k * known.seconds + self.costs.seconds(1 + k, n_context))
-            if rate > best:
-                best, best_k = rate, k
-        return best, best_k
+            best = max(best, expected / (spent + k * known.seconds + seconds))
+        return best
 
-    def is_worth_asking(self, name: str, n_context: int) -> bool:
+    def is_worth_asking(self, name: str) -> bool:
         """Does the drafter pay on average, or is it time to see again whether it does?"""
-        self._probing = None
-        if self.fixed_k is not None or self.best(name, n_context)[0] > self.plain_rate(n_context):
+        if self.fixed_k is not None or self._rates[name] > self.plain_rate:
             self._parked[name] = (0, FIRST_PROBE)
             return True
         waited, wait = self._parked[name]
@@ -126,49 +131,55 @@ class Controller:
         self._probing = name
         return True
 
-    def goes_on(self, name: str, n_context: int, survival: float, depth: int, confidence: float, max_k: int) -> bool:
+    def goes_on(self, name: str, survival: float, depth: int, confidence: float, max_k: int) -> bool:
         """Is the token at `depth`, given that those before it survive with that chance, worth verifying and what follows drafting?
 
-        Compares marginal tokens with marginal seconds at the best rate to be had here, looking a few tokens past a step in T(n).
+        Compares marginal tokens with marginal seconds at the best rate to be had here, looking a few tokens past a step in T(n). The
+        first token must also make up for what the drafters that are asked later would have brought.
         """
         if self.fixed_k is not None or self._probing == name:
             return depth < (self.fixed_k or PROBE_K)
-        known, costs = self.known[name], self.costs
-        rate = max(self.plain_rate(n_context), self.best(name, n_context)[0])
-        here, typical = costs.seconds(1 + depth, n_context), known.rate
-        gain, chance = 0.0, survival * known.calibrated(confidence)
+        known, here = self.known[name], self._passes[depth]
+        gain, chance = (-self._forgone(name) if depth == 0 else 0.0), survival * known.calibrated(confidence)
         for ahead in range(1, min(LOOK_AHEAD, max_k - depth) + 1):
             gain += chance
-            cost = costs.seconds(1 + depth + ahead, n_context) - here + (ahead - 1) * known.seconds
-            if gain >= rate * cost:
+            if gain >= self._best_rate * (self._passes[depth + ahead] - here + (ahead - 1) * known.seconds):
                 return True
-            chance *= typical
+            chance *= known.rate
         return False
 
-    def learn(self, name: str | None, confidences: Sequence[float], n_accepted: int, draft_seconds: float, seconds: float, n_context: int) -> None:
-        """Takes in a finished step of that drafter (None: plain) which drafted and verified in `seconds`."""
-        self.decode_seconds += seconds
+    def _forgone(self, name: str) -> float:
+        """Tokens per plain pass that the best later drafter would bring beyond plain decode."""
+        names = list(self._rates)
+        later = [self._rates[other] for other in names[names.index(name) + 1 :] if not self._parked[other][0]]
+        return max(0.0, max(later, default=0.0) / self.plain_rate - 1)
+
+    def learn(self, name: str | None, confidences: Sequence[float], n_accepted: int, draft: float, verify: float, total: float) -> None:
+        """Takes in a finished step of that drafter (None: plain) and its seconds for drafting, for the pass, and in all."""
+        self.decode_seconds += total
+        self.overhead += LEARN * (min(total - draft - verify, verify) - self.overhead)
         if name is None:
             return
         if self._probing == name:
-            self.probe_seconds += max(0.0, seconds - (1 + n_accepted) / self.plain_rate(n_context))
+            self.probe_seconds += max(0.0, total - (1 + n_accepted) / self.plain_rate)
         known = self.known[name]
         known.observe(confidences, n_accepted)
-        each = draft_seconds / max(1, len(confidences))
-        known.seconds += 0.1 * (min(each, 2 * known.seconds) - known.seconds)
+        known.seconds += LEARN * (min(draft / max(1, len(confidences)), 2 * known.seconds) - known.seconds)
 
-    def reason(self, n_context: int) -> Reason:
+    def drop(self, name: str) -> None:
+        """Forgets a drafter that broke."""
+        del self.known[name]
+        del self._rates[name]
+
+    def reason(self) -> Reason:
         """Why the last step was plain."""
         if self.off is not None or not self.known:
             return self.off or Reason("user", "no drafter is switched on")
-        name = max(self.known, key=lambda each: self.best(each, n_context)[0])
-        known, k = self.known[name], self.best(name, n_context)[1]
-        plain = self.costs.seconds(1, n_context)
-        ceiling = max((1 + k) * plain / (k * known.seconds + self.costs.seconds(1 + k, n_context)) for k in range(1, self.max_k + 1))
+        name = max(self._rates, key=self._rates.__getitem__)
+        known, plain = self.known[name], self._passes[0]
+        ceiling = max((1 + k) * plain / (k * known.seconds + seconds) for k, seconds in enumerate(self._passes) if k)
         if ceiling <= 1:
             return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
-        gain = self.best(name, n_context)[0] / self.plain_rate(n_context)
-        return Reason(
-            "acceptance",
-            f"{known.rate:.0%} of the {name} drafter's tokens are accepted, which makes {gain:.2f} times plain decode with drafts of {k}",
-        )
+        gain = self._rates[name] / self.plain_rate
+        text = f"{known.rate:.0%} of what the {name} drafter says is accepted, good for {gain:.2f} times plain decode at best"
+        return Reason("acceptance", text)

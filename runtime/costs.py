@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from statistics import median
 
 CONTEXT_BUCKET = 1024  # tokens; the cost of attention grows slowly, so coarse steps do
 LEARN = 0.1  # weight of a new time
@@ -39,10 +40,13 @@ class PassCosts:
 
     def seconds(self, width: int, n_context: int) -> float:
         """The expected time: measured, between two measured widths, or beyond them on the last slope; 0 before any measurement."""
+        return self.up_to(width, n_context)[-1]
+
+    def up_to(self, width: int, n_context: int) -> list[float]:
+        """[width] seconds of passes over 1, 2, ... rows."""
         row = self._nearest(n_context // CONTEXT_BUCKET)
-        if (known := row.get(width)) is not None:
-            return known
-        return interpolate(sorted(row.items()), width) if row else 0.0
+        points = sorted(row.items())
+        return [row[w] if w in row else interpolate(points, w) if points else 0.0 for w in range(1, width + 1)]
 
     def _nearest(self, bucket: int) -> dict[int, float]:
         """The measured row whose context length is closest."""
@@ -67,16 +71,13 @@ def interpolate(points: list[tuple[int, float]], width: int) -> float:
 
 
 def timed(run: Pass, width: int, times: int, deadline: float) -> float:
-    """The least of up to `times` runs; only one when the deadline has passed."""
-    best = float("inf")
-    for _ in range(times):
+    """The median of up to `times` runs; only one when the deadline has passed."""
+    taken: list[float] = []
+    while len(taken) < times and (not taken or time.perf_counter() < deadline):
         began = time.perf_counter()
         run(width)
-        now = time.perf_counter()
-        best = min(best, now - began)
-        if now > deadline:
-            break
-    return best
+        taken.append(time.perf_counter() - began)
+    return median(taken)
 
 
 def fastest_threads(options: Iterable[int], set_threads: Callable[[int], None], run: Pass, width: int, deadline: float) -> int:

@@ -153,9 +153,9 @@ class _Reply:
     def _close_stats(self) -> None:
         """What is only worth saying at the end."""
         stats, loop = self.stats, self.engine.loop
-        stats.plain_per_second = loop.controller.plain_rate(self.n)
-        if 2 * stats.drafters["none"] > stats.passes:
-            stats.reason = loop.why_plain(self.n)
+        stats.plain_per_second = loop.controller.plain_rate
+        if loop.failed or 2 * stats.drafters["none"] > stats.passes:
+            stats.reason = loop.why_plain()
         stats.memory_bytes = psutil.Process().memory_info().rss
 
 

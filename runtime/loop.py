@@ -33,14 +33,14 @@ class Step:
 class Asking:
     """One question to a drafter: counts survival for the controller and remembers the confidences."""
 
-    def __init__(self, controller: Controller, name: str, n_context: int, max_k: int) -> None:
-        self.controller, self.name, self.n_context, self.max_k = controller, name, n_context, max_k
+    def __init__(self, controller: Controller, name: str, max_k: int) -> None:
+        self.controller, self.name, self.max_k = controller, name, max_k
         self.survival, self.confidences = 1.0, list[float]()
 
     def go_on(self, confidence: float) -> bool:
         """Is the next token, of that confidence, worth drafting?"""
         controller, depth = self.controller, len(self.confidences)
-        if not controller.goes_on(self.name, self.n_context, self.survival, depth, confidence, self.max_k):
+        if not controller.goes_on(self.name, self.survival, depth, confidence, self.max_k):
             return False
         self.survival *= controller.known[self.name].calibrated(confidence)
         self.confidences.append(confidence)
@@ -58,6 +58,7 @@ class SpecLoop:
     def step(self, context: Tokens, sampler: Sampler, position: int, most: int) -> Step:
         """Decodes one to `most` tokens after `context` [n]; `position` is the reply index of the first."""
         began = time.perf_counter()
+        self.controller.begin(len(context))
         room = min(self.controller.max_k, most - 1, self.backend.n_ctx - len(context))
         name, draft, confidences = self._propose(context, sampler, position, room)
         drafted = time.perf_counter()
@@ -65,17 +66,16 @@ class SpecLoop:
         passed = time.perf_counter()
         verdict = verify(draft, logits, sampler, position)
         self.controller.costs.observe(1 + len(draft), len(context), passed - drafted)
-        now = time.perf_counter()
-        n_accepted, draft_seconds = len(verdict.accepted), drafted - began
-        self.controller.learn(name, confidences, n_accepted, draft_seconds, now - began, len(context))
-        return Step(verdict.tokens, n_accepted, len(draft), name or "none", draft_seconds, passed - drafted, now - began)
+        n_accepted, seconds = len(verdict.accepted), (drafted - began, passed - drafted, time.perf_counter() - began)
+        self.controller.learn(name, confidences, n_accepted, *seconds)
+        return Step(verdict.tokens, n_accepted, len(draft), name or "none", *seconds)
 
     def _propose(self, context: Tokens, sampler: Sampler, position: int, room: int) -> tuple[str | None, Draft, list[float]]:
         """The first drafter's proposal that is worth a wider pass: (its name, the draft, the confidence of each token)."""
         for drafter in list(self.drafters) if room > 0 else ():
-            if not self.controller.is_worth_asking(drafter.name, len(context)):
+            if not self.controller.is_worth_asking(drafter.name):
                 continue
-            asking = Asking(self.controller, drafter.name, len(context), room)
+            asking = Asking(self.controller, drafter.name, room)
             budget = Budget(room, asking.go_on, lambda logits, ahead: sampler.pick(logits, position + ahead))
             try:
                 draft = drafter.propose(context, budget)
@@ -90,9 +90,9 @@ class SpecLoop:
         """Goes on without a drafter that broke."""
         self.drafters.remove(drafter)
         drafter.close()
-        del self.controller.known[drafter.name]
+        self.controller.drop(drafter.name)
         self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
 
-    def why_plain(self, n_context: int) -> Reason:
+    def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        return self.failed or self.controller.reason(n_context)
+        return self.failed or self.controller.reason()

@@ -25,15 +25,16 @@ def play(controller: Controller, chance: float, steps: int, seed: int = 1, conf:
     rng, time, tokens = random.Random(seed), 0.0, 0
     for _ in range(steps):
         k, survival, n = 0, 1.0, 0
-        asked = controller.is_worth_asking("model", 0)
-        while asked and k < controller.max_k and controller.goes_on("model", 0, survival, k, conf, controller.max_k):
+        controller.begin(0)
+        asked = controller.is_worth_asking("model")
+        while asked and k < controller.max_k and controller.goes_on("model", survival, k, conf, controller.max_k):
             survival *= controller.known["model"].calibrated(conf)
             k += 1
         while n < k and rng.random() < chance:
             n += 1
-        spent = k * controller.known["model"].seconds + controller.costs.seconds(1 + k, 0)
-        controller.learn("model" if k else None, [conf] * k, n, k * controller.known["model"].seconds, spent, 0)
-        time, tokens = time + spent, tokens + n + 1
+        draft, verify = k * controller.known["model"].seconds, controller.costs.seconds(1 + k, 0)
+        controller.learn("model" if k else None, [conf] * k, n, draft, verify, draft + verify)
+        time, tokens = time + draft + verify, tokens + n + 1
     return time, tokens
 
 
@@ -79,8 +80,19 @@ def test_the_fastest_number_of_threads_wins() -> None:
 
 def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
     controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
-    play(controller, 0.75, 400)
-    assert controller.best("model", 0)[1] == 3  # four rows cost little more than three, five cost half as much again
+    play(controller, 0.6, 400)
+    controller.begin(0)
+    drafted = [controller.goes_on("model", 0.6**depth, depth, 0.9, 8) for depth in range(4)]
+    assert drafted == [True, True, True, False]  # four rows cost little more than three, five half as much again
+
+
+def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
+    def drafts(seconds: float) -> bool:
+        controller = Controller(LLAMA_1B, {"ngram": 0.001, "model": seconds}, max_k=8)
+        return controller.goes_on("ngram", 1.0, 0, 0.7, 8)
+
+    assert drafts(seconds=40.0)
+    assert not drafts(seconds=0.5)
 
 
 @pytest.mark.parametrize(("chance", "gains"), [(0.95, True), (0.8, True), (0.2, False), (0.0, False)])
@@ -96,13 +108,13 @@ def test_a_draft_as_slow_as_the_target_is_refused_for_its_cost() -> None:
     controller = Controller(LLAMA_1B, {"model": 46.0}, max_k=8)
     time, tokens = play(controller, 1.0, 1000)
     assert tokens / time * 46 > 0.98
-    assert controller.reason(0).code == "cost"
+    assert controller.reason().code == "cost"
 
 
 def test_a_parked_drafter_is_probed_and_comes_back() -> None:
     controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
     play(controller, 0.0, 400)
-    assert controller.reason(0).code == "acceptance"
+    assert controller.reason().code == "acceptance"
     play(controller, 0.95, 6000, seed=3)
     time, tokens = play(controller, 0.95, 500, seed=4)
     assert tokens / time * 46 > 1.3
@@ -110,12 +122,12 @@ def test_a_parked_drafter_is_probed_and_comes_back() -> None:
 
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
     controller = Controller(LLAMA_1B, {"model": 460.0}, max_k=8, fixed_k=3)
-    assert controller.is_worth_asking("model", 0)
-    assert [controller.goes_on("model", 0, 0.0, depth, 0.0, 8) for depth in range(5)] == [True, True, True, False, False]
+    assert controller.is_worth_asking("model")
+    assert [controller.goes_on("model", 0.0, depth, 0.0, 8) for depth in range(5)] == [True, True, True, False, False]
 
 
 def test_the_reason_for_being_off_is_kept() -> None:
-    assert Controller(LLAMA_1B, {}, 8, off=Reason("user", "drafters are switched off")).reason(0).code == "user"
+    assert Controller(LLAMA_1B, {}, 8, off=Reason("user", "drafters are switched off")).reason().code == "user"
 
 
 def test_acceptance_is_censored_by_the_window() -> None:

@@ -11,7 +11,7 @@ from functools import cache
 
 import llama_cpp.llama_cpp as lib
 
-WARN, ERROR, CONTINUED = 2, 3, 5
+WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
 _complaints: deque[str] = deque(maxlen=32)
 
 

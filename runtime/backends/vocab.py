@@ -18,7 +18,7 @@ class Vocab:
         self.bos = int(lib.llama_vocab_bos(handle))
         self.eos = int(lib.llama_vocab_eos(handle))
         self._pieces: dict[int, bytes] = {}
-        self._ends = frozenset(token for token in range(self.n_vocab) if lib.llama_vocab_is_eog(handle, token))
+        self._ends: dict[int, bool] = {}
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; with `special`, control tokens are recognised in it. No token is put in front or behind."""
@@ -49,7 +49,10 @@ class Vocab:
 
     def is_end(self, token: int) -> bool:
         """Does the model end its turn with this token?"""
-        return token in self._ends
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = bool(lib.llama_vocab_is_eog(self.handle, token))
+        return known
 
     def text(self, token: int) -> str:
         """The token as the vocabulary spells it; "" where there is none (-1)."""
