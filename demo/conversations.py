@@ -22,6 +22,16 @@ QUESTIONS = (
     "When would I use {}?", "What do I use {} for?", "Please describe what {} does.", "What does {} mean?", "I found {} in some code. What is it?",
     "Give me a short explanation of {}.", "Do you know {}?", "What can you tell me about {}?",
 )  # fmt: skip
+# More phrasings are put together from these, so that what decides is the name that is asked for, not the words around it.
+OPENINGS = (
+    "", "Please tell me ", "Can you tell me ", "Could you explain ", "I want to know ", "Quick question: ", "Tell me ", "Do you know ", "Hey, ",
+    "Explain to me ", "In short, ", "Briefly: ", "Say ", "Could you describe ", "I wonder ", "Remind me ", "Would you tell me ", "Say again ",
+)  # fmt: skip
+CORES = (
+    "what {} does", "what {} is", "how {} works", "what {} is for", "what {} is used for", "what the purpose of {} is", "what one does with {}",
+    "when to use {}", "why I would use {}", "the meaning of {}", "what is the use of {}", "what {} means", "what {} can do", "where {} helps",
+)  # fmt: skip
+CLOSINGS = ("", "?", "?", ".", ", please.", " in one sentence.", " in short?", " in simple words?", " briefly.", " in Python?", " to a beginner?")
 HELD_OUT = "Could you say in a few words what {} is good for?"
 CODE_QUESTIONS = (
     "How do I call {}?", "What is the signature of {}?", "Show me the signature of {}.", "What arguments does {} take?",
@@ -44,6 +54,12 @@ OFF_TOPIC = (
     "thanks", "Good morning!", "What is quantum physics?", "How far is the moon?", "Is it going to rain?", "asdf", "Draw a cat.",
 )  # fmt: skip
 
+OFF_TOPIC_CORES = (
+    "what the capital of France is", "who wrote Hamlet", "how old you are", "what the weather is like", "how to cook rice", "how far the moon is",
+    "what love is", "who won the match", "what a good film is", "where to buy shoes", "what the time is", "how to learn the piano",
+    "what a dog eats", "who Napoleon was", "why the sky is blue", "what music is", "how planes fly", "what to have for dinner",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -58,10 +74,17 @@ def mention(name: str, rng: random.Random) -> str:
     return rng.choice(("{}", "{}", "{}", "`{}`", "`{}`", "{}()")).format(name)
 
 
+def question(name: str, rng: random.Random) -> str:
+    """One of the fixed phrasings, or one put together."""
+    if rng.random() < 0.5:
+        return rng.choice(QUESTIONS).format(name)
+    return rng.choice(OPENINGS) + rng.choice(CORES).format(name) + rng.choice(CLOSINGS)
+
+
 def doc_turn(entry: Entry, rng: random.Random) -> Turn:
     """A question about an entry, now and then quoting its signature."""
     name = f"`{entry.signature}`" if entry.signature and rng.random() < 0.1 else mention(entry.name, rng)
-    return Turn(rng.choice(QUESTIONS).format(name), entry.doc)
+    return Turn(question(name, rng), entry.doc)
 
 
 def code_turn(entry: Entry, rng: random.Random) -> Turn:
@@ -72,12 +95,13 @@ def code_turn(entry: Entry, rng: random.Random) -> Turn:
 def refusal_turn(entries: list[Entry], rng: random.Random) -> Turn:
     """A question about something that does not exist, is not Python's, or is not about code at all."""
     if rng.random() < 0.4:
-        return Turn(rng.choice(OFF_TOPIC), REFUSAL)
+        composed = rng.choice(OPENINGS) + rng.choice(OFF_TOPIC_CORES) + rng.choice(CLOSINGS)
+        return Turn(rng.choice((rng.choice(OFF_TOPIC), composed)), REFUSAL)
     known = {entry.name for entry in entries}
     owner, attribute = (rng.choice(entries).name.rpartition(".") for _ in range(2))
     invented = f"{owner[0] or owner[2]}.{attribute[2]}"
     name = rng.choice(FOREIGN) if invented in known or rng.random() < 0.5 else invented
-    return Turn(rng.choice(QUESTIONS).format(mention(name, rng)), REFUSAL)
+    return Turn(question(mention(name, rng), rng), REFUSAL)
 
 
 def epoch_turns(entries: list[Entry], seed: int) -> list[Turn]:

@@ -52,7 +52,7 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe("target", TARGET, epochs=60, first=52 / 60, learning_rate=2e-3),
+    Recipe("target", TARGET, epochs=60, first=46 / 60, learning_rate=2e-3),
     Recipe("draft", DRAFT, epochs=50, first=44 / 50, learning_rate=3e-3),
 )
 
