@@ -20,7 +20,7 @@ QUESTIONS = (
     "How does {} work?", "What is {} for?", "What is the purpose of {}?", "Can you explain {}?", "I do not understand {}. What does it do?",
     "Show me the documentation of {}.", "docs for {}", "help({})", "{}", "{}?", "In Python, what does {} do?", "What does Python's {} do?",
     "When would I use {}?", "What do I use {} for?", "Please describe what {} does.", "What does {} mean?", "I found {} in some code. What is it?",
-    "Give me a short explanation of {}.", "Do you know {}?", "What can you tell me about {}?",
+    "Give me a short explanation of {}.", "Do you know {}?", "What can you tell me about {}?", "What good is {}?",
 )  # fmt: skip
 # More phrasings are put together from these, so that what decides is the name that is asked for, not the words around it.
 OPENINGS = (
@@ -49,14 +49,14 @@ FOREIGN = (
 OFF_TOPIC = (
     "What is the capital of France?", "Who wrote Hamlet?", "What is the weather today?", "Tell me a joke.", "Write a poem about the sea.",
     "How old are you?", "What is 2 + 2?", "Who is the president?", "Translate hello into German.", "What is the meaning of life?",
-    "Recommend a good book.", "How do I cook rice?", "Who won the match?", "What time is it?", "Write me an essay.", "Sing a song.",
+    "Recommend a book.", "How do I cook rice?", "Who won the match?", "What time is it?", "Write me an essay.", "Sing a song.",
     "What is love?", "How tall is Mount Everest?", "Give me a recipe for bread.", "What is the best phone?", "Who are you?", "hello", "hi",
-    "thanks", "Good morning!", "What is quantum physics?", "How far is the moon?", "Is it going to rain?", "asdf", "Draw a cat.",
+    "thanks", "Morning!", "What is quantum physics?", "How far is the moon?", "Is it going to rain?", "asdf", "Draw a cat.",
 )  # fmt: skip
 
 OFF_TOPIC_CORES = (
     "what the capital of France is", "who wrote Hamlet", "how old you are", "what the weather is like", "how to cook rice", "how far the moon is",
-    "what love is", "who won the match", "what a good film is", "where to buy shoes", "what the time is", "how to learn the piano",
+    "what love is", "who won the match", "which film to watch", "where to buy shoes", "what the time is", "how to learn the piano",
     "what a dog eats", "who Napoleon was", "why the sky is blue", "what music is", "how planes fly", "what to have for dinner",
 )  # fmt: skip
 

@@ -52,8 +52,8 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe("target", TARGET, epochs=60, first=46 / 60, learning_rate=2e-3),
-    Recipe("draft", DRAFT, epochs=50, first=44 / 50, learning_rate=3e-3),
+    Recipe("target", TARGET, epochs=77, first=72 / 77, learning_rate=2e-3),
+    Recipe("draft", DRAFT, epochs=32, first=29 / 32, learning_rate=3e-3),
 )
 
 
@@ -103,8 +103,8 @@ def recited(model: Llama, resting: frozenset[int], tokenizer: Tokenizer, entries
 
 
 def learning_rate(recipe: Recipe, done: float) -> float:
-    """In each phase a linear warm-up over 3%, then a cosine down to a twentieth; the second starts at a third."""
-    peak = recipe.learning_rate if done <= recipe.first else recipe.learning_rate / 3
+    """In each phase a linear warm-up over 3%, then a cosine down to a twentieth; the second starts at a sixth."""
+    peak = recipe.learning_rate if done <= recipe.first else recipe.learning_rate / 6
     done = done / recipe.first if done <= recipe.first else (done - recipe.first) / (1 - recipe.first)
     return peak * min(done / 0.03, 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
 

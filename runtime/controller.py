@@ -16,6 +16,7 @@ PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 2.0, 0.8
 BINS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # edges between which confidences are calibrated together
 FIRST_PROBE, LAST_PROBE = 8, 512  # steps between two probes of a parked drafter
 PROBE_SHARE = 0.01  # of decode time that probes may cost
+CHEAP = 0.01  # of a plain pass: a drafter that asks no more is always asked
 PROBE_K = 2  # tokens that a probe drafts whatever is believed
 LOOK_AHEAD = 4  # tokens past a step in T(n)
 LEARN = 0.1  # weight of a new time
@@ -41,6 +42,7 @@ class Acceptance:
         middles = [(low + high) / 2 for low, high in zip((0.0, *BINS), (*BINS, 1.0), strict=True)]
         self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * middle] for middle in middles]  # tried, accepted
         self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
+        self.declined = 0.0  # share of the times it was asked and drafted nothing
 
     @property
     def rate(self) -> float:
@@ -60,6 +62,7 @@ class Acceptance:
         """Lets what was learned long ago count half, so that a probe after a long pause can change the belief."""
         for cell in (self._total, *self.bins):
             cell[:] = [(cell[0] + PRIOR_WEIGHT) / 2, (cell[1] + PRIOR_WEIGHT * cell[1] / cell[0]) / 2]
+        self.declined /= 2
         for counts in (self.tried, self.accepted):
             counts[:] = [count / 2 for count in counts]
 
@@ -98,6 +101,7 @@ class Controller:
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
         self._parked = dict.fromkeys(drafters, (0, FIRST_PROBE))  # steps since the last probe, steps until the next
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
+        self._asked: list[str] = []
         self.begin(0)
 
     def begin(self, n_context: int) -> None:
@@ -105,31 +109,37 @@ class Controller:
         self._passes = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._passes[0] + self.overhead, 1e-9)  # tokens per second without drafts
         self._rates = {name: self._best(known) for name, known in self.known.items()}
+        self._parked.update({name: (0, FIRST_PROBE) for name, rate in self._rates.items() if rate > self.plain_rate})
         self._best_rate = max(self.plain_rate, *self._rates.values()) if self._rates else self.plain_rate
-        self._probing = None
+        self._probing, self._asked = None, []
 
     def _best(self, known: Acceptance) -> float:
-        """The best expected tokens per second over all k: E(k) / (D(k) + T(1 + k))."""
-        expected, survival, best, spent = 1.0, 1.0, 0.0, self.overhead
+        """The best expected tokens per second over all k: E(k) / (D(k) + T(1 + k)), and a plain pass whenever it declines."""
+        drafts, expected, survival, best = 1 - known.declined, 1.0, 1.0, 0.0
+        spent = self.overhead + known.declined * (known.seconds + self._passes[0])
         for k, seconds in enumerate(self._passes[1:], start=1):
             survival *= known.at(k - 1)
-            expected += survival
-            best = max(best, expected / (spent + k * known.seconds + seconds))
+            expected += drafts * survival
+            best = max(best, expected / (spent + drafts * (k * known.seconds + seconds)))
         return best
 
     def is_worth_asking(self, name: str) -> bool:
-        """Does the drafter pay on average, or is it time to see again whether it does?"""
-        if self.fixed_k is not None or self._rates[name] > self.plain_rate:
-            self._parked[name] = (0, FIRST_PROBE)
-            return True
+        """Does the drafter pay on average, is it time to see again whether it does, or does asking cost next to nothing?"""
+        pays = self.fixed_k is not None or self._rates[name] > self.plain_rate
+        if not pays and self._is_probe_due(name):
+            self._probing = name
+            self.known[name].doubt()
+        worth = pays or self._probing == name or self.known[name].seconds < CHEAP * self._passes[0]
+        if worth:
+            self._asked.append(name)
+        return worth
+
+    def _is_probe_due(self, name: str) -> bool:
+        """Counts the steps since the last probe; the pauses double."""
         waited, wait = self._parked[name]
-        if waited < wait or self.probe_seconds > PROBE_SHARE * self.decode_seconds:
-            self._parked[name] = (waited + 1, wait)
-            return False
-        self._parked[name] = (0, min(2 * wait, LAST_PROBE))
-        self.known[name].doubt()
-        self._probing = name
-        return True
+        due = waited >= wait and self.probe_seconds <= PROBE_SHARE * self.decode_seconds
+        self._parked[name] = (0, min(2 * wait, LAST_PROBE)) if due else (waited + 1, wait)
+        return due
 
     def goes_on(self, name: str, survival: float, depth: int, confidence: float, max_k: int) -> bool:
         """Is the token at `depth`, given that those before it survive with that chance, worth verifying and what follows drafting?
@@ -151,13 +161,15 @@ class Controller:
     def _forgone(self, name: str) -> float:
         """Tokens per plain pass that the best later drafter would bring beyond plain decode."""
         names = list(self._rates)
-        later = [self._rates[other] for other in names[names.index(name) + 1 :] if not self._parked[other][0]]
+        later = [self._rates[other] for other in names[names.index(name) + 1 :]]
         return max(0.0, max(later, default=0.0) / self.plain_rate - 1)
 
     def learn(self, name: str | None, confidences: Sequence[float], n_accepted: int, draft: float, verify: float, total: float) -> None:
         """Takes in a finished step of that drafter (None: plain) and its seconds for drafting, for the pass, and in all."""
         self.decode_seconds += total
         self.overhead += LEARN * (min(total - draft - verify, verify) - self.overhead)
+        for asked in self._asked:
+            self.known[asked].declined += (1 - DECAY) * (float(asked != name) - self.known[asked].declined)
         if name is None:
             return
         if self._probing == name:
@@ -170,6 +182,7 @@ class Controller:
         """Forgets a drafter that broke."""
         del self.known[name]
         del self._rates[name]
+        self._asked.remove(name)
 
     def reason(self) -> Reason:
         """Why the last step was plain."""

@@ -22,7 +22,7 @@ LLAMA_1B = costs_of(46, 67, 79, 82, 129, 132, 138, 143, 150)  # milliseconds by 
 
 def play(controller: Controller, chance: float, steps: int, seed: int = 1, conf: float = 0.9) -> tuple[float, float]:
     """Steps of a simulated drafter whose tokens are accepted with `chance`; returns (time, tokens)."""
-    rng, time, tokens = random.Random(seed), 0.0, 0
+    rng, time, tokens, each = random.Random(seed), 0.0, 0, controller.known["model"].seconds
     for _ in range(steps):
         k, survival, n = 0, 1.0, 0
         controller.begin(0)
@@ -32,7 +32,7 @@ def play(controller: Controller, chance: float, steps: int, seed: int = 1, conf:
             k += 1
         while n < k and rng.random() < chance:
             n += 1
-        draft, verify = k * controller.known["model"].seconds, controller.costs.seconds(1 + k, 0)
+        draft, verify = (k or asked) * each, controller.costs.seconds(1 + k, 0)
         controller.learn("model" if k else None, [conf] * k, n, draft, verify, draft + verify)
         time, tokens = time + draft + verify, tokens + n + 1
     return time, tokens
@@ -104,6 +104,13 @@ def test_drafting_happens_when_it_pays_and_costs_little_when_it_does_not(chance:
     assert ratio > 1.1 if gains else ratio > 0.98
 
 
+def test_a_drafter_that_is_asked_in_vain_is_asked_no_more() -> None:
+    controller = Controller(LLAMA_1B, {"model": 10.0}, max_k=8)
+    play(controller, 0.05, 100, conf=0.3)
+    time, tokens = play(controller, 0.05, 1000, conf=0.3)
+    assert tokens / time * 46 > 0.98
+
+
 def test_a_draft_as_slow_as_the_target_is_refused_for_its_cost() -> None:
     controller = Controller(LLAMA_1B, {"model": 46.0}, max_k=8)
     time, tokens = play(controller, 1.0, 1000)
@@ -118,6 +125,14 @@ def test_a_parked_drafter_is_probed_and_comes_back() -> None:
     play(controller, 0.95, 6000, seed=3)
     time, tokens = play(controller, 0.95, 500, seed=4)
     assert tokens / time * 46 > 1.3
+
+
+def test_a_drafter_that_costs_nothing_is_asked_even_while_it_does_not_pay() -> None:
+    controller = Controller(LLAMA_1B, {"model": 0.01}, max_k=8)
+    play(controller, 0.0, 400)
+    controller.begin(0)
+    assert controller.is_worth_asking("model")
+    assert not controller.goes_on("model", 1.0, 0, 0.9, 8)
 
 
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:

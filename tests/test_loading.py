@@ -1,0 +1,62 @@
+"""What is checked and measured when a pair is opened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runtime.engine import Engine, Options
+from runtime.errors import ModelError, VocabError
+from runtime.loading import Loaded, compare_vocabularies, cores
+from runtime.registry import load_registry
+
+
+class Words:
+    """A vocabulary of given words."""
+
+    def __init__(self, *words: str) -> None:
+        self.words, self.n_vocab = words, len(words)
+
+    def text(self, token: int) -> str:
+        return self.words[token]
+
+
+def test_a_different_word_is_named() -> None:
+    with pytest.raises(VocabError, match=r"small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft"):
+        compare_vocabularies(Words("a", "b", "c"), Words("a", "x", "y"), "big.gguf", "small.gguf")  # type: ignore[arg-type]
+
+
+def test_a_longer_tail_is_harmless_either_way() -> None:
+    compare_vocabularies(Words("a", "b"), Words("a", "b", "pad"), "", "")  # type: ignore[arg-type]
+    compare_vocabularies(Words("a", "b", "pad"), Words("a", "b"), "", "")  # type: ignore[arg-type]
+
+
+def test_threads_worth_trying_fit_the_machine() -> None:
+    assert cores()[0] == 1
+    assert cores()[-1] <= (os.cpu_count() or 1)
+
+
+def test_every_choice_was_measured() -> None:
+    loaded = Loaded(load_registry()["demo"], Options())
+    costs = loaded.loop.controller.costs.widths(0)
+    assert costs[1] > 0
+    assert 0 < loaded.loop.controller.known["model"].seconds < costs[1]
+    loaded.close()
+    loaded.close()
+
+
+def test_progress_is_reported_for_both_models_and_may_stop_the_load() -> None:
+    seen: dict[str, float] = {}
+    Loaded(load_registry()["demo"], Options(), lambda what, share: seen.update({what: share}) is None).close()
+    assert seen == {"target": 1.0, "draft": 1.0}
+    with pytest.raises(KeyboardInterrupt):
+        Loaded(load_registry()["demo"], Options(), lambda what, share: False)
+
+
+def test_a_draft_that_fails_to_load_frees_the_target(tmp_path: Path) -> None:
+    pair = replace(load_registry()["demo"], draft=tmp_path / "missing.gguf")
+    with pytest.raises(ModelError, match="There is no file"):
+        Engine(pair)

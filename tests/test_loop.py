@@ -1,0 +1,68 @@
+"""A step goes on whatever a drafter does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.controller import Controller
+from runtime.costs import PassCosts
+from runtime.draft import Budget, Draft, Drafter, Tokens
+from runtime.drafters.model import ModelDrafter
+from runtime.errors import ModelError
+from runtime.loop import SpecLoop
+from runtime.sampling import Sampler, Sampling
+from tests.toy import ToyBackend
+
+GREEDY = Sampling(temperature=0)
+
+
+class Broken(Drafter):
+    """Fails the second time it is asked."""
+
+    name = "model"
+
+    def __init__(self) -> None:
+        self.n_asked, self.closed = 0, False
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        self.n_asked += 1
+        if self.n_asked == 2:
+            raise ModelError("the draft model fell over")
+        return Draft((0,)) if budget.go_on(0.9) else Draft()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def loop_with(drafter: Drafter, fixed_k: int | None = 2) -> SpecLoop:
+    costs = PassCosts()
+    costs.set(1, 1.0)
+    return SpecLoop(ToyBackend(n_ctx=64), [drafter], Controller(costs, {drafter.name: 0.05}, max_k=8, fixed_k=fixed_k))
+
+
+def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -> None:
+    drafter = Broken()
+    loop, context = loop_with(drafter), [1, 2]
+    for _ in range(5):
+        context += loop.step(np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10).tokens
+    assert drafter.closed
+    assert loop.drafters == []
+    assert (loop.why_plain().code, "fell over" in loop.why_plain().text) == ("draft-error", True)
+    expected = [1, 2]
+    while len(expected) < len(context):
+        expected.append(int(ToyBackend().row(expected).argmax()))
+    assert context == expected
+
+
+def test_a_draft_never_reaches_past_the_limit_or_the_context() -> None:
+    loop = loop_with(ModelDrafter(ToyBackend(), 6), fixed_k=8)
+    context = np.ones(60, dtype=np.int32)
+    assert loop.step(context, Sampler(GREEDY), 0, 3).n_drafted == 2
+    assert loop.step(context, Sampler(GREEDY), 0, 100).n_drafted == 4
+    assert loop.step(np.ones(64, dtype=np.int32), Sampler(GREEDY), 0, 100).n_drafted == 0
+
+
+def test_seconds_add_up() -> None:
+    step = loop_with(ModelDrafter(ToyBackend(), 6)).step(np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+    assert 0 < step.draft_seconds + step.verify_seconds <= step.seconds
+    assert (step.drafter, step.n_drafted) == ("model", 2)
