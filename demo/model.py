@@ -113,8 +113,11 @@ class Llama(nn.Module):
 
 
 def dropped_layers(shape: Shape, seed: int, most: float = 0.1) -> frozenset[int]:
-    """Layers to skip in one step: the chance rises with depth from 0 to `most` (LayerSkip, arXiv 2404.16710, section 4.1)."""
+    """Layers to skip in one step (LayerSkip, arXiv 2404.16710, section 4.1): the chance rises from 0 at the exit to `most` at the top.
+
+    Layers below the exit are never skipped: all that was learned before the upper layers joined rests on them.
+    """
     generator = torch.Generator().manual_seed(seed)
-    depth = torch.arange(shape.layers) / max(1, shape.layers - 1)
+    depth = (torch.arange(shape.layers) - shape.exit_layer).clamp(min=0) / max(1, shape.layers - 1 - shape.exit_layer)
     chance = most * (torch.exp2(depth) - 1)
     return frozenset(torch.nonzero(torch.rand(shape.layers, generator=generator) < chance).flatten().tolist())
