@@ -1,7 +1,7 @@
 # `make demo` and `make test` do everything from a fresh clone: environment, installation, run.
 PYTHON ?= python3
 BIN := .venv/bin
-QUESTION ?= What does textwrap.dedent do?
+QUESTION ?= What does os.path.join do?
 
 .PHONY: demo test check fmt clean
 

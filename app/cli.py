@@ -57,14 +57,19 @@ def run(
 ) -> None:
     """Answer one prompt.
 
-    For example: slipstream run "What does textwrap.dedent do?" --stats
+    For example: slipstream run "What does os.path.join do?" --stats
     """
     from app import oneshot
 
     pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads)
     sampling = oneshot.sampling(pair, temperature, top_k, top_p, min_p, seed)
     request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling)
-    raise typer.Exit(oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color)))
+    try:
+        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color))
+    except BrokenPipeError:  # the reader has what it wanted; keep the interpreter from flushing into the closed pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    raise typer.Exit(code)
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -81,9 +86,6 @@ def main() -> None:
         fail(str(error), 1)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except BrokenPipeError:  # the reader has what it wanted; keep the interpreter from flushing into the closed pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
     except OSError as error:
         where = f" ({Path(error.filename)})" if error.filename else ""
         fail(f"{error.strerror or error}{where}. Make room or name another place, and try again.", 1)

@@ -27,7 +27,7 @@ import psutil, sys
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.registry import load_registry
 engine = Engine(load_registry()["demo"], Options(drafters=tuple(sys.argv[1:]), n_ctx=2048, fixed_k=3 if sys.argv[1:] else None))
-list(engine.reply([Message("user", "What does textwrap.dedent do?")], Sampling(temperature=0)))
+list(engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0)))
 print(psutil.Process().memory_full_info().uss)
 """
 

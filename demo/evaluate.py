@@ -64,7 +64,7 @@ def keep_first_layers(source: Path, n: int, n_layers: int, path: Path) -> None:
     """Writes a GGUF of the first `n` layers of another."""
     params = lib.llama_model_quantize_default_params()
     pruned = (ctypes.c_int32 * (n_layers - n + 1))(*range(n, n_layers), -1)
-    params.prune_layers, params.only_copy = ctypes.cast(pruned, ctypes.c_void_p), True
+    params.prune_layers, params.only_copy = ctypes.cast(pruned, ctypes.POINTER(ctypes.c_int32)), True
     if lib.llama_model_quantize(str(source).encode(), str(path).encode(), ctypes.byref(params)):
         raise RuntimeError(f"the first {n} layers of {source.name} could not be written")
 
