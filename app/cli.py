@@ -66,10 +66,15 @@ def run(
     request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling)
     try:
         code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color))
-    except BrokenPipeError:  # the reader has what it wanted; keep the interpreter from flushing into the closed pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has what it wanted
+        abandon_output()
         code = 0
     raise typer.Exit(code)
+
+
+def abandon_output() -> None:
+    """Keeps the interpreter from flushing, on its way out, into a stream that takes nothing any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -87,6 +92,7 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except OSError as error:
+        abandon_output()
         where = f" ({Path(error.filename)})" if error.filename else ""
         fail(f"{error.strerror or error}{where}. Make room or name another place, and try again.", 1)
 
