@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 # Most asked-for first: the list is cut when it reaches MAX_ENTRIES.
 TYPES = (str, list, dict, set, tuple, int, float, bytes, complex, frozenset, range, property, slice)
@@ -54,10 +55,10 @@ def shorten(doc: str, limit: int) -> str:
     return doc if len(doc) <= limit else ""
 
 
-def signature(name: str, thing: object) -> str:
+def signature(name: str, thing: Any) -> str:
     """`name(arguments)` as `inspect` tells it, or ""."""
     try:
-        text = str(inspect.signature(thing))  # type: ignore[arg-type]
+        text = str(inspect.signature(thing))
     except (ValueError, TypeError):
         return ""
     text = re.sub(r"^\((self|cls)(?=[,)])(, /)?(, )?", "(", text)

@@ -14,7 +14,7 @@ import psutil
 
 from runtime.chat import ChatTemplate, Message
 from runtime.draft import Tokens
-from runtime.errors import ContextError, ModelError, TemplateError
+from runtime.errors import ContextError, TemplateError
 from runtime.loading import Loaded, OnProgress, Options
 from runtime.registry import Pair
 from runtime.sampling import Sampler, Sampling
@@ -159,4 +159,4 @@ class _Reply:
         stats.memory_bytes = psutil.Process().memory_info().rss
 
 
-__all__ = ["Chunk", "Engine", "Message", "ModelError", "Options", "Sampling"]
+__all__ = ["Chunk", "Engine", "Message", "Options", "Sampling"]

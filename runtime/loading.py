@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -57,22 +57,19 @@ class Loaded:
 
     def _load(self, options: Options, on_progress: OnProgress) -> None:
         names = self.pair.drafters if options.drafters is None else options.drafters
-        draft_path = self.pair.draft if "model" in names else None
+        off = None if names else Reason("user", "drafters are switched off")
         self.target = self._model(self.pair.target, "target", on_progress)
         n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
         self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512)
+        if names and not self.backend.can_rewind:  # decided before a draft model could take memory
+            names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
         drafters: list[Drafter] = [NgramDrafter()] if "ngram" in names else []
-        draft_backend = None
-        if draft_path is not None:
+        draft_backend, draft_path = None, self.pair.draft
+        if "model" in names and draft_path is not None:
             draft = self._model(draft_path, "draft", on_progress)
             compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, draft_path.name)
             draft_backend = self._backend(draft, n_ctx, 1, DRAFT_BATCH)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
-        off = None
-        if not self.backend.can_rewind and drafters:
-            drafters, off = [], Reason("architecture", "this architecture cannot drop rejected tokens")
-        elif not names:
-            off = Reason("user", "drafters are switched off")
         controller = calibrate(self.backend, draft_backend, drafters, options, off)
         self.loop = SpecLoop(self.backend, drafters, controller)
 
@@ -146,8 +143,3 @@ def calibrate(target: Backend, draft: Backend | None, drafters: Sequence[Drafter
     costs = PassCosts()
     measure(costs, run, options.max_k + 1 if drafters else 1, began + MEASURE_SECONDS)
     return Controller(costs, seconds, options.max_k, options.fixed_k, off)
-
-
-def with_draft(pair: Pair, draft: Path | None) -> Pair:
-    """The pair with another draft model, or with none."""
-    return replace(pair, draft=draft)

@@ -6,7 +6,6 @@ drafts' acceptance (see verify.py).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,8 +151,3 @@ class Sampler:
         given = distribution(logits, self.sampling)
         confidence = float(given.probs.max())
         return Pick(self.couple(given, position), confidence, None if self.is_coupled else given)
-
-
-def is_finite(logits: Logits) -> bool:
-    """False for a row that a broken model made of NaN."""
-    return not math.isnan(float(logits.max()))

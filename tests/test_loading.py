@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime.backends.llama import LlamaBackend
 from runtime.engine import Engine, Options
 from runtime.errors import ModelError, VocabError
 from runtime.loading import Loaded, compare_vocabularies, cores
@@ -60,3 +61,19 @@ def test_a_draft_that_fails_to_load_frees_the_target(tmp_path: Path) -> None:
     pair = replace(load_registry()["demo"], draft=tmp_path / "missing.gguf")
     with pytest.raises(ModelError, match="There is no file"):
         Engine(pair)
+
+
+class NoWayBack(LlamaBackend):
+    """A context that cannot drop tokens, as a recurrent model's."""
+
+    def __init__(self, *args: int) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]  # handed through as they are
+        self.can_rewind = False
+
+
+def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.loading.LlamaBackend", NoWayBack)
+    seen: set[str] = set()
+    loaded = Loaded(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
+    assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")
+    loaded.close()

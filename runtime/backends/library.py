@@ -15,16 +15,18 @@ WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
 _complaints: deque[str] = deque(maxlen=32)
 
 
-@lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
     if level in (WARN, ERROR):
         _complaints.append(text.decode("utf8", "replace").strip())
 
 
+_on_log = lib.llama_log_callback(_remember)  # kept alive: the library calls it as long as it is loaded
+
+
 @cache
 def start() -> None:
     """Initialises the library and takes over its log."""
-    lib.llama_log_set(_remember, ctypes.c_void_p(0))
+    lib.llama_log_set(_on_log, ctypes.c_void_p(0))
     lib.llama_backend_init()
 
 
