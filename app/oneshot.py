@@ -138,7 +138,7 @@ def show_text(chunks: Iterator[Chunk], color: bool) -> Chunk:
         out.flush()
         ends = chunk.text[-1:] or ends
     if ends != "\n" or chunk.finish_reason == "cancelled":
-        print()
+        print(flush=True)  # before anything on standard error
     return chunk
 
 

@@ -49,6 +49,13 @@ def test_stats_go_to_standard_error() -> None:
         assert word == "other" or word not in done.stdout
 
 
+def test_the_numbers_begin_on_a_line_of_their_own() -> None:
+    done = subprocess.run(
+        [*SLIPSTREAM, "run", QUESTION, "--stats"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=True
+    )
+    assert "\n          prompt  " in done.stdout
+
+
 def test_the_reason_is_said_when_nothing_was_drafted() -> None:
     assert "drafters are switched off [user]" in slipstream("run", QUESTION, "--stats", "--drafters", "none").stderr
 
