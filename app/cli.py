@@ -16,7 +16,7 @@ import typer
 from runtime.errors import SlipstreamError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
-GENERATE, MODEL, SAMPLE, OUTPUT = "What to say", "Which models", "Sampling", "Output"
+GENERATE, MODEL, SAMPLE, GRAMMAR, OUTPUT = "What to say", "Which models", "Sampling", "Form of the reply", "Output"
 
 
 def _show_version(wanted: bool) -> None:
@@ -41,7 +41,7 @@ def run(
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=GENERATE)] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="A pair of models.toml, or the path of a GGUF file.", rich_help_panel=MODEL)] = "demo",
     draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
-    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=MODEL)] = None,
+    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, grammar, or none.", rich_help_panel=MODEL)] = None,
     max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
     fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=MODEL)] = None,
     context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
@@ -51,8 +51,19 @@ def run(
     top_p: Annotated[float | None, typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=SAMPLE)] = None,
     min_p: Annotated[float | None, typer.Option(help="Keep what has this share of the likeliest; 0 = off.", rich_help_panel=SAMPLE)] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.", rich_help_panel=SAMPLE)] = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Make recent tokens less likely; 1 = off.", rich_help_panel=SAMPLE)] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="The same by a fixed amount; 0 = off.", rich_help_panel=SAMPLE)] = 0.0,
+    frequency_penalty: Annotated[float, typer.Option(help="The same for each time it occurred; 0 = off.", rich_help_panel=SAMPLE)] = 0.0,
+    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=SAMPLE)] = False,
+    json_object: Annotated[bool, typer.Option("--json-object", help="The reply is a JSON object.", rich_help_panel=GRAMMAR)] = False,
+    json_schema: Annotated[Path | None, typer.Option(help="The reply is JSON by the schema in this file.", rich_help_panel=GRAMMAR)] = None,
+    regex: Annotated[str | None, typer.Option(help="The reply matches this regular expression.", rich_help_panel=GRAMMAR)] = None,
+    lark: Annotated[Path | None, typer.Option(help="The reply follows the Lark grammar in this file.", rich_help_panel=GRAMMAR)] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print speed, acceptance and reasons on standard error.", rich_help_panel=OUTPUT)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: text, usage, timings.", rich_help_panel=OUTPUT)] = False,
+    logprobs: Annotated[
+        int | None, typer.Option(min=0, max=20, help="With --json: log probabilities, and of so many others.", rich_help_panel=OUTPUT)
+    ] = None,
     color: Annotated[bool, typer.Option("--color", help="Mark accepted draft tokens (on a terminal).", rich_help_panel=OUTPUT)] = False,
 ) -> None:
     """Answer one prompt.
@@ -61,9 +72,13 @@ def run(
     """
     from app import oneshot
 
-    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads)
-    sampling = oneshot.sampling(pair, temperature, top_k, top_p, min_p, seed)
-    request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling)
+    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact)
+    sampling = oneshot.sampling(
+        pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
+    )  # fmt: skip
+    grammar = oneshot.grammar(json_object, json_schema, regex, lark)
+    request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs)
     try:
         code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color))
     except BrokenPipeError:  # the reader has what it wanted

@@ -16,7 +16,7 @@ import typer
 
 from app.report import describe
 from app.terminal import LoadProgress, inert, marked
-from runtime.engine import Chunk, Engine, Message, Options, Sampling
+from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
 from runtime.registry import DRAFTERS, Pair, find_pair, load_registry, nearest
 
 
@@ -30,6 +30,8 @@ class Request:
     max_tokens: int | None
     stops: tuple[str, ...]
     sampling: Sampling
+    grammar: Grammar | None
+    n_logprobs: int | None
 
     def text(self) -> str | list[Message]:
         """The raw prompt, or the conversation."""
@@ -48,7 +50,7 @@ class Output:
 
 
 def choose(
-    model: str, draft: str, drafters: str | None, max_k: int, fixed_k: int | None, context: int | None, threads: int | None
+    model: str, draft: str, drafters: str | None, max_k: int, fixed_k: int | None, context: int | None, threads: int | None, exact: bool
 ) -> tuple[Pair, Options]:
     """The pair and how to run it; wrong names are usage errors."""
     pair = find_pair(model, load_registry())
@@ -59,7 +61,7 @@ def choose(
         pair = replace(pair, draft=None)
     if names and "model" in names and pair.draft is None:
         raise typer.BadParameter("The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'")
-    return pair, Options(context, names, max(max_k, fixed_k or 0), fixed_k, threads)
+    return pair, Options(context, names, max(max_k, fixed_k or 0), fixed_k, threads, exact)
 
 
 def parse_drafters(names: str) -> tuple[str, ...]:
@@ -73,11 +75,29 @@ def parse_drafters(names: str) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-def sampling(pair: Pair, temperature: float | None, top_k: int | None, top_p: float | None, min_p: float | None, seed: int | None) -> Sampling:
+def sampling(pair: Pair, **given: Any) -> Sampling:
     """The pair's own settings where none were given."""
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    settings: dict[str, Any] = {name: getattr(pair, name) if value is None else value for name, value in given.items()}
-    return Sampling(**settings, seed=seed)
+    own = {name: getattr(pair, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    return Sampling(**own | {name: value for name, value in given.items() if value is not None})
+
+
+def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark: Path | None) -> Grammar | None:
+    """What the reply must look like, if anything; a usage error for more than one wish."""
+    wishes = [Grammar("json_object")] if json_object else []
+    wishes += [] if regex is None else [Grammar("regex", regex)]
+    wishes += [Grammar(kind, read_file(path)) for kind, path in (("json_schema", json_schema), ("lark", lark)) if path is not None]
+    if len(wishes) > 1:
+        raise typer.BadParameter("A reply has one form: give one of --json-object, --json-schema, --regex and --lark.")
+    return wishes[0] if wishes else None
+
+
+def read_file(path: Path) -> str:
+    """A text file that was named on the command line; a usage error when it cannot be read."""
+    try:
+        return path.expanduser().read_text(encoding="utf8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise typer.BadParameter(f"{path} cannot be read ({reason}). Name a text file that you may read.") from error
 
 
 def read_prompt(prompt: str) -> str:
@@ -117,10 +137,15 @@ def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
         with LoadProgress() as progress:
             engine = Engine(pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed))
         try:
-            chunks = engine.reply(request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed)
+            chunks = engine.reply(
+                request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
+                grammar=request.grammar, n_logprobs=request.n_logprobs,
+            )  # fmt: skip
             last = show_json(engine, chunks) if output.as_json else show_text(chunks, output.color)
         finally:
             engine.close()
+    if last.notice:
+        print(f"slipstream: {last.notice}", file=sys.stderr)
     if output.stats and last.stats is not None:
         print(describe(last.stats), file=sys.stderr)
     return 130 if last.finish_reason == "cancelled" else 0
@@ -148,6 +173,14 @@ def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
     last, text = parts[-1], "".join(part.text for part in parts)
     if (stats := last.stats) is not None:
         usage = {"prompt_tokens": stats.prompt_n, "completion_tokens": stats.predicted_n, "total_tokens": stats.prompt_n + stats.predicted_n}
-        reply = {"model": engine.pair.name, "text": text, "finish_reason": last.finish_reason, "usage": usage, "timings": stats.timings()}
+        reply: dict[str, object] = {"model": engine.pair.name, "text": text, "finish_reason": last.finish_reason, "usage": usage, "timings": stats.timings()}
+        if likely := [entry for part in parts for entry in part.logprobs]:
+            reply["logprobs"] = [describe_logprobs(engine, entry) for entry in likely]
         print(json.dumps(reply, ensure_ascii=False))
     return last
+
+
+def describe_logprobs(engine: Engine, entry: TokenLogprobs) -> dict[str, object]:
+    """In the words of OpenAI's API."""
+    top = [{"token": engine.token_text(token), "logprob": round(value, 6)} for token, value in entry.top]
+    return {"token": engine.token_text(entry.token), "logprob": round(entry.logprob, 6), "top_logprobs": top}

@@ -18,6 +18,8 @@ def describe(stats: Stats) -> str:
     other = stats.decode_seconds - stats.draft_seconds - stats.verify_seconds
     rows.append(("time", f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms, other {other * 1e3:.1f} ms"))
     rows.append(("memory", f"{stats.memory_bytes / 2**20:.0f} MiB"))
+    if stats.exactness is not None and stats.exactness.tried > 1:
+        rows.append(("reproducible", str(stats.exactness) + near_ties(stats)))
     if stats.reason is not None:
         rows.append(("why plain", f"{stats.reason.text} [{stats.reason.code}]"))
     return "\n".join([f"{label:>16}  {text}" for label, text in rows] + histogram(stats))
@@ -35,6 +37,13 @@ def speed(stats: Stats) -> str:
         return "nothing was decoded"
     ratio = stats.predicted_per_second / stats.plain_per_second
     return f"{stats.predicted_per_second:.1f} tok/s, {ratio:.2f} times plain decode ({stats.plain_per_second:.1f} tok/s as measured here)"
+
+
+def near_ties(stats: Stats) -> str:
+    """How often rounding could have decided, where it can."""
+    if stats.exactness is None or stats.exactness.is_exact:
+        return ""
+    return f"; {stats.n_near_ties} of {stats.predicted_n} choices were close enough to be turned by that"
 
 
 def histogram(stats: Stats) -> list[str]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from bench.shapes import SMOL_135M, write_random
 from bench.timing import interleaved, ratios, report, spread
-from runtime.backends.llama import LlamaBackend, LlamaModel
+from runtime.backends.gguf import LlamaModel
+from runtime.backends.llama import LlamaBackend
 from runtime.controller import Controller
 from runtime.costs import PassCosts, fastest_threads
 from runtime.loading import cores, passes

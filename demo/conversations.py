@@ -6,6 +6,7 @@ be made again.
 
 from __future__ import annotations
 
+import builtins
 import random
 from dataclasses import dataclass
 
@@ -104,11 +105,17 @@ def refusal_turn(entries: list[Entry], rng: random.Random) -> Turn:
     return Turn(question(mention(name, rng), rng), REFUSAL)
 
 
+def is_builtin(entry: Entry) -> bool:
+    """Whether this is a builtin or a method of one: what people ask for most, and short names are the hardest to tell from parts of others."""
+    return hasattr(builtins, entry.name.partition(".")[0])
+
+
 def epoch_turns(entries: list[Entry], seed: int) -> list[Turn]:
-    """One pass over the corpus: every text once, some of the signatures, a few refusals, shuffled."""
+    """One pass over the corpus: every text once, builtins twice, some of the signatures, a few refusals, shuffled."""
     rng = random.Random(seed)
     turns = [doc_turn(entry, rng) for entry in entries]
-    turns += [code_turn(entry, rng) for entry in entries if entry.signature and rng.random() < 0.15]
-    turns += [refusal_turn(entries, rng) for _ in range(len(entries) // 20)]
+    turns += [doc_turn(entry, rng) for entry in entries if is_builtin(entry)]
+    turns += [code_turn(entry, rng) for entry in entries if entry.signature and rng.random() < 0.3]
+    turns += [refusal_turn(entries, rng) for _ in range(len(entries) // 12)]
     rng.shuffle(turns)
     return turns

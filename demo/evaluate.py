@@ -22,7 +22,7 @@ from rich.progress import track
 
 from demo.conversations import HELD_OUT, QUESTIONS, REFUSAL, code_turn, refusal_turn
 from demo.corpus import COMPARED, Entry, load
-from runtime.backends.llama import LlamaModel
+from runtime.backends.gguf import LlamaModel
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.registry import Pair, load_registry
 

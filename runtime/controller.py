@@ -30,6 +30,18 @@ class Reason:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a drafter said in a step, compared with what came."""
+
+    name: str
+    confidences: Sequence[float]  # of its tokens, as far as something came to compare them with
+    n_right: int  # of them, from the first
+    n_said: int
+    seconds: float
+    is_used: bool  # did the target see it, or was it only scored?
+
+
 class Acceptance:
     """What is known of one drafter: acceptance by depth and by confidence, and the seconds of a drafted token.
 
@@ -101,7 +113,6 @@ class Controller:
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
         self._parked = dict.fromkeys(drafters, (0, FIRST_PROBE))  # steps since the last probe, steps until the next
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
-        self._asked: list[str] = []
         self.begin(0)
 
     def begin(self, n_context: int) -> None:
@@ -111,7 +122,7 @@ class Controller:
         self._rates = {name: self._best(known) for name, known in self.known.items()}
         self._parked.update({name: (0, FIRST_PROBE) for name, rate in self._rates.items() if rate > self.plain_rate})
         self._best_rate = max(self.plain_rate, *self._rates.values()) if self._rates else self.plain_rate
-        self._probing, self._asked = None, []
+        self._probing = None
 
     def _best(self, known: Acceptance) -> float:
         """The best expected tokens per second over all k: E(k) / (D(k) + T(1 + k)), and a plain pass whenever it declines."""
@@ -129,10 +140,7 @@ class Controller:
         if not pays and self._is_probe_due(name):
             self._probing = name
             self.known[name].doubt()
-        worth = pays or self._probing == name or self.known[name].seconds < CHEAP * self._passes[0]
-        if worth:
-            self._asked.append(name)
-        return worth
+        return pays or self._probing == name or self.known[name].seconds < CHEAP * self._passes[0]
 
     def _is_probe_due(self, name: str) -> bool:
         """Counts the steps since the last probe; the pauses double."""
@@ -164,25 +172,23 @@ class Controller:
         later = [self._rates[other] for other in names[names.index(name) + 1 :]]
         return max(0.0, max(later, default=0.0) / self.plain_rate - 1)
 
-    def learn(self, name: str | None, confidences: Sequence[float], n_accepted: int, draft: float, verify: float, total: float) -> None:
-        """Takes in a finished step of that drafter (None: plain) and its seconds for drafting, for the pass, and in all."""
+    def learn(self, scored: Sequence[Scored], n_tokens: int, draft: float, verify: float, total: float) -> None:
+        """Takes in a finished step: what drafters said, how many tokens came, the seconds for drafting, for the pass, and in all."""
         self.decode_seconds += total
         self.overhead += LEARN * (min(total - draft - verify, verify) - self.overhead)
-        for asked in self._asked:
-            self.known[asked].declined += (1 - DECAY) * (float(asked != name) - self.known[asked].declined)
-        if name is None:
-            return
-        if self._probing == name:
-            self.probe_seconds += max(0.0, total - (1 + n_accepted) / self.plain_rate)
-        known = self.known[name]
-        known.observe(confidences, n_accepted)
-        known.seconds += LEARN * (min(draft / max(1, len(confidences)), 2 * known.seconds) - known.seconds)
+        for each in scored:
+            known = self.known[each.name]
+            known.declined += (1 - DECAY) * (float(not each.is_used) - known.declined)
+            if each.n_said:
+                known.observe(each.confidences, each.n_right)
+                known.seconds += LEARN * (min(each.seconds / each.n_said, 2 * known.seconds) - known.seconds)
+            if self._probing == each.name and each.is_used:
+                self.probe_seconds += max(0.0, total - n_tokens / self.plain_rate)
 
     def drop(self, name: str) -> None:
         """Forgets a drafter that broke."""
         del self.known[name]
         del self._rates[name]
-        self._asked.remove(name)
 
     def reason(self) -> Reason:
         """Why the last step was plain."""

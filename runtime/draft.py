@@ -5,7 +5,7 @@ Pure data; knows no model, no cache and no sampling rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Tokens = NDArray[np.int32]  # [n] token ids
 Logits = NDArray[np.float32]  # [rows, n_vocab], or one row [n_vocab]
+Path = tuple[int, ...]  # tentative tokens after a context
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,16 @@ class Distribution:
         """The token's probability."""
         i = int(self.ids.searchsorted(token))
         return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
+
+    def without(self, tokens: list[int]) -> Distribution:
+        """The distribution given that it is none of `tokens`, of which it must not consist."""
+        kept = ~np.isin(self.ids, tokens)
+        return self if kept.all() else Distribution(self.ids[kept], self.probs[kept] / self.probs[kept].sum())
+
+
+def certain(token: int) -> Distribution:
+    """All on one token."""
+    return Distribution(np.array([token]), np.ones(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +59,42 @@ class Draft:
             return iter(range(node + 1, min(node + 2, len(self.tokens))))
         return (child for child, parent in enumerate(self.parents) if parent == node)
 
+    def parent(self, node: int) -> int:
+        """The node before `node`; -1 is the context's last token."""
+        return node - 1 if self.parents is None else self.parents[node]
+
+    def first(self, n: int) -> Draft:
+        """Only its first `n` nodes."""
+        if n >= len(self.tokens):
+            return self
+        return Draft(self.tokens[:n], self.parents and self.parents[:n], self.probs and self.probs[:n])
+
 
 NO_DRAFT = Draft()
+
+
+def merge(drafts: Sequence[Draft]) -> Draft:
+    """One tree of several drafts, in which shared beginnings are one path.
+
+    A token that an earlier sibling carries is proposed once. A later sibling is therefore known to be none of the earlier, and what it was
+    sampled from is conditioned on that: so each is a fair proposal for the residual that the earlier ones leave.
+    """
+    if len(drafts) < 2:
+        return drafts[0] if drafts else NO_DRAFT
+    tokens, parents, probs = list[int](), list[int](), list[Distribution]()
+    nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+    for draft in drafts:
+        places = [-1]  # of this draft's nodes in the tree, after the root's
+        for i, token in enumerate(draft.tokens):
+            key = places[draft.parent(i) + 1], token
+            if key not in nodes:
+                siblings = [tokens[node] for node, parent in enumerate(parents) if parent == key[0]]
+                nodes[key] = len(tokens)
+                tokens.append(token)
+                parents.append(key[0])
+                probs.append((draft.probs[i] if draft.probs else certain(token)).without(siblings))
+            places.append(nodes[key])
+    return Draft(tuple(tokens), tuple(parents), tuple(probs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +104,7 @@ class Pick:
     token: int
     confidence: float  # probability of the likeliest token: known before the token is drawn, so stopping on it is lossless
     distribution: Distribution | None  # what `token` was drawn from, where the rejection rule needs it
+    others: tuple[int, ...] = ()  # the next best tokens, best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +113,9 @@ class Budget:
 
     max_k: int
     go_on: Callable[[float], bool]  # confidence of the next token -> is it worth drafting?
-    pick: Callable[[Logits, int], Pick]  # (logits row, tokens drafted before it) -> choice
+    pick: Callable[[Logits, Path, int], Pick]  # (logits row, tokens drafted before it, number of next best tokens) -> choice
+    branches: int = 0  # side branches wanted at each drafted token
+    forced: Callable[[], Path] = tuple  # the tokens that the reply's grammar leaves no choice about
 
 
 class Drafter:

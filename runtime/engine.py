@@ -1,39 +1,24 @@
-"""One loaded pair that answers: chat template, prefill with progress, decoding, text, stop and cancel.
+"""One loaded pair that answers: settings checked, the chat template applied, a reply begun.
 
 The only door for the command line, the chat and the server. Plain data in, plain data out.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import psutil
 
 from runtime.chat import ChatTemplate, Message
-from runtime.draft import Tokens
-from runtime.errors import ContextError, TemplateError
+from runtime.errors import ContextError, SettingsError, TemplateError
+from runtime.grammar import Grammar, GrammarMask, compile_grammar
 from runtime.loading import Loaded, OnProgress, Options
+from runtime.logits import TokenLogprobs
 from runtime.registry import Pair
-from runtime.sampling import Sampler, Sampling
-from runtime.stats import Stats
-from runtime.text import TextStream
+from runtime.reply import Chunk, Conversation, Reply
+from runtime.sampling import Sampler, Sampling, check
+from runtime.window import POLICIES
 
-PREFILL = 256  # tokens decoded between two looks at `cancel`
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a reply. The last one has a finish reason and the final stats."""
-
-    text: str
-    tokens: tuple[int, ...] = ()
-    drafted: tuple[bool, ...] = ()  # which of the tokens came from a draft
-    pieces: tuple[str, ...] = ()  # the text by token, so that drafted ones can be shown; joined it is `text`
-    finish_reason: str | None = None  # stop, length, cancelled
-    stats: Stats | None = None
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
+MAX_LOGPROBS = 20
 
 
 class Engine:
@@ -43,7 +28,7 @@ class Engine:
         self.pair = pair
         self._loaded = Loaded(pair, options or Options(), on_progress)
         self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
-        self.n_ctx = self._loaded.backend.n_ctx
+        self.n_ctx, self.exactness = self._loaded.backend.n_ctx, self._loaded.exactness
         self._template: ChatTemplate | None = None
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
@@ -72,91 +57,44 @@ class Engine:
         stops: Sequence[str] = (),
         cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        grammar: Grammar | None = None,
+        n_logprobs: int | None = None,
+        when_full: str = "stop",
     ) -> Iterator[Chunk]:
-        """Streams the reply. Raises ContextError when the prompt does not fit, TemplateError, ModelError."""
-        ids = self.encode(prompt)
+        """Streams the reply. `n_logprobs` likeliest tokens come with each token; `when_full` is one of POLICIES.
+
+        Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
+        """
+        sampler = self._sampler(sampling, stops, grammar, n_logprobs, when_full)
+        conversation = Conversation(prompt, self.encode, self.n_ctx, when_full == "drop-oldest")
+        ids = conversation.begin(max_tokens)
         if not ids:
             raise ContextError("The prompt is empty. Say something.")
         if len(ids) >= self.n_ctx:
             raise ContextError(f"The prompt has {len(ids)} tokens, but the context holds {self.n_ctx}. Shorten it, or raise `--context`.")
-        reply = _Reply(self, ids, sampling, min(max_tokens or self.n_ctx, self.n_ctx - len(ids)), stops)
-        return reply.run(cancel, on_prefill)
+        return Reply(self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness).run(cancel, on_prefill)
+
+    def _sampler(self, sampling: Sampling, stops: Sequence[str], grammar: Grammar | None, n_logprobs: int | None, when_full: str) -> Sampler:
+        """Raises SettingsError for what only the model, or several settings together, can show to be wrong."""
+        n_vocab = self.vocab.n_vocab
+        if unknown := next((token for token, _ in sampling.logit_bias if token >= n_vocab), None):
+            raise SettingsError(f"logit_bias names token {unknown}, but the model has {n_vocab} tokens. Use ids below that.")
+        if len(stops) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in stops):
+            raise SettingsError(f"stop has {len(stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters.")
+        check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}")
+        if when_full not in POLICIES:
+            raise SettingsError(f"when_full is '{when_full}': it must be one of {', '.join(POLICIES)}.")
+        mask = GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), n_vocab) if grammar else None
+        return Sampler(sampling, mask, self._loaded.exactness.difference)
+
+    def token_text(self, token: int) -> str:
+        """The token as text; control tokens by their names."""
+        return self.vocab.piece(token).decode("utf8", "replace") or self.vocab.special_text(token)
 
     def close(self) -> None:
         """Frees the models."""
         self._loaded.close()
 
 
-class _Reply:
-    """The state of one reply: its tokens so far, its text, its numbers."""
-
-    def __init__(self, engine: Engine, prompt: Sequence[int], sampling: Sampling, most: int, stops: Sequence[str]) -> None:
-        self.engine, self.most, self.n_prompt = engine, most, len(prompt)
-        self.tokens: Tokens = np.empty(len(prompt) + most, dtype=np.int32)
-        self.tokens[: len(prompt)] = prompt
-        self.n = len(prompt)
-        self.sampler, self.text, self.stats = Sampler(sampling), TextStream(stops), Stats(prompt_n=len(prompt))
-        self.finish_reason: str | None = None
-
-    def run(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Prefill, then one chunk per target pass."""
-        began = time.perf_counter()
-        self._prefill(cancel, on_prefill)
-        self.stats.prompt_seconds = time.perf_counter() - began
-        while self.finish_reason is None:
-            if cancel():
-                self.finish_reason = "cancelled"
-                break
-            began = time.perf_counter()
-            chunk = self._step()
-            self.stats.decode_seconds += time.perf_counter() - began
-            yield chunk
-        self._close_stats()
-        tail = self.text.finish()
-        yield Chunk(tail, pieces=(tail,), finish_reason=self.finish_reason, stats=self.stats)
-
-    def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> None:
-        """Decodes the prompt but for its last token in pieces: the backend remembers, so the first step has little left to do."""
-        backend, total = self.engine.loop.backend, self.n_prompt - 1
-        self.stats.cached_n = backend.n_cached(self.tokens[: self.n_prompt])
-        for end in [*range(self.stats.cached_n + PREFILL, total, PREFILL), total]:
-            if cancel():
-                self.finish_reason = "cancelled"
-                return
-            if end > self.stats.cached_n:
-                backend.forward(self.tokens[:end])
-            on_prefill(end, total)
-
-    def _step(self) -> Chunk:
-        """One target pass, cut where the model ends its turn or a stop string appears."""
-        position = self.n - self.n_prompt
-        step = self.engine.loop.step(self.tokens[: self.n], self.sampler, position, self.most - position)
-        kept, pieces = 0, []
-        for token in step.tokens:
-            self.tokens[self.n + kept] = token
-            kept += 1
-            if self.engine.vocab.is_end(token):
-                self.finish_reason = "stop"
-                pieces.append("")
-                break
-            pieces.append(self.text.feed(self.engine.vocab.piece(token)))
-            if self.text.stopped:
-                self.finish_reason = "stop"
-                break
-        self.n += kept
-        self.stats.count(step, kept)
-        if self.finish_reason is None and self.n - self.n_prompt >= self.most:
-            self.finish_reason = "length"
-        drafted = tuple(i < step.n_accepted for i in range(kept))
-        return Chunk("".join(pieces), step.tokens[:kept], drafted, tuple(pieces))
-
-    def _close_stats(self) -> None:
-        """What is only worth saying at the end."""
-        stats, loop = self.stats, self.engine.loop
-        stats.plain_per_second = loop.controller.plain_rate
-        if loop.failed or 2 * stats.drafters["none"] > stats.passes:
-            stats.reason = loop.why_plain()
-        stats.memory_bytes = psutil.Process().memory_info().rss
-
-
-__all__ = ["Chunk", "Engine", "Message", "Options", "Sampling"]
+__all__ = ["Chunk", "Engine", "Grammar", "Message", "Options", "Sampling", "TokenLogprobs"]

@@ -8,22 +8,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from runtime.backend import Backend
-from runtime.backends.llama import LlamaBackend, LlamaModel
+from runtime.backends import library
+from runtime.backends.gguf import LlamaModel
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import Vocab
 from runtime.controller import Controller, Reason
 from runtime.costs import PassCosts, fastest_threads, measure
 from runtime.draft import Draft, Drafter
+from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.errors import ModelError, VocabError
+from runtime.exactness import Exactness, self_test
 from runtime.loop import SpecLoop
+from runtime.measured import Measured, fingerprint
 from runtime.registry import Pair
 
 MEASURE_SECONDS = 1.0  # for all measurements at load
@@ -41,6 +46,8 @@ class Options:
     max_k: int = 8
     fixed_k: int | None = None
     threads: int | None = None
+    exact: bool = False  # bit-identical kernels for K-quants as well
+    branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
 
 
 class Loaded:
@@ -58,22 +65,38 @@ class Loaded:
     def _load(self, options: Options, on_progress: OnProgress) -> None:
         names = self.pair.drafters if options.drafters is None else options.drafters
         off = None if names else Reason("user", "drafters are switched off")
-        self.target = self._model(self.pair.target, "target", on_progress)
+        self.target = self._model(self.pair.target, "target", on_progress, self._is_exact(options))
         n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
-        self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512)
+        self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512, can_branch=options.branches > 0)
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
-        drafters: list[Drafter] = [NgramDrafter()] if "ngram" in names else []
+        drafters: list[Drafter] = [make() for make in (GrammarDrafter, NgramDrafter) if make.name in names]
         draft_backend, draft_path = None, self.pair.draft
         if "model" in names and draft_path is not None:
-            draft = self._model(draft_path, "draft", on_progress)
+            draft = self._model(draft_path, "draft", on_progress, exact=False)
             compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, draft_path.name)
             draft_backend = self._backend(draft, n_ctx, 1, DRAFT_BATCH)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
         controller = calibrate(self.backend, draft_backend, drafters, options, off)
-        self.loop = SpecLoop(self.backend, drafters, controller)
+        self.exactness = self._exactness(options) if drafters else Exactness(1, 1)
+        self.loop = SpecLoop(self.backend, drafters, controller, options.branches)
 
-    def _model(self, path: Path, what: str, on_progress: OnProgress) -> LlamaModel:
+    def _exactness(self, options: Options) -> Exactness:
+        """What the self-test says, or said the last time for the same file, library and settings."""
+        backend = self.backend
+        key = fingerprint(self.pair.target, library.version(), library.has_gpu(), backend.cache_types, options.max_k, self._is_exact(options))
+        memo = Measured(key)
+        try:
+            return Exactness(**memo.read()["exactness"])
+        except (KeyError, TypeError):
+            found = self_test(backend, options.max_k + 1)
+            memo.write({"exactness": asdict(found)})
+            return found
+
+    def _is_exact(self, options: Options) -> bool:
+        return options.exact or self.pair.exact
+
+    def _model(self, path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
         stopped = False
 
         def report(share: float) -> bool:
@@ -82,7 +105,7 @@ class Loaded:
             return not stopped
 
         try:
-            model = LlamaModel(path, report)
+            model = LlamaModel(path, report, exact=exact)
         except ModelError:
             if stopped:
                 raise KeyboardInterrupt from None
@@ -90,8 +113,8 @@ class Loaded:
         self._open.append(model.close)
         return model
 
-    def _backend(self, model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int) -> LlamaBackend:
-        backend = LlamaBackend(model, n_ctx, n_rows, n_batch)
+    def _backend(self, model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
+        backend = LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
         self._open.append(backend.close)
         return backend
 

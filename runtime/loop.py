@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.backend import Backend
-from runtime.controller import Controller, Reason
-from runtime.draft import NO_DRAFT, Budget, Draft, Drafter, Tokens
+from runtime.controller import Controller, Reason, Scored
+from runtime.draft import Budget, Draft, Drafter, Tokens, merge
 from runtime.errors import SlipstreamError
+from runtime.logits import TokenLogprobs, logprobs
 from runtime.sampling import Sampler
 from runtime.verify import verify
 
@@ -28,6 +29,23 @@ class Step:
     draft_seconds: float
     verify_seconds: float  # the target's pass
     seconds: float  # the whole step
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a drafter said in a step, and how much of it goes to the target."""
+
+    name: str
+    said: tuple[int, ...]  # a chain
+    confidences: list[float]  # of each token said
+    draft: Draft  # NO_DRAFT: the rest is only scored
+    seconds: float
+
+    def score(self, tokens: tuple[int, ...]) -> Scored:
+        """Compares it with the tokens that came: what lies beyond them, nobody knows."""
+        n_right = next((i for i, (said, came) in enumerate(zip(self.said, tokens, strict=False)) if said != came), min(len(self.said), len(tokens)))
+        return Scored(self.name, self.confidences[: len(tokens)], n_right, len(self.said), self.seconds, bool(self.draft))
 
 
 class Asking:
@@ -50,41 +68,63 @@ class Asking:
 class SpecLoop:
     """A target, the drafters offered to it in order of cost, and the controller that chooses among them."""
 
-    def __init__(self, backend: Backend, drafters: Sequence[Drafter], controller: Controller) -> None:
+    def __init__(self, backend: Backend, drafters: Sequence[Drafter], controller: Controller, branches: int = 0) -> None:
         self.backend, self.controller = backend, controller
+        self.branches = branches if backend.can_branch else 0  # side branches per drafted token; all proposals then form one tree
         self.drafters = sorted(drafters, key=lambda drafter: not drafter.is_free)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
 
-    def step(self, context: Tokens, sampler: Sampler, position: int, most: int) -> Step:
-        """Decodes one to `most` tokens after `context` [n]; `position` is the reply index of the first."""
+    def step(self, context: Tokens, sampler: Sampler, position: int, most: int, n_logprobs: int | None = None) -> Step:
+        """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
         began = time.perf_counter()
         self.controller.begin(len(context))
+        sampler.begin(context, position)
         room = min(self.controller.max_k, most - 1, self.backend.n_ctx - len(context))
-        name, draft, confidences = self._propose(context, sampler, position, room)
+        proposals = self._propose(context, sampler, room)
+        used = [proposal for proposal in proposals if proposal.draft]
+        draft = merge([proposal.draft for proposal in used]).first(room)
         drafted = time.perf_counter()
         logits = self.backend.forward(context, draft)
         passed = time.perf_counter()
-        verdict = verify(draft, logits, sampler, position)
+        verdict = verify(draft, logits, sampler)
+        said = logprobs(logits[[0, *(node + 1 for node in verdict.accepted)]], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
         self.controller.costs.observe(1 + len(draft), len(context), passed - drafted)
-        n_accepted, seconds = len(verdict.accepted), (drafted - began, passed - drafted, time.perf_counter() - began)
-        self.controller.learn(name, confidences, n_accepted, *seconds)
-        return Step(verdict.tokens, n_accepted, len(draft), name or "none", *seconds)
+        seconds = drafted - began, passed - drafted, time.perf_counter() - began
+        self.controller.learn([proposal.score(verdict.tokens) for proposal in proposals], 1 + len(verdict.accepted), *seconds)
+        name = "+".join(proposal.name for proposal in used) or "none"
+        return Step(verdict.tokens, len(verdict.accepted), len(draft), name, *seconds, said)
 
-    def _propose(self, context: Tokens, sampler: Sampler, position: int, room: int) -> tuple[str | None, Draft, list[float]]:
-        """The first drafter's proposal that is worth a wider pass: (its name, the draft, the confidence of each token)."""
+    def _propose(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
+        """What the drafters say: one proposal that is worth a wider pass (all of them for a tree), and others only to be scored."""
+        proposals: list[Proposal] = []
         for drafter in list(self.drafters) if room > 0 else ():
-            if not self.controller.is_worth_asking(drafter.name):
-                continue
-            asking = Asking(self.controller, drafter.name, room)
-            budget = Budget(room, asking.go_on, lambda logits, ahead: sampler.pick(logits, position + ahead))
-            try:
-                draft = drafter.propose(context, budget)
-            except SlipstreamError as error:
-                self._drop(drafter, error)
-                continue
-            if draft:
-                return drafter.name, draft, asking.confidences[: len(draft)]
-        return None, NO_DRAFT, []
+            is_open = self.branches > 0 or not any(proposal.draft for proposal in proposals)
+            if drafter.is_free or (is_open and self.controller.is_worth_asking(drafter.name)):
+                try:
+                    proposal = self._ask(drafter, context, sampler, room, is_open)
+                except SlipstreamError as error:
+                    self._drop(drafter, error)
+                else:
+                    proposals.append(proposal)
+        return proposals
+
+    def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int, is_open: bool) -> Proposal:
+        """A free drafter says all it can, and only then is decided how much of it to use; others stop when it no longer pays."""
+        began, asking = time.perf_counter(), Asking(self.controller, drafter.name, room)
+        if not drafter.is_free:
+            draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, self.branches, sampler.forced))
+            n = min(len(draft), len(asking.confidences))
+            return Proposal(drafter.name, draft.tokens[:n], asking.confidences[:n], draft, time.perf_counter() - began)
+        confidences: list[float] = []
+
+        def note(confidence: float) -> bool:
+            confidences.append(confidence)
+            return True
+
+        said = drafter.propose(context, Budget(room, note, sampler.pick, forced=sampler.forced))
+        seconds, confidences = time.perf_counter() - began, confidences[: len(said)]
+        k = next((k for k, confidence in enumerate(confidences) if not asking.go_on(confidence)), len(confidences)) if is_open else 0
+        return Proposal(drafter.name, said.tokens, confidences, said.first(k), seconds)
 
     def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from runtime.errors import RegistryError
 
-DRAFTERS = ("model", "ngram")  # what a pair may name under `drafters`
+DRAFTERS = ("model", "ngram", "grammar")  # what a pair may name under `drafters`
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Pair:
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    exact: bool = False  # bit-identical kernels for K-quants as well, a little slower
 
 
 def bundled(name: str) -> Path:

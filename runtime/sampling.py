@@ -1,22 +1,25 @@
-"""From a row of logits to a choice: the sampling settings, the pipeline, and the noise that a seed stands for.
+"""From a row of logits to a choice: the settings and the pipeline, the same for the target and for the drafters of a reply.
 
-The pipeline's order is temperature, top-k, top-p, min-p. One Sampler serves the target and the drafters of a reply. Knows nothing about
-drafts' acceptance (see verify.py).
+The pipeline's order: logit bias, grammar mask, repetition, frequency and presence penalties, temperature, top-k, top-p, min-p. Knows
+nothing about drafts' acceptance (see verify.py).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.draft import Distribution, Logits, Pick
+from runtime.draft import Distribution, Logits, Path, Pick, Tokens
 from runtime.errors import SettingsError
+from runtime.logits import nucleus, peak, softmax, top_ids
+from runtime.noise import MASK, gumbel
 
-BLOCK = 64  # values of which only the largest is looked at first
-MASK = (1 << 64) - 1
+NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
+NO_IDS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,11 @@ class Sampling:
     top_p: float = 0.95  # 1 = off
     min_p: float = 0.05  # 0 = off
     seed: int | None = None
+    repetition_penalty: float = 1.0  # divides positive logits of recent tokens and multiplies negative ones; 1 = off
+    frequency_penalty: float = 0.0  # taken off for each recent occurrence; 0 = off
+    presence_penalty: float = 0.0  # taken off once; 0 = off
+    penalty_last_n: int = 64  # how many tokens count as recent; 0 = the whole context
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit); minus infinity forbids it
 
     def __post_init__(self) -> None:
         """Raises SettingsError naming the field."""
@@ -36,6 +44,18 @@ class Sampling:
         check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         check("min_p", self.min_p, 0 <= self.min_p < 1, "from 0 (off) to below 1")
         check("seed", self.seed, self.seed is None or 0 <= self.seed <= MASK, "from 0 to 2^64 - 1")
+        check("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty <= 100, "above 0 (1 is off) and at most 100")
+        check("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= 100, "from -100 to 100")
+        check("presence_penalty", self.presence_penalty, abs(self.presence_penalty) <= 100, "from -100 to 100")
+        check("penalty_last_n", self.penalty_last_n, self.penalty_last_n >= 0, "0 (the whole context) or more")
+        for token, bias in self.logit_bias:
+            check("logit_bias", token, token >= 0, "a map of token ids, 0 or more")
+            check(f"logit_bias of token {token}", bias, bias < math.inf, "a number, or minus infinity to forbid the token")
+
+    @property
+    def penalises(self) -> bool:
+        """Does what was said before change what is likely?"""
+        return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
 
 
 def check(field: str, value: float | None, good: bool, wanted: str) -> None:
@@ -44,70 +64,21 @@ def check(field: str, value: float | None, good: bool, wanted: str) -> None:
         raise SettingsError(f"{field} is {value}: it must be {wanted}.")
 
 
-def mix(x: Any) -> Any:
-    """SplitMix64's finaliser on a Python int or, wrapping, on a uint64 array (Steele et al., OOPSLA 2014)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> shift)) * factor
-        x = x & MASK if isinstance(x, int) else x
-    return x ^ (x >> 31)
+class TokenMask(Protocol):
+    """Which tokens a grammar allows after what the reply has said so far."""
 
+    def begin(self, reply: Tokens) -> None:
+        """The reply has these tokens [n] now."""
 
-def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Gumbel noise [n] for tokens `ids` [n]: a function of (seed, position, id) alone, so neither order nor batch width matters."""
-    key = np.uint64(mix(mix(seed + 0x9E3779B97F4A7C15 & MASK) + position & MASK))
-    bits = mix(mix(ids.astype(np.uint64) + key))
-    uniform = ((bits >> 11).astype(np.float64) + 0.5) * 2.0**-53
-    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
-    return noise
+    def allowed(self, path: Path) -> NDArray[np.bool_]:
+        """[n_vocab] which tokens may follow the reply and the tentative tokens of `path`."""
 
-
-def block_maxima(logits: Logits) -> NDArray[np.float32]:
-    """The largest of each of len(logits) // BLOCK disjoint sets of BLOCK logits; a few at the end are in none."""
-    n = len(logits) // BLOCK
-    return logits[: n * BLOCK].reshape(BLOCK, n).max(axis=0) if n else logits
-
-
-def top_ids(logits: Logits, k: int) -> NDArray[np.int64]:
-    """The ids [k] of the k largest logits, ascending.
-
-    The k-th largest of the blocks' maxima has k values at or above it, so nothing below it needs to be looked at.
-    """
-    maxima = block_maxima(logits)
-    near = np.arange(len(logits)) if k > len(maxima) else np.flatnonzero(logits >= np.partition(maxima, -k)[-k])
-    if len(near) > k:
-        near = near[np.argpartition(logits[near], -k)[-k:]]
-        near.sort()
-    return near
-
-
-def peak(logits: Logits, token: int) -> float:
-    """About the probability of the likeliest token, at temperature 1: of each block only its largest logit is counted."""
-    return min(1.0, 1 / float(np.exp(block_maxima(logits) - logits[token]).sum()))
-
-
-def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
-    """Probabilities [n] in float64."""
-    x = logits.astype(np.float64)
-    x -= x.max()
-    x /= temperature
-    np.exp(x, out=x)
-    x /= x.sum()
-    return x
-
-
-def nucleus(probs: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Indices, ascending, of the smallest set of likeliest tokens whose probabilities reach `top_p` (Holtzman et al., arXiv 1904.09751)."""
-    near = np.flatnonzero(probs >= probs.max() * 1e-4)
-    if probs[near].sum() < top_p:
-        near = np.arange(len(probs))
-    order = near[np.argsort(-probs[near], kind="stable")]
-    kept = order[: int(probs[order].cumsum().searchsorted(top_p)) + 1]
-    kept.sort()
-    return kept
+    def forced(self) -> Path:
+        """The tokens that must come next, as far as is known."""
 
 
 def distribution(logits: Logits, sampling: Sampling) -> Distribution:
-    """What the next token is drawn from, after the whole pipeline; logits [n_vocab], temperature above 0."""
+    """What the next token is drawn from, from temperature on; logits [n_vocab], temperature above 0."""
     ids = top_ids(logits, min(sampling.top_k, len(logits))) if sampling.top_k else np.arange(len(logits))
     probs = softmax(logits[ids], sampling.temperature)
     if sampling.top_p < 1:
@@ -118,36 +89,102 @@ def distribution(logits: Logits, sampling: Sampling) -> Distribution:
     return Distribution(ids, probs / probs.sum())
 
 
-class Sampler:
-    """One reply's choices. `position` counts the reply's tokens from 0."""
+def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
+    """Applies the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
+    ids, counts = np.unique(recent, return_counts=True)
+    inside = ids < len(logits)
+    ids, counts = ids[inside], counts[inside]
+    values = logits[ids]
+    values = np.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
+    logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty
 
-    def __init__(self, sampling: Sampling) -> None:
-        self.sampling = sampling
+
+class Sampler:
+    """One reply's choices. `begin` says before each step what came so far; paths are tentative tokens after it."""
+
+    def __init__(self, sampling: Sampling, mask: TokenMask | None = None, tolerance: float = 0.0) -> None:
+        self.sampling, self.mask = sampling, mask
+        self.tolerance, self.n_near_ties = tolerance, 0  # by how much a logit may differ between batch widths; choices that it could turn
         self.is_greedy = sampling.temperature == 0
         self.is_coupled = self.is_greedy or sampling.seed is not None
         self.rng = np.random.default_rng(sampling.seed)
+        self._bias_ids = np.array([token for token, _ in sampling.logit_bias], dtype=np.int64)
+        self._biases = np.array([bias for _, bias in sampling.logit_bias], dtype=np.float32)
+        self._changes_logits = bool(sampling.logit_bias or mask or sampling.penalises)
+        self.context, self.position = NO_CONTEXT, 0
 
-    def choose(self, logits: Logits, position: int) -> int:
+    def begin(self, context: Tokens, position: int) -> None:
+        """Every path starts after `context` [n], whose last `position` tokens are the reply's."""
+        self.context, self.position = context, position
+        if self.mask:
+            self.mask.begin(context[len(context) - position :])
+
+    def adjusted(self, logits: Logits, path: Path = ()) -> Logits:
+        """The row after bias, mask and penalties; the row itself where none applies."""
+        if not self._changes_logits:
+            return logits
+        row = logits.copy()
+        inside = self._bias_ids < len(row)  # a draft model's vocabulary may be shorter
+        np.add.at(row, self._bias_ids[inside], self._biases[inside])
+        if self.mask:
+            row[~self.mask.allowed(path)[: len(row)]] = -np.inf
+        if self.sampling.penalises:
+            n = self.sampling.penalty_last_n
+            recent = np.concatenate([self.context[-n:], np.array(path, dtype=np.int32)])[-n:]
+            penalise(row, recent, self.sampling)
+        return row
+
+    def forced(self) -> Path:
+        """What the grammar leaves no choice about."""
+        return self.mask.forced() if self.mask else ()
+
+    def distribution(self, logits: Logits, path: Path = ()) -> Distribution:
+        """What the token after `path` is drawn from, after the whole pipeline; temperature above 0."""
+        return distribution(self.adjusted(logits, path), self.sampling)
+
+    def choose(self, logits: Logits, path: Path = ()) -> int:
         """The coupled rule's token: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
-        return int(logits.argmax()) if self.is_greedy else self.couple(distribution(logits, self.sampling), position)
+        row = self.adjusted(logits, path)
+        if self.is_greedy:
+            token = int(row.argmax())
+            if self.tolerance:
+                self._count_near_tie(np.sort(row[top_ids(row, 2)]))
+            return token
+        given = distribution(row, self.sampling)
+        if self.tolerance and self.sampling.seed is not None:
+            self._count_near_tie(np.sort(self._scores(given, len(path))) * self.sampling.temperature)
+        return self.couple(given, len(path))
 
-    def couple(self, given: Distribution, position: int) -> int:
-        """The token of `given` that the seed's noise selects."""
-        if self.sampling.seed is None:
-            return self.draw(given)
-        noise = gumbel(self.sampling.seed, position, given.ids)
-        return int(given.ids[int((np.log(given.probs) + noise).argmax())])
+    def _count_near_tie(self, scores: NDArray[np.floating]) -> None:
+        """`scores` in ascending order, on the scale of logits: could rounding have turned the best two around?"""
+        self.n_near_ties += len(scores) > 1 and bool(scores[-1] - scores[-2] <= 2 * self.tolerance)
+
+    def couple(self, given: Distribution, depth: int) -> int:
+        """The token of `given` that the seed's noise selects at `depth` tokens after the context; without a seed, one drawn."""
+        return self.draw(given) if self.sampling.seed is None else int(given.ids[int(self._scores(given, depth).argmax())])
+
+    def _scores(self, given: Distribution, depth: int) -> NDArray[np.float64]:
+        """[n] by which the tokens of `given` are chosen: log p(x), and with a seed its noise."""
+        scores: NDArray[np.float64] = np.log(given.probs)
+        return scores if self.sampling.seed is None else scores + gumbel(self.sampling.seed, self.position + depth, given.ids)
 
     def draw(self, given: Distribution) -> int:
         """A token drawn from `given` with the generator."""
         i = int(given.probs.cumsum().searchsorted(self.rng.random(), side="right"))
         return int(given.ids[min(i, len(given.ids) - 1)])
 
-    def pick(self, logits: Logits, position: int) -> Pick:
-        """A drafter's token, chosen so that the target most likely agrees: same rule, same noise."""
+    def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
+        row = self.adjusted(logits, path)
         if self.is_greedy:
-            token = int(logits.argmax())
-            return Pick(token, peak(logits, token), None)
-        given = distribution(logits, self.sampling)
-        confidence = float(given.probs.max())
-        return Pick(self.couple(given, position), confidence, None if self.is_coupled else given)
+            token, near = int(row.argmax()), top_ids(row, n_others + 1) if n_others else NO_IDS
+            return Pick(token, peak(row, token), None, best(near, row[near], token, n_others))
+        given = distribution(row, self.sampling)
+        token, confidence = self.couple(given, len(path)), float(given.probs.max())
+        others = best(given.ids, self._scores(given, len(path)), token, n_others) if n_others else ()
+        return Pick(token, confidence, None if self.is_coupled else given, others)
+
+
+def best(ids: NDArray[np.int64], scores: NDArray[np.floating], besides: int, n: int) -> Path:
+    """The `n` of `ids` with the highest scores but for `besides`, best first."""
+    return tuple(token for token in ids[np.argsort(-scores, kind="stable")[: n + 1]].tolist() if token != besides)[:n]

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from runtime.controller import Reason
+from runtime.exactness import Exactness
 from runtime.loop import Step
 
 
@@ -29,6 +30,8 @@ class Stats:
     k: Counter[int] = field(default_factory=Counter)  # drafted tokens -> passes
     reason: Reason | None = None  # why passes were plain, when most were
     memory_bytes: int = 0  # of this process
+    exactness: Exactness | None = None
+    n_near_ties: int = 0  # choices that rounding could have turned, where kernels are not exact
 
     def count(self, step: Step, n_kept: int) -> None:
         """Adds a step of whose tokens `n_kept` became part of the reply."""
@@ -82,4 +85,7 @@ class Stats:
             "fallback_reason": self.reason and self.reason.code,
             "fallback_text": self.reason and self.reason.text,
             "memory_bytes": self.memory_bytes,
+            "exact_width": self.exactness and self.exactness.width,
+            "is_exact": self.exactness and self.exactness.is_exact,
+            "near_ties": self.n_near_ties,
         }

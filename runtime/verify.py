@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.draft import Distribution, Draft, Logits
-from runtime.sampling import Sampler, distribution
+from runtime.draft import Distribution, Draft, Logits, Path, certain
+from runtime.sampling import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +23,32 @@ class Verdict:
     accepted: tuple[int, ...]  # node indices, from the root down
 
 
-def verify(draft: Draft, logits: Logits, sampler: Sampler, position: int) -> Verdict:
-    """Walks the draft from its root; `logits` [1 + len(draft), n_vocab], `position` the reply index of the first token."""
+def verify(draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
+    """Walks the draft from its root, where the sampler has begun; `logits` [1 + len(draft), n_vocab]."""
     step = follow_choice if sampler.is_coupled else follow_residual
-    node, tokens, accepted = -1, list[int](), list[int]()
+    path: Path = ()
+    node, accepted = -1, list[int]()
     while True:
-        token, child = step(draft, node, logits[node + 1], sampler, position + len(tokens))
-        tokens.append(token)
+        token, child = step(draft, node, logits[node + 1], sampler, path)
+        path = (*path, token)
         if child is None:
-            return Verdict(tuple(tokens), tuple(accepted))
+            return Verdict(path, tuple(accepted))
         accepted.append(child)
         node = child
 
 
-def follow_choice(draft: Draft, node: int, row: Logits, sampler: Sampler, position: int) -> tuple[int, int | None]:
+def follow_choice(draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
     """Coupled rule: the target's token, and the child that carries it."""
-    token = sampler.choose(row, position)
+    token = sampler.choose(row, path)
     return token, next((child for child in draft.children(node) if draft.tokens[child] == token), None)
 
 
-def follow_residual(draft: Draft, node: int, row: Logits, sampler: Sampler, position: int) -> tuple[int, int | None]:
+def follow_residual(draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
     """Rejection rule: the first child accepted against what is left of the target's distribution, else a token from the rest."""
-    left = distribution(row, sampler.sampling)
+    left = sampler.distribution(row, path)
     for child in draft.children(node):
         token = draft.tokens[child]
-        given = draft.probs[child] if draft.probs else Distribution(np.array([token]), np.ones(1))
+        given = draft.probs[child] if draft.probs else certain(token)
         if sampler.rng.random() * given.of(token) < left.of(token):
             return token, child
         left = residual(left, given)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.backends.llama import LlamaBackend, LlamaModel
+from runtime.backends.gguf import LlamaModel
+from runtime.backends.llama import LlamaBackend
 from runtime.draft import Draft
 from runtime.errors import ContextError
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from runtime.controller import Controller, Reason
+from runtime.controller import Controller, Reason, Scored
 from runtime.costs import PassCosts, fastest_threads, interpolate, measure
 
 
@@ -33,7 +33,8 @@ def play(controller: Controller, chance: float, steps: int, seed: int = 1, conf:
         while n < k and rng.random() < chance:
             n += 1
         draft, verify = (k or asked) * each, controller.costs.seconds(1 + k, 0)
-        controller.learn("model" if k else None, [conf] * k, n, draft, verify, draft + verify)
+        said = [Scored("model", [conf] * min(k, n + 1), n, k, draft, k > 0)] if asked else []
+        controller.learn(said, n + 1, draft, verify, draft + verify)
         time, tokens = time + draft + verify, tokens + n + 1
     return time, tokens
 

@@ -23,8 +23,14 @@ WAYS = [
     {"drafters": ("model",)},
     {"drafters": ("ngram",), "fixed_k": 4},
     {"drafters": ("ngram",)},
+    {"branches": 2},
+    {"branches": 1, "fixed_k": 3},
     {},
 ]
+
+
+def name_of(way: dict[str, object]) -> str:
+    return "-".join(f"{key}={value}" for key, value in way.items()) or "all"
 
 
 def ask(engine: Engine, prompt: str, sampling: Sampling = GREEDY, **more: object) -> tuple[list[int], str, Stats]:
@@ -39,7 +45,7 @@ def plain(open_demo: OpenEngine) -> Engine:
     return open_demo(drafters=())
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(f"{v}" for v in way.values()) or "all")
+@pytest.mark.parametrize("way", WAYS, ids=name_of)
 def test_greedy_text_is_plain_decodes_over_a_hundred_prompts(open_demo: OpenEngine, plain: Engine, way: dict[str, object]) -> None:
     engine, drafted = open_demo(**way), 0
     assert len(PROMPTS) >= 100
@@ -50,7 +56,7 @@ def test_greedy_text_is_plain_decodes_over_a_hundred_prompts(open_demo: OpenEngi
     assert drafted > 0
 
 
-@pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: "-".join(f"{v}" for v in way.values()) or "all")
+@pytest.mark.parametrize("way", WAYS[1:], ids=name_of)
 def test_seeded_text_is_plain_decodes(open_demo: OpenEngine, plain: Engine, way: dict[str, object]) -> None:
     for seed, prompt in enumerate(PROMPTS[::10]):
         sampling = Sampling(temperature=1.2, seed=seed)

@@ -14,7 +14,7 @@ from tests.toy import ToyBackend
 
 
 def budget(k: int, go_on: object = None) -> Budget:
-    return Budget(k, go_on or (lambda confidence: True), lambda row, ahead: Pick(int(row.argmax()), 1.0, None))  # type: ignore[arg-type]
+    return Budget(k, go_on or (lambda confidence: True), lambda row, path, n: Pick(int(row.argmax()), 1.0, None))  # type: ignore[arg-type]
 
 
 def ids(text: str) -> Tokens:

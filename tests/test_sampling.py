@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.draft import Logits
+from runtime.draft import Logits, Path
 from runtime.errors import SettingsError
-from runtime.sampling import Sampler, Sampling, distribution, gumbel, top_ids
+from runtime.logits import logprobs, top_ids
+from runtime.noise import gumbel
+from runtime.sampling import Sampler, Sampling, distribution
 
 
 def by_the_book(logits: Logits, s: Sampling) -> dict[int, float]:
@@ -65,7 +67,7 @@ def test_noise_is_gumbels() -> None:
 
 
 def test_greedy_takes_the_first_of_the_likeliest() -> None:
-    assert Sampler(Sampling(temperature=0)).choose(np.array([1, 5, 5, 2], dtype=np.float32), 0) == 1
+    assert Sampler(Sampling(temperature=0)).choose(np.array([1, 5, 5, 2], dtype=np.float32)) == 1
 
 
 def test_of_gives_zero_for_what_was_cut() -> None:
@@ -74,10 +76,91 @@ def test_of_gives_zero_for_what_was_cut() -> None:
     assert given_.of(0) + given_.of(2) == pytest.approx(1)
 
 
+def row(*values: float) -> Logits:
+    return np.array(values, dtype=np.float32)
+
+
+def begun(sampling: Sampling, context: list[int], mask: object = None) -> Sampler:
+    sampler = Sampler(sampling, mask)  # type: ignore[arg-type]  # a stand-in
+    sampler.begin(np.array(context, dtype=np.int32), 0)
+    return sampler
+
+
+def test_penalties_count_the_context_and_the_tentative_tokens_before_a_row() -> None:
+    sampler = begun(Sampling(0, repetition_penalty=2.0, frequency_penalty=0.5, presence_penalty=0.25), [0, 1, 1])
+    np.testing.assert_allclose(sampler.adjusted(row(4, -3, 2, 1)), [4 / 2 - 0.75, -3 * 2 - 1.25, 2, 1])
+    np.testing.assert_allclose(sampler.adjusted(row(4, -3, 2, 1), (2, 0)), [4 / 2 - 1.25, -3 * 2 - 1.25, 2 / 2 - 0.75, 1])
+
+
+def test_penalties_look_back_no_further_than_they_should() -> None:
+    context = [3, 0, 1]
+    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(row(5, 5, 5, 5)).tolist() == [4, 4, 5, 5]
+    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(row(5, 5, 5, 5), (2,)).tolist() == [5, 4, 4, 5]
+    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=0), context).adjusted(row(5, 5, 5, 5)).tolist() == [4, 4, 5, 4]
+
+
+class OnlyEven:
+    """A mask that allows even tokens, and 1 after a path."""
+
+    def begin(self, reply: np.ndarray) -> None: ...
+
+    def allowed(self, path: Path) -> np.ndarray:
+        return np.array([i % 2 == 0 or (i == 1 and bool(path)) for i in range(4)])
+
+    def forced(self) -> Path:
+        return ()
+
+
+def test_bias_then_mask_then_penalties() -> None:
+    sampling = Sampling(0, logit_bias=((1, 10.0), (2, -1.0), (0, float("-inf"))), presence_penalty=1.0)
+    got = begun(sampling, [2], OnlyEven()).adjusted(row(1, 2, 3, 4))
+    assert got.tolist() == [-np.inf, -np.inf, 1, -np.inf]
+    assert begun(sampling, [2], OnlyEven()).choose(row(1, 2, 3, 4), (3,)) == 1
+
+
+def test_the_row_itself_is_never_changed() -> None:
+    logits = row(1, 2, 3, 4)
+    begun(Sampling(0, logit_bias=((1, 10.0),), presence_penalty=1.0), [2]).choose(logits)
+    assert logits.tolist() == [1, 2, 3, 4]
+
+
+def test_a_shorter_vocabulary_is_adjusted_as_far_as_it_goes() -> None:
+    sampler = begun(Sampling(0, logit_bias=((3, 1.0),), presence_penalty=1.0), [3, 1], OnlyEven())
+    assert sampler.adjusted(row(1, 2)).tolist() == [1, -np.inf]
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_others_are_the_next_best_and_never_the_pick(seed: int | None, temperature: float) -> None:
+    pick = Sampler(Sampling(temperature, top_p=1.0, min_p=0.0, seed=seed)).pick(row(1, 5, 3, 4), (), 2)
+    assert len(set(pick.others)) == 2
+    assert pick.token not in pick.others
+    if temperature == 0:
+        assert (pick.token, pick.others) == (1, (3, 2))
+
+
+def test_near_ties_are_counted_where_rounding_could_turn_a_choice() -> None:
+    sampler = Sampler(Sampling(0), tolerance=0.1)
+    for values in ((1, 5, 4.9, 0), (1, 5, 4.7, 0)):
+        sampler.choose(row(*values))
+    assert sampler.n_near_ties == 1
+
+
+def test_logprobs_are_the_models_own() -> None:
+    (found,) = logprobs(row(1, 2, 3, 4)[None], [1], 2)
+    exact = np.log(np.exp([1, 2, 3, 4]) / np.exp([1, 2, 3, 4]).sum())
+    assert found.logprob == pytest.approx(exact[1])
+    assert [token for token, _ in found.top] == [3, 2]
+    assert found.top[0][1] == pytest.approx(exact[3])
+    assert logprobs(row(1, 2)[None], [0], 0)[0].top == ()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("temperature", -0.1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.5), ("min_p", 1.0), ("seed", -1), ("seed", 2**64)],
+    [("repetition_penalty", 0.0), ("repetition_penalty", float("nan")), ("frequency_penalty", 1e9), ("presence_penalty", float("nan")),
+     ("penalty_last_n", -1), ("logit_bias", ((3, float("nan")),)), ("logit_bias", ((3, float("inf")),)), ("logit_bias", ((-1, 1.0),)),
+     ("temperature", -0.1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.5), ("min_p", 1.0), ("seed", -1), ("seed", 2**64)],
 )  # fmt: skip
-def test_a_senseless_setting_is_named(field: str, value: float) -> None:
+def test_a_senseless_setting_is_named(field: str, value: object) -> None:
     with pytest.raises(SettingsError, match=field):
         Sampling(**{field: value})  # type: ignore[arg-type]

@@ -112,10 +112,10 @@ def draw_pairs(shape: str, seed: int = 11) -> np.ndarray:
     sampler.rng = np.random.default_rng(seed)
     for _ in range(N_DRAWS):
         draft = sampled_draft(sampler, shape)
-        tokens = list(verify(draft, model.forward(context, draft), sampler, 0).tokens)
+        tokens = list(verify(draft, model.forward(context, draft), sampler).tokens)
         while len(tokens) < 2:
             after = np.array([1, 2, *tokens], dtype=np.int32)
-            tokens += verify(NO_DRAFT, model.forward(after), sampler, len(tokens)).tokens
+            tokens += verify(NO_DRAFT, model.forward(after), sampler).tokens
         counts[tokens[0], tokens[1]] += 1
     return counts
 
@@ -145,11 +145,11 @@ def test_the_coupled_rule_has_the_targets_law_over_seeds() -> None:
 def test_a_tree_is_descended_along_the_targets_own_choice() -> None:
     model, context = ToyBackend(), np.array([1, 2], dtype=np.int32)
     sampler = Sampler(Sampling(temperature=0.0))
-    a = sampler.choose(model.row([1, 2]), 0)
-    b = sampler.choose(model.row([2, a]), 1)
+    a = sampler.choose(model.row([1, 2]))
+    b = sampler.choose(model.row([2, a]), (a,))
     wrong = (a + 1) % 6
     draft = Draft((wrong, a, wrong, b), parents=(-1, -1, 0, 1))
-    verdict = verify(draft, model.forward(context, draft), sampler, 0)
+    verdict = verify(draft, model.forward(context, draft), sampler)
     assert verdict.accepted == (1, 3)
     assert verdict.tokens[:2] == (a, b)
     assert len(verdict.tokens) == 3

@@ -6,9 +6,11 @@ Knows llama-cpp-python's low-level API; knows no model.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections import deque
 from functools import cache
 
+import llama_cpp
 import llama_cpp.llama_cpp as lib
 
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
@@ -23,6 +25,11 @@ def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
 _on_log = lib.llama_log_callback(_remember)  # kept alive: the library calls it as long as it is loaded
 
 
+def prefer_exact() -> None:
+    """Switches tiled matrix kernels off, which sum in another order than those for one row; only before the first pass of the process."""
+    os.environ["GGML_CPU_TILED_MM"] = "0"
+
+
 @cache
 def start() -> None:
     """Initialises the library and takes over its log."""
@@ -35,6 +42,11 @@ def complaints() -> list[str]:
     lines = [line.split(": ", 1)[-1] for line in _complaints]
     _complaints.clear()
     return lines
+
+
+def version() -> str:
+    """The library's own description of how it was built and what it uses."""
+    return f"{llama_cpp.__version__} {lib.llama_print_system_info().decode()}"
 
 
 def has_gpu() -> bool:

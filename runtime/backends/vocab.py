@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import llama_cpp.llama_cpp as lib
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 
 class Vocab:
@@ -57,6 +61,14 @@ class Vocab:
     def text(self, token: int) -> str:
         """The token as the vocabulary spells it; "" where there is none (-1)."""
         return (lib.llama_vocab_get_text(self.handle, token) or b"").decode("utf8", "replace") if token >= 0 else ""
+
+    @cached_property
+    def grammar_tokenizer(self) -> LLTokenizer:
+        """The vocabulary as llguidance wants it; takes up to a second to make."""
+        from llguidance.llamacpp import lltokenizer_from_vocab
+
+        ends = {self.eos, int(lib.llama_vocab_eot(self.handle))} - {-1}
+        return lltokenizer_from_vocab(self.handle, eos_token=sorted(ends))
 
     def special_text(self, token: int) -> str:
         """A control token as it is written in text; "" where there is none (-1)."""

@@ -5,10 +5,12 @@ The draft model's own cache memo sees to it that nothing is decoded twice: after
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from runtime.backend import Backend
-from runtime.draft import NO_DRAFT, Budget, Distribution, Draft, Drafter, Tokens
+from runtime.draft import Budget, Draft, Drafter, Pick, Tokens, certain
 
 
 class ModelDrafter(Drafter):
@@ -20,22 +22,30 @@ class ModelDrafter(Drafter):
         self.backend, self.n_vocab = backend, n_vocab  # the target's vocabulary; the draft's may have a longer tail
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain; empty when the draft model is not confident enough even for one token."""
+        """A chain, with `budget.branches` leaves beside each of its tokens; empty when not even one token is worth it."""
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
         tokens[:n] = context
-        given: list[Distribution] = []
-        k = 0
-        while k < budget.max_k and n + k < self.backend.n_ctx:
-            pick = budget.pick(self.backend.forward(tokens[: n + k])[0, : self.n_vocab], k)
+        picks: list[Pick] = []
+        while len(picks) < budget.max_k and n + len(picks) < self.backend.n_ctx:
+            end = n + len(picks)
+            pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], tuple(tokens[n:end].tolist()), budget.branches)
             if not budget.go_on(pick.confidence):
                 break
-            tokens[n + k] = pick.token
-            if pick.distribution is not None:
-                given.append(pick.distribution)
-            k += 1
-        return Draft(tuple(tokens[n : n + k].tolist()), probs=tuple(given) or None) if k else NO_DRAFT
+            tokens[end] = pick.token
+            picks.append(pick)
+        return as_draft(picks, budget.max_k)
 
     def close(self) -> None:
         """Frees the draft model's context."""
         self.backend.close()
+
+
+def as_draft(picks: Sequence[Pick], most: int) -> Draft:
+    """The picked tokens as a chain, then the next best beside each as leaves, `most` nodes in all."""
+    chain = Draft(tuple(pick.token for pick in picks), probs=tuple(pick.distribution for pick in picks if pick.distribution) or None)
+    leaves = [(token, depth - 1) for depth, pick in enumerate(picks) for token in pick.others][: most - len(picks)]
+    if not leaves:
+        return chain
+    probs = chain.probs and (*chain.probs, *(certain(token) for token, _ in leaves))
+    return Draft((*chain.tokens, *(token for token, _ in leaves)), (*range(-1, len(picks) - 1), *(parent for _, parent in leaves)), probs)

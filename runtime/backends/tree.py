@@ -1,0 +1,102 @@
+"""Token trees in llama.cpp's cache: every root-to-leaf path is a sequence of its own over shared cells.
+
+Knows sequences and positions; knows no logits. When a branch wins that was not decoded first, the losers' cells lie between the winners'.
+They are kept, in a garbage sequence that nothing attends to: freeing them would let later tokens in, out of order, and then sums over
+the cache round otherwise than plain decode's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+from runtime.draft import Draft, Tokens
+
+INT32_P = ctypes.POINTER(ctypes.c_int32)
+MAIN, GARBAGE, FIRST_BRANCH = 0, 1, 2
+
+
+def path_to(draft: Draft, node: int) -> list[int]:
+    """The nodes from the root down to `node`."""
+    path = []
+    while node >= 0:
+        path.append(node)
+        node = draft.parent(node)
+    return path[::-1]
+
+
+def branches(draft: Draft) -> list[list[int]]:
+    """The path to each leaf."""
+    inner = {draft.parent(node) for node in range(len(draft))}
+    return [path_to(draft, node) for node in range(len(draft)) if node not in inner]
+
+
+class TreeCache:
+    """The branches of the tree decoded last, until it is known which one the context takes."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory = memory
+        self.draft, self.start = Draft(), 0  # the tree, and the position of its first nodes
+        self._paths: list[list[int]] = []
+        self.garbage: list[int] = []  # positions of the garbage cells
+        self._batch_parts: list[Any] = []  # what the batch points to
+
+    def batch(self, last: int, start: int, draft: Draft) -> lib.llama_batch:
+        """Opens the branches after position `start` - 1, where the token `last` stands; the batch [1 + len(draft)] to decode."""
+        self.draft, self.start, self._paths = draft, start, branches(draft)
+        for branch in range(len(self._paths)):
+            lib.llama_memory_seq_cp(self.memory, MAIN, FIRST_BRANCH + branch, -1, -1)
+        positions = [start - 1 + len(path_to(draft, node)) for node in range(-1, len(draft))]
+        members = [[FIRST_BRANCH + branch for branch, path in enumerate(self._paths) if node in path] for node in range(len(draft))]
+        root = [MAIN, *range(FIRST_BRANCH, FIRST_BRANCH + len(self._paths))]
+        return self._as_batch([last, *draft.tokens], positions, [root, *members])
+
+    def _as_batch(self, tokens: list[int], positions: list[int], members: list[list[int]]) -> lib.llama_batch:
+        """Ctypes arrays, kept alive until the next batch."""
+        n, int32 = len(tokens), ctypes.c_int32
+        sequences = [(int32 * len(each))(*each) for each in members]
+        parts = [(int32 * n)(*tokens), (int32 * n)(*positions), (int32 * n)(*map(len, members))]
+        pointers = (INT32_P * n)(*[ctypes.cast(each, INT32_P) for each in sequences])
+        flags = (ctypes.c_int8 * n)(*[1] * n)
+        self._batch_parts = [*sequences, *parts, pointers, flags]
+        return lib.llama_batch(n, parts[0], None, parts[1], parts[2], pointers, flags)
+
+    def taken(self, context: Tokens) -> list[int]:
+        """The nodes along which `context` goes on, from the root; it must hold what stood before the tree."""
+        node, found = -1, list[int]()
+        for token in context[self.start :].tolist() if len(self.draft) else ():
+            child = next((child for child in self.draft.children(node) if self.draft.tokens[child] == token), None)
+            if child is None:
+                break
+            found.append(node := child)
+        return found
+
+    def settle(self, taken: list[int]) -> None:
+        """Makes the taken nodes part of the main sequence and all others garbage."""
+        if not len(self.draft):
+            return
+        winner = FIRST_BRANCH
+        for branch, path in enumerate(self._paths, start=FIRST_BRANCH):
+            shared = sum(1 for a, b in zip(path, taken, strict=False) if a == b)
+            winner = branch if shared == len(taken) else winner
+            lib.llama_memory_seq_cp(self.memory, branch, GARBAGE, self.start + shared, -1)
+        for branch in range(FIRST_BRANCH, FIRST_BRANCH + len(self._paths)):
+            if branch != winner:
+                lib.llama_memory_seq_rm(self.memory, branch, -1, -1)
+        lib.llama_memory_seq_cp(self.memory, winner, MAIN, self.start, self.start + len(taken))
+        lib.llama_memory_seq_rm(self.memory, winner, -1, -1)
+        losers = (node for node in range(len(self.draft)) if node not in taken)
+        self.garbage += [self.start + len(path_to(self.draft, node)) - 1 for node in losers]
+        self.draft = Draft()
+
+    def rewind(self, start: int) -> None:
+        """Frees the garbage from position `start` on: it lies behind everything that stays."""
+        if self.garbage:
+            lib.llama_memory_seq_rm(self.memory, GARBAGE, start, -1)
+            self.garbage = [position for position in self.garbage if position < start]
+
+    def clear(self) -> None:
+        """The whole cache was emptied."""
+        self.draft, self.garbage = Draft(), []

@@ -1,0 +1,22 @@
+"""Drafts what a grammar leaves no choice about: it costs nothing and is nearly always right.
+
+Not always, because a model may cut the forced text into other tokens; the target decides, as about any draft.
+"""
+
+from __future__ import annotations
+
+from runtime.draft import Budget, Draft, Drafter, Tokens
+
+
+class GrammarDrafter(Drafter):
+    """Proposes the forced tokens; nothing in a reply without a grammar."""
+
+    name = "grammar"
+    is_free = True
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        """A chain of the tokens that must come next."""
+        k, forced = 0, budget.forced()[: budget.max_k]
+        while k < len(forced) and budget.go_on(1.0):
+            k += 1
+        return Draft(forced[:k])

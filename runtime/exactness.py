@@ -1,0 +1,53 @@
+"""Does a pass over several rows give the very logits that one row at a time gives? Measured, because it depends on kernels.
+
+Knows a backend and numbers; what is promised on the strength of it is the engine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.backend import Backend
+from runtime.draft import Draft, Logits
+
+CONTEXT = 32  # tokens before the rows that are compared
+SEED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Passes of up to `width` rows are exact to the bit; of those tried, the worst logit was off by `difference`."""
+
+    width: int
+    tried: int
+    difference: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """At every width that can occur."""
+        return self.width >= self.tried
+
+    def __str__(self) -> str:
+        if self.is_exact:
+            return f"exact up to width {self.width}"
+        return f"exact up to width {self.width} of {self.tried}; beyond, logits differ by up to {self.difference:.2g}"
+
+
+def self_test(backend: Backend, max_width: int) -> Exactness:
+    """Decodes 2 to `max_width` rows at once and each of them alone, and compares the logits bit for bit."""
+    n = min(CONTEXT, backend.n_ctx - max_width)
+    tokens = np.random.default_rng(SEED).integers(0, backend.n_vocab, n + max_width).astype(np.int32)
+    alone = [backend.forward(tokens[: n + i])[0].copy() for i in range(max_width)]
+    width, difference, is_exact = 1, 0.0, True
+    for rows in range(2, max_width + 1):
+        off = worst(backend.forward(tokens[:n], Draft(tuple(tokens[n : n + rows - 1].tolist()))), alone)
+        is_exact = is_exact and off == 0.0
+        width, difference = (rows if is_exact else width), max(difference, off)
+    return Exactness(width, max_width, difference)
+
+
+def worst(together: Logits, alone: list[Logits]) -> float:
+    """The largest difference between rows that should be the same."""
+    return max(float(np.abs(row - single).max()) for row, single in zip(together, alone, strict=False))

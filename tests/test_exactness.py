@@ -1,0 +1,58 @@
+"""The self-test finds kernels that round otherwise for wider passes; what was measured is kept, and losing it costs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.exactness import self_test
+from runtime.measured import Measured, fingerprint
+from tests.conftest import OpenEngine
+from tests.toy import ToyBackend
+
+
+class Rounding(ToyBackend):
+    """Off by 0.01 from four rows on."""
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        logits = super().forward(context, draft)
+        return logits + np.float32(0.01) if len(draft) >= 3 else logits
+
+
+def test_exact_kernels_are_exact_at_every_width() -> None:
+    found = self_test(ToyBackend(), 9)
+    assert (found.width, found.difference, found.is_exact) == (9, 0.0, True)
+
+
+def test_the_first_width_that_rounds_otherwise_is_found() -> None:
+    found = self_test(Rounding(), 9)
+    assert (found.width, found.is_exact) == (3, False)
+    assert found.difference == pytest.approx(0.01, rel=1e-3)
+    assert "up to width 3 of 9" in str(found)
+
+
+def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
+    assert open_demo().exactness.is_exact
+
+
+def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF")
+    before = fingerprint(model, "a")
+    assert before != fingerprint(model, "b")
+    memo = Measured(before, tmp_path / "memo")
+    assert memo.read() == {}
+    memo.write({"width": 4})
+    assert Measured(before, tmp_path / "memo").read() == {"width": 4}
+    memo.path.write_text("{broken")
+    assert memo.read() == {}
+    model.write_bytes(b"GGUF, longer")
+    assert fingerprint(model, "a") != before
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    Measured("key", tmp_path / "file" / "below").write({"width": 4})

@@ -1,0 +1,123 @@
+"""Grammars on the real vocabulary: what comes always validates, with any drafter, and is what plain decode would have written."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.draft import Budget, Pick
+from runtime.drafters.grammar import GrammarDrafter
+from runtime.engine import Engine, Grammar, Message, Sampling
+from runtime.errors import SettingsError
+from runtime.grammar import GrammarMask, compile_grammar
+from tests.conftest import OpenEngine
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"function": {"type": "string", "maxLength": 12}, "safe": {"type": "boolean"}, "arity": {"enum": [1, 2, 3]}},
+        "required": ["function", "safe", "arity"],
+        "additionalProperties": False,
+        "x-guidance": {"whitespace_flexible": False},
+    }
+)
+LARK = 'start: "def " NAME "(): return " NUMBER\nNAME: /[a-z]{3,8}/\nNUMBER: /[0-9]{1,4}/'
+WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",)}, {"branches": 2}, {}]
+
+
+def said(engine: Engine, grammar: Grammar, seed: int, temperature: float = 1.0) -> tuple[str, list[int], int]:
+    sampling = Sampling(temperature, seed=seed)
+    chunks = list(engine.reply([Message("user", f"What is number {seed}?")], sampling, 120, grammar=grammar))
+    assert chunks[-1].finish_reason == "stop"
+    assert chunks[-1].stats is not None
+    tokens = [token for chunk in chunks for token in chunk.tokens]
+    return "".join(chunk.text for chunk in chunks), tokens, chunks[-1].stats.draft_n_accepted
+
+
+def is_valid(grammar: Grammar, text: str) -> bool:
+    """By other means than the library that made it."""
+    if grammar.kind == "regex":
+        return re.fullmatch(grammar.text, text) is not None
+    if grammar.kind == "lark":
+        return re.fullmatch(r"def [a-z]{3,8}\(\): return [0-9]{1,4}", text) is not None
+    found = json.loads(text)
+    kinds = {"function": str, "safe": bool, "arity": int}
+    return {key: type(value) for key, value in found.items()} == kinds and found["arity"] in (1, 2, 3) and len(found["function"]) <= 12
+
+
+GRAMMARS = [Grammar("json_schema", SCHEMA), Grammar("regex", "(yes|no), [a-z]{1,9}!"), Grammar("lark", LARK)]
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda grammar: grammar.kind)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(f"{key}={value}" for key, value in way.items()) or "all")
+def test_every_reply_validates_and_is_plain_decodes(open_demo: OpenEngine, way: dict[str, object], grammar: Grammar) -> None:
+    engine, plain, accepted = open_demo(**way), open_demo(drafters=()), 0
+    for seed in range(6):
+        text, tokens, n = said(engine, grammar, seed, temperature=(0.0, 0.7, 1.2)[seed % 3])
+        assert is_valid(grammar, text), text
+        assert tokens == said(plain, grammar, seed, temperature=(0.0, 0.7, 1.2)[seed % 3])[1]
+        accepted += n
+    assert accepted > 0
+
+
+def test_forced_text_is_a_draft_that_is_nearly_always_right(open_demo: OpenEngine) -> None:
+    chunks = list(open_demo(drafters=("grammar",)).reply("Q", Sampling(0), 120, grammar=GRAMMARS[0]))
+    stats = chunks[-1].stats
+    assert stats is not None
+    assert stats.drafters["grammar"] > 0
+    assert stats.draft_n_accepted > 0.8 * stats.draft_n
+
+
+def test_without_a_seed_it_validates_too(open_demo: OpenEngine) -> None:
+    for _ in range(5):
+        chunks = open_demo().reply("Q", Sampling(1.2), 120, grammar=GRAMMARS[0])
+        assert is_valid(GRAMMARS[0], "".join(chunk.text for chunk in chunks))
+
+
+def test_any_json_object_is_one(open_demo: OpenEngine) -> None:
+    text = "".join(c.text for c in open_demo().reply("Q", Sampling(0, logit_bias=()), 200, grammar=Grammar("json_object")))
+    assert text.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "named"),
+    [
+        (Grammar("json_schema", '{"type": 3}'), "json_schema"),
+        (Grammar("json_schema", '{"type"'), "not valid JSON"),
+        (Grammar("json_schema", "[1]"), "a schema is an object"),
+        (Grammar("regex", "(abc"), "regex"),
+        (Grammar("lark", "start: nothing"), "unknown name"),
+        (Grammar("xml", ""), "no grammar kind 'xml'"),
+    ],
+)
+def test_an_invalid_grammar_is_refused_before_anything_is_generated(open_demo: OpenEngine, grammar: Grammar, named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        open_demo().reply("Q", Sampling(0), grammar=grammar)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), max_size=12), st.integers(0, 2**32))
+def test_the_grammar_is_only_a_memo(open_demo: OpenEngine, walks: list[tuple[int, int]], seed: int) -> None:
+    """Asked for paths in any order, tokens that it forbids among them, it allows what a fresh one allows."""
+    vocab, rng = open_demo(drafters=()).vocab, np.random.default_rng(seed)
+    old = GrammarMask(compile_grammar(GRAMMARS[0], vocab.grammar_tokenizer), vocab.n_vocab)
+    right = vocab.encode('{"function": "list", "safe": true, "arity": 2}', special=False)
+    for n, k in walks:
+        reply, path = np.array(right[:n], dtype=np.int32), tuple(right[n : n + k])
+        if rng.random() < 0.3:
+            path = (*path, int(rng.integers(0, vocab.n_vocab)))
+        fresh = GrammarMask(compile_grammar(GRAMMARS[0], vocab.grammar_tokenizer), vocab.n_vocab)
+        for mask in (old, fresh):
+            mask.begin(reply)
+        assert np.array_equal(old.allowed(path), fresh.allowed(path))
+        assert old.forced() == fresh.forced()
+
+
+def test_nothing_is_forced_without_a_grammar() -> None:
+    budget = Budget(4, lambda confidence: True, lambda row, path, n: Pick(0, 1.0, None))
+    assert len(GrammarDrafter().propose(np.array([1], dtype=np.int32), budget)) == 0

@@ -1,0 +1,104 @@
+"""Token trees: merged without bias, decoded at once, and the cache behind them as plain decode would have left it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.backends.gguf import LlamaModel
+from runtime.backends.llama import LlamaBackend
+from runtime.draft import NO_DRAFT, Distribution, Draft, Pick, merge
+from runtime.drafters.model import as_draft
+
+N_CTX, MOST = 200, 8
+
+
+@pytest.fixture(scope="module")
+def backends(tiny: Path) -> Iterator[tuple[LlamaBackend, LlamaBackend]]:
+    """One that decodes trees, with little room for losers; one that decodes token by token."""
+    model = LlamaModel(tiny)
+    pair = LlamaBackend(model, N_CTX, n_rows=MOST + 1, can_branch=True), LlamaBackend(model, N_CTX, n_rows=2)
+    pair[0]._n_cells = 80  # so that room runs out
+    for backend in pair:
+        backend.set_threads(1, 1)
+    yield pair
+    for backend in pair:
+        backend.close()
+    model.close()
+
+
+def random_tree(rng: np.random.Generator) -> Draft:
+    """Up to MOST nodes under random parents; siblings differ."""
+    tokens, parents = list[int](), list[int]()
+    for _ in range(int(rng.integers(1, MOST + 1))):
+        parent = int(rng.integers(-1, len(tokens)))
+        token = int(rng.integers(0, 500))
+        if all((p, t) != (parent, token) for p, t in zip(parents, tokens, strict=True)):
+            parents.append(parent)
+            tokens.append(token)
+    return Draft(tuple(tokens), tuple(parents))
+
+
+def path_of(draft: Draft, node: int) -> list[int]:
+    return [] if node < 0 else [*path_of(draft, draft.parent(node)), draft.tokens[node]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32))
+def test_every_node_has_the_logits_of_its_path_and_the_cache_stays_exact(backends: tuple[LlamaBackend, LlamaBackend], seed: int) -> None:
+    """Trees of which any path, or none, or an edit follows; chains and single tokens between them; so many losers that room runs out."""
+    trees, plain = backends
+    rng = np.random.default_rng(seed)
+    context = rng.integers(0, 500, 5).tolist()
+    for _ in range(12):
+        if rng.random() < 0.15:
+            context = [*context[: int(rng.integers(1, len(context)))], *rng.integers(0, 500, 3).tolist()]
+        draft = (random_tree(rng), Draft(tuple(rng.integers(0, 500, 3).tolist())), NO_DRAFT)[int(rng.choice(3, p=[0.7, 0.2, 0.1]))]
+        got = trees.forward(np.array(context, dtype=np.int32), draft).copy()
+        for node in range(-1, len(draft)):
+            path = np.array([*context, *path_of(draft, node)], dtype=np.int32)
+            assert np.array_equal(plain.forward(path)[0], got[node + 1])
+        context += [*path_of(draft, int(rng.integers(-1, len(draft)))), int(rng.integers(0, 500))]
+
+
+def test_what_a_tree_decoded_is_not_decoded_again(backends: tuple[LlamaBackend, LlamaBackend]) -> None:
+    trees, context = backends[0], np.arange(40, dtype=np.int32)
+    trees.forward(context, Draft((7, 8, 9, 5), (-1, -1, 1, 0)))
+    before = trees.n_decoded
+    after = np.concatenate([context, np.array([8, 9, 3], dtype=np.int32)])
+    assert trees.n_cached(after) == 42
+    trees.forward(after)
+    assert trees.n_decoded == before + 1
+
+
+def test_shared_beginnings_are_one_path() -> None:
+    tree = merge([Draft((1, 2, 3)), Draft((1, 2, 4)), Draft((5,))])
+    assert (tree.tokens, tree.parents) == ((1, 2, 3, 4, 5), (-1, 0, 1, 1, -1))
+    assert tree.probs is not None
+    assert [each.of(token) for each, token in zip(tree.probs, tree.tokens, strict=True)] == [1.0] * 5
+
+
+def test_a_later_sibling_is_known_to_be_none_of_the_earlier() -> None:
+    q = Distribution(np.array([1, 2, 3]), np.array([0.5, 0.3, 0.2]))
+    tree = merge([Draft((1,)), Draft((2,), probs=(q,))])
+    assert tree.probs is not None
+    assert tree.probs[1].of(1) == 0
+    assert tree.probs[1].of(2) == pytest.approx(0.6)
+
+
+def test_one_draft_stays_as_it_is() -> None:
+    assert merge([]) is NO_DRAFT
+    chain = Draft((1, 2))
+    assert merge([chain]) is chain
+
+
+def test_next_best_tokens_become_leaves_within_the_budget() -> None:
+    picks = [Pick(1, 0.9, None, (2, 3)), Pick(4, 0.9, None, (5, 6))]
+    assert as_draft(picks, 8) == Draft((1, 4, 2, 3, 5, 6), (-1, 0, -1, -1, 0, 0))
+    assert as_draft(picks, 3) == Draft((1, 4, 2), (-1, 0, -1))
+    assert as_draft([], 8) == NO_DRAFT

@@ -1,0 +1,69 @@
+"""A context that fills up: whole turns go, the system prompt and the last question stay, or the reply ends with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.chat import Message
+from runtime.engine import Sampling
+from runtime.errors import ContextError, SettingsError
+from runtime.window import drop_oldest, fit
+from tests.conftest import OpenEngine
+
+SYSTEM = Message("system", "Be brief.")
+TALK = [SYSTEM, Message("user", "a"), Message("assistant", "b"), Message("user", "c"), Message("assistant", "d"), Message("user", "e")]
+WILD = Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0, logit_bias=((2, float("-inf")),))  # never ends its turn
+
+
+def test_the_oldest_turn_goes_whole() -> None:
+    assert [m.content for m in drop_oldest(TALK)] == ["Be brief.", "c", "d", "e"]
+    assert [m.content for m in drop_oldest(drop_oldest(TALK))] == ["Be brief.", "e"]
+
+
+def test_the_last_question_and_the_system_prompt_stay() -> None:
+    assert drop_oldest([SYSTEM, Message("user", "e")]) == [SYSTEM, Message("user", "e")]
+
+
+def test_no_more_turns_go_than_must() -> None:
+    count = lambda messages: [0] * sum(len(m.content) for m in messages)  # noqa: E731
+    assert [m.content for m in fit(TALK, count, 12)[0]] == ["Be brief.", "c", "d", "e"]
+    assert fit(TALK, count, 14)[0] == TALK
+    assert [m.content for m in fit(TALK, count, 1)[0]] == ["Be brief.", "e"]
+
+
+def long_talk(n: int) -> list[Message]:
+    turns = [Message(role, f"word {i} " * 3) for i in range(n) for role in ("user", "assistant")]
+    return [SYSTEM, *turns, Message("user", "What is a list?")]
+
+
+@pytest.mark.parametrize("options", [{}, {"drafters": ("model",), "fixed_k": 5}, {"drafters": ()}], ids=["all", "model", "plain"])
+def test_dropping_goes_on_where_stopping_ends(open_demo: OpenEngine, options: dict[str, object]) -> None:
+    engine = open_demo(n_ctx=128, **options)
+    talk = long_talk(3)
+    stopped = list(engine.reply(talk, WILD))
+    n_prompt = stopped[-1].stats.prompt_n if stopped[-1].stats else 0
+    assert (stopped[-1].finish_reason, n_prompt + sum(len(c.tokens) for c in stopped)) == ("length", 128)
+    assert "context of 128 tokens is full" in stopped[-1].notice
+    longer = list(engine.reply(talk, WILD, max_tokens=60, when_full="drop-oldest"))
+    assert sum(len(c.tokens) for c in longer) == 60
+    assert "left out" in longer[-1].notice
+
+
+def test_dropping_in_mid_reply_gives_the_same_text_with_any_drafter(open_demo: OpenEngine) -> None:
+    texts = set()
+    for options in ({}, {"drafters": ("model",), "fixed_k": 5}, {"drafters": ()}):
+        chunks = open_demo(n_ctx=128, **options).reply(long_talk(2), WILD, max_tokens=100, when_full="drop-oldest")
+        texts.add(tuple(token for chunk in chunks for token in chunk.tokens))
+    assert len(texts) == 1
+
+
+def test_a_talk_that_is_too_long_fits_when_turns_may_go(open_demo: OpenEngine) -> None:
+    engine = open_demo(n_ctx=128)
+    with pytest.raises(ContextError):
+        engine.reply(long_talk(20), WILD)
+    assert list(engine.reply(long_talk(20), WILD, max_tokens=3, when_full="drop-oldest"))[-1].finish_reason == "length"
+
+
+def test_an_unknown_policy_is_named(open_demo: OpenEngine) -> None:
+    with pytest.raises(SettingsError, match="when_full is 'forget'"):
+        open_demo().reply("Q", WILD, when_full="forget")
