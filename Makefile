@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUESTION ?= What does os.path.join do?
 
-.PHONY: demo test check fmt clean
+.PHONY: demo test check fmt prove clean
 
 demo: .venv/run
 	$(BIN)/slipstream run "$(QUESTION)" --stats
@@ -16,6 +16,9 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+prove: .venv/dev
+	$(BIN)/python -m bench.prove
 
 fmt: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -173,7 +173,13 @@ def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
     last, text = parts[-1], "".join(part.text for part in parts)
     if (stats := last.stats) is not None:
         usage = {"prompt_tokens": stats.prompt_n, "completion_tokens": stats.predicted_n, "total_tokens": stats.prompt_n + stats.predicted_n}
-        reply: dict[str, object] = {"model": engine.pair.name, "text": text, "finish_reason": last.finish_reason, "usage": usage, "timings": stats.timings()}
+        reply: dict[str, object] = {
+            "model": engine.pair.name,
+            "text": text,
+            "finish_reason": last.finish_reason,
+            "usage": usage,
+            "timings": stats.timings(),
+        }
         if likely := [entry for part in parts for entry in part.logprobs]:
             reply["logprobs"] = [describe_logprobs(engine, entry) for entry in likely]
         print(json.dumps(reply, ensure_ascii=False))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ class Shape:
 
 
 SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
+K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)  # the least that K-quants' blocks of 256 fit
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
 
 
@@ -70,6 +73,15 @@ def write_random(path: Path, shape: Shape, architecture: str = "llama", spelled:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return path
+
+
+def requantize(source: Path, file_type: int, path: Path) -> Path:
+    """Writes a model in another quantization (a value of llama.h's enum llama_ftype)."""
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.nthread = file_type, True, 1
+    if lib.llama_model_quantize(str(source).encode(), str(path).encode(), ctypes.byref(params)):
+        raise RuntimeError(f"{source.name} could not be quantized")
     return path
 
 

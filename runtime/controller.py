@@ -6,6 +6,7 @@ E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ class Acceptance:
         middles = [(low + high) / 2 for low, high in zip((0.0, *BINS), (*BINS, 1.0), strict=True)]
         self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * middle] for middle in middles]  # tried, accepted
         self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
+        self.seen = [1.0] * len(self.bins)  # how often a confidence fell into each bin
         self.declined = 0.0  # share of the times it was asked and drafted nothing
 
     @property
@@ -80,12 +82,13 @@ class Acceptance:
 
     def observe(self, confidences: Sequence[float], n_accepted: int) -> None:
         """Learns from a verified draft with these confidences of which the first `n_accepted` were accepted."""
-        for counts in (self.tried, self.accepted, self._total):
+        for counts in (self.tried, self.accepted, self._total, self.seen):
             for i in range(len(counts)):
                 counts[i] *= DECAY
         for depth, confidence in enumerate(confidences[: n_accepted + 1]):
-            hit = float(depth < n_accepted)
-            for counts in (self._total, cell := self.bins[bin_of(confidence)]):
+            hit, which = float(depth < n_accepted), bin_of(confidence)
+            self.seen[which] += 1
+            for counts in (self._total, cell := self.bins[which]):
                 counts[0] += 1
                 counts[1] += hit
             if cell[0] > 100:
@@ -152,19 +155,39 @@ class Controller:
     def goes_on(self, name: str, survival: float, depth: int, confidence: float, max_k: int) -> bool:
         """Is the token at `depth`, given that those before it survive with that chance, worth verifying and what follows drafting?
 
-        Compares marginal tokens with marginal seconds at the best rate to be had here, looking a few tokens past a step in T(n). The
-        first token must also make up for what the drafters that are asked later would have brought.
+        The first token must also make up for what the drafters that are asked later would have brought.
         """
-        if self.fixed_k is not None or self._probing == name:
-            return depth < (self.fixed_k or PROBE_K)
-        known, here = self.known[name], self._passes[depth]
-        gain, chance = (-self._forgone(name) if depth == 0 else 0.0), survival * known.calibrated(confidence)
+        if (limit := self._limit(name)) is not None:
+            return depth < limit
+        forgone = self._forgone(name) if depth == 0 else 0.0
+        return self._surplus(name, survival * self.known[name].calibrated(confidence), depth, max_k) >= forgone
+
+    def is_worth_drafting(self, name: str, survival: float, depth: int, max_k: int) -> bool:
+        """Is the token at `depth`, whose confidence is not known yet, worth drafting? What it brings on average, being free to stop then."""
+        if (limit := self._limit(name)) is not None:
+            return depth < limit
+        known = self.known[name]
+        worth = sum(
+            seen * max(0.0, self._surplus(name, survival * accepted / tried, depth, max_k))
+            for seen, (tried, accepted) in zip(known.seen, known.bins, strict=True)
+        )
+        return worth >= sum(known.seen) * self._best_rate * known.seconds
+
+    def _limit(self, name: str) -> int | None:
+        """How many tokens are drafted whatever they are worth, if any."""
+        return self.fixed_k if self.fixed_k is not None else PROBE_K if self._probing == name else None
+
+    def _surplus(self, name: str, chance: float, depth: int, max_k: int) -> float:
+        """Tokens gained by verifying the token at `depth`, which survives with `chance`, beyond what its seconds bring at the best rate.
+
+        Looks a few tokens past a step in T(n).
+        """
+        known, here, gain, best = self.known[name], self._passes[depth], 0.0, -math.inf
         for ahead in range(1, min(LOOK_AHEAD, max_k - depth) + 1):
             gain += chance
-            if gain >= self._best_rate * (self._passes[depth + ahead] - here + (ahead - 1) * known.seconds):
-                return True
+            best = max(best, gain - self._best_rate * (self._passes[depth + ahead] - here + (ahead - 1) * known.seconds))
             chance *= known.rate
-        return False
+        return best
 
     def _forgone(self, name: str) -> float:
         """Tokens per plain pass that the best later drafter would bring beyond plain decode."""
@@ -200,5 +223,9 @@ class Controller:
         if ceiling <= 1:
             return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
         gain = self._rates[name] / self.plain_rate
+        if gain > 1:
+            return Reason(
+                "acceptance", f"the {name} drafter helps where it is sure, but had nothing worth checking in {known.declined:.0%} of the steps"
+            )
         text = f"{known.rate:.0%} of what the {name} drafter says is accepted, good for {gain:.2f} times plain decode at best"
         return Reason("acceptance", text)

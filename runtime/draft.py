@@ -107,6 +107,11 @@ class Pick:
     others: tuple[int, ...] = ()  # the next best tokens, best first
 
 
+def always() -> bool:
+    """The answer of one who need not save."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a drafter may spend on one proposal, and how it chooses a token from its own logits."""
@@ -114,6 +119,7 @@ class Budget:
     max_k: int
     go_on: Callable[[float], bool]  # confidence of the next token -> is it worth drafting?
     pick: Callable[[Logits, Path, int], Pick]  # (logits row, tokens drafted before it, number of next best tokens) -> choice
+    is_worth_drafting: Callable[[], bool] = always  # before its confidence is known: is the next token worth its time?
     branches: int = 0  # side branches wanted at each drafted token
     forced: Callable[[], Path] = tuple  # the tokens that the reply's grammar leaves no choice about
 

@@ -35,9 +35,9 @@ class Exactness:
         return f"exact up to width {self.width} of {self.tried}; beyond, logits differ by up to {self.difference:.2g}"
 
 
-def self_test(backend: Backend, max_width: int) -> Exactness:
-    """Decodes 2 to `max_width` rows at once and each of them alone, and compares the logits bit for bit."""
-    n = min(CONTEXT, backend.n_ctx - max_width)
+def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT) -> Exactness:
+    """Decodes 2 to `max_width` rows at once and each of them alone after `n_context` tokens, and compares the logits bit for bit."""
+    n = min(n_context, backend.n_ctx - max_width)
     tokens = np.random.default_rng(SEED).integers(0, backend.n_vocab, n + max_width).astype(np.int32)
     alone = [backend.forward(tokens[: n + i])[0].copy() for i in range(max_width)]
     width, difference, is_exact = 1, 0.0, True

@@ -55,6 +55,10 @@ class Asking:
         self.controller, self.name, self.max_k = controller, name, max_k
         self.survival, self.confidences = 1.0, list[float]()
 
+    def is_worth_drafting(self) -> bool:
+        """Is the next token worth its time?"""
+        return self.controller.is_worth_drafting(self.name, self.survival, len(self.confidences), self.max_k)
+
     def go_on(self, confidence: float) -> bool:
         """Is the next token, of that confidence, worth drafting?"""
         controller, depth = self.controller, len(self.confidences)
@@ -112,7 +116,7 @@ class SpecLoop:
         """A free drafter says all it can, and only then is decided how much of it to use; others stop when it no longer pays."""
         began, asking = time.perf_counter(), Asking(self.controller, drafter.name, room)
         if not drafter.is_free:
-            draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, self.branches, sampler.forced))
+            draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, asking.is_worth_drafting, self.branches))
             n = min(len(draft), len(asking.confidences))
             return Proposal(drafter.name, draft.tokens[:n], asking.confidences[:n], draft, time.perf_counter() - began)
         confidences: list[float] = []

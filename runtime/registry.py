@@ -68,7 +68,7 @@ def read_pair(path: Path, name: str, table: dict[str, object]) -> Pair:
         if key not in known:
             raise RegistryError(f"{where}: unknown key '{key}'. {nearest(key, list(known))}")
         wanted: tuple[type, ...] = (list,) if key == "drafters" else (str,) if key in ("target", "draft") else (type(known[key]),)
-        if not isinstance(value, (int, *wanted) if wanted == (float,) else wanted) or isinstance(value, bool):
+        if not isinstance(value, (int, *wanted) if wanted == (float,) else wanted) or (isinstance(value, bool) and wanted != (bool,)):
             raise RegistryError(f"{where}: '{key}' must be of type {wanted[0].__name__}, not {type(value).__name__}.")
     if "target" not in table:
         raise RegistryError(f"{where}: 'target' is missing. Name the GGUF file of the model.")

@@ -93,6 +93,26 @@ def test_a_seed_repeats_and_two_seeds_differ() -> None:
     assert text(1) == text(1) != text(2)
 
 
+def test_a_reply_has_the_form_that_was_asked_for(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": false}')
+    assert json.loads(slipstream("run", QUESTION, "--json-schema", str(schema)).stdout)["n"] in (1, 2)
+    assert slipstream("run", QUESTION, "--regex", "(yes|no)!").stdout in ("yes!\n", "no!\n")
+
+
+def test_log_probabilities_come_with_json() -> None:
+    reply = json.loads(slipstream("run", QUESTION, "--json", "--max-tokens", "3", "--logprobs", "2").stdout)
+    assert [len(entry["top_logprobs"]) for entry in reply["logprobs"]] == [2, 2, 2]
+    assert "".join(entry["token"] for entry in reply["logprobs"]) == reply["text"]
+
+
+def test_a_full_context_is_said(tmp_path: Path) -> None:
+    wild = ("--temperature", "3", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "5", "--regex", "[a-z ]{400}")
+    done = slipstream("run", "Tell me more", "--context", "40", *wild)
+    assert done.returncode == 0
+    assert "The context of 40 tokens is full" in done.stderr
+
+
 def test_raw_continues_the_prompt() -> None:
     assert slipstream("run", "import", "--raw", "--max-tokens", "5").returncode == 0
 
@@ -112,6 +132,9 @@ def test_raw_continues_the_prompt() -> None:
         (("-m", "{tiny}"), "has no chat template"),
         (("--temperature", "-1"), "temperature is -1.0"),
         (("--top-p", "0"), "top_p is 0.0"),
+        (("--repetition-penalty", "0"), "repetition_penalty is 0.0"),
+        (("--regex", "(open"), "The regex cannot be used"),
+        (("--json-schema", "{schema}"), "The json_schema is not valid JSON"),
         (("--context", "16"), "the context holds 16"),
     ],
 )
@@ -129,7 +152,8 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str,
     from bench.shapes import TINY, write_random
 
     write_random(files["foreign"], TINY, architecture="martian")
-    return {**files, "tiny": tiny, "folder": folder}
+    (folder / "schema.json").write_text('{"type":')
+    return {**files, "tiny": tiny, "folder": folder, "schema": folder / "schema.json"}
 
 
 @pytest.mark.parametrize(
@@ -140,6 +164,8 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str,
         (("run", "x", "--max-k", "0"), "--max-k"),
         (("run", "x", "--nonsense"), "--nonsense"),
         (("run", "x", "--draft", "off", "--drafters", "model"), "needs a draft model"),
+        (("run", "x", "--regex", "a", "--json-object"), "A reply has one form"),
+        (("run", "x", "--lark", "/no/such/grammar"), "cannot be read"),
         (("nonsense",), "nonsense"),
     ],
 )

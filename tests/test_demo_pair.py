@@ -9,7 +9,7 @@ import pytest
 from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.engine import Engine, Message, Sampling
-from runtime.errors import ContextError
+from runtime.errors import ContextError, SettingsError
 from runtime.stats import Stats
 from tests.conftest import OpenEngine
 
@@ -102,6 +102,38 @@ def test_cancelling_leaves_a_right_engine(open_demo: OpenEngine, plain: Engine) 
         chunks = list(engine.reply(question, GREEDY, cancel=lambda asked=asked: next(asked)))  # type: ignore[misc]
         assert chunks[-1].finish_reason == "cancelled"
         assert ask(engine, PROMPTS[steps])[0] == ask(plain, PROMPTS[steps])[0]
+
+
+def test_drafters_may_change_in_mid_reply(open_demo: OpenEngine, plain: Engine) -> None:
+    engine, prompt = open_demo(), PROMPTS[3]
+    everyone, tokens = engine.loop.drafters, list[int]()
+    for n, chunk in enumerate(engine.reply([Message("user", prompt)], GREEDY, max_tokens=60)):
+        tokens += chunk.tokens
+        engine.loop.drafters = [each for i, each in enumerate(everyone) if (n + i) % 2]
+    engine.loop.drafters = everyone
+    assert tokens == ask(plain, prompt)[0]
+
+
+@pytest.mark.parametrize("way", [WAYS[1], WAYS[-2], {}], ids=name_of)
+def test_logprobs_are_plain_decodes(open_demo: OpenEngine, plain: Engine, way: dict[str, object]) -> None:
+    def all_of(engine: Engine) -> list[object]:
+        chunks = engine.reply([Message("user", PROMPTS[5])], GREEDY, max_tokens=40, n_logprobs=3)
+        return [entry for chunk in chunks for entry in zip(chunk.tokens, chunk.logprobs, strict=True)]
+
+    found = all_of(open_demo(**way))
+    assert found == all_of(plain)
+    assert len(found) > 3
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [({"stops": ["x"] * 10_000}, "stop has 10000"), ({"n_logprobs": 99}, "n_logprobs"), ({"n_logprobs": -1}, "n_logprobs")],
+)
+def test_senseless_wishes_are_named(plain: Engine, more: dict[str, object], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        plain.reply("Q", GREEDY, **more)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="names token 4096, but the model has 4096"):
+        plain.reply("Q", Sampling(logit_bias=((4096, 1.0),)))
 
 
 def test_an_edited_conversation_is_answered_as_a_fresh_one(open_demo: OpenEngine, plain: Engine) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
+from bench.shapes import K_QUANTS, requantize, write_random
 from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.exactness import self_test
 from runtime.measured import Measured, fingerprint
@@ -36,6 +40,26 @@ def test_the_first_width_that_rounds_otherwise_is_found() -> None:
 
 def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
     assert open_demo().exactness.is_exact
+
+
+WIDTHS = """
+import sys
+from pathlib import Path
+from runtime.backends.gguf import LlamaModel
+from runtime.backends.llama import LlamaBackend
+from runtime.exactness import self_test
+backend = LlamaBackend(LlamaModel(Path(sys.argv[1]), exact=sys.argv[2] == "exact"), 512, n_rows=9)
+backend.set_threads(1, 1)
+print(self_test(backend, 9, n_context=400).width)
+"""
+
+
+@pytest.mark.parametrize("file_type", [lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, lib.LLAMA_FTYPE_MOSTLY_Q6_K, lib.LLAMA_FTYPE_MOSTLY_Q4_0])
+def test_exact_mode_makes_k_quants_exact(tmp_path: Path, file_type: int) -> None:
+    """In processes of their own, because the kernels are chosen once per process; at a context longer than one block of the cache."""
+    source = write_random(tmp_path / "source.gguf", K_QUANTS)
+    model = requantize(source, file_type, tmp_path / "model.gguf")
+    assert subprocess.check_output([sys.executable, "-c", WIDTHS, str(model), "exact"], text=True).strip() == "9"
 
 
 def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_a_missing_registry_is_named(tmp_path: Path) -> None:
 
 
 def test_values_are_read(tmp_path: Path) -> None:
-    pair = load_registry(write(tmp_path, "[pairs.x]\ntarget = 'a.gguf'\ntemperature = 0\ndrafters = ['ngram']\ncontext = 99"))["x"]
+    pair = load_registry(write(tmp_path, "[pairs.x]\ntarget = 'a.gguf'\ntemperature = 0\ndrafters = ['ngram']\ncontext = 99\nexact = true"))["x"]
+    assert pair.exact is True
     assert (pair.target, pair.draft, pair.temperature, pair.drafters, pair.context) == (tmp_path / "a.gguf", None, 0, ("ngram",), 99)
 
 

@@ -29,6 +29,8 @@ class ModelDrafter(Drafter):
         picks: list[Pick] = []
         while len(picks) < budget.max_k and n + len(picks) < self.backend.n_ctx:
             end = n + len(picks)
+            if picks and not budget.is_worth_drafting():
+                break
             pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], tuple(tokens[n:end].tolist()), budget.branches)
             if not budget.go_on(pick.confidence):
                 break

@@ -1,0 +1,36 @@
+"""The output law of each rule, drafter, chain and tree is the target's; a wrong rule is caught by the same count."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime import verify as verify_module
+from tests.laws import DRAFTERS, count, exact_law, p_value
+
+N_DRAWS = 1500
+FALSE_ALARM = 1e-6  # per cell; the draws are seeded, so a test that passes once passes always
+
+
+@pytest.mark.parametrize("is_coupled", [True, False], ids=["coupled", "rejection"])
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_the_law_is_the_targets(name: str, k: int, is_coupled: bool) -> None:
+    assert p_value(count(name, k, N_DRAWS, is_coupled), exact_law()) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", ["poor model", "ngram", "model as a tree", "model and ngram as one tree"])
+def test_a_wrong_residual_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "residual", lambda target, given: target)
+    assert p_value(count(name, 3, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM
+
+
+def test_dropping_a_drafted_token_for_its_value_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trap of confidence tests on the token that was drawn."""
+    right = verify_module.follow_residual
+
+    def picky(draft, node, row, sampler, path):  # type: ignore[no-untyped-def]
+        first = next(draft.children(node), None)
+        return right(verify_module.Draft() if first is not None and draft.tokens[first] == 0 else draft, node, row, sampler, path)
+
+    monkeypatch.setattr(verify_module, "follow_residual", picky)
+    assert p_value(count("poor model", 1, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM
