@@ -18,6 +18,7 @@ BINS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)  # edges between which confidences are ca
 FIRST_PROBE, LAST_PROBE = 8, 512  # steps between two probes of a parked drafter
 PROBE_SHARE = 0.01  # of decode time that probes may cost
 CHEAP = 0.01  # of a plain pass: a drafter that asks no more is always asked
+SELDOM = 0.9  # share of steps in which a drafter that looks things up is taken to find nothing, before it was seen
 PROBE_K = 2  # tokens that a probe drafts whatever is believed
 LOOK_AHEAD = 4  # tokens past a step in T(n)
 LEARN = 0.1  # weight of a new time
@@ -41,6 +42,7 @@ class Scored:
     n_said: int
     seconds: float
     is_used: bool  # did the target see it, or was it only scored?
+    was_open: bool = True  # could it have been used, or had another drafter's proposal been taken already?
 
 
 class Acceptance:
@@ -111,8 +113,10 @@ class Controller:
     def __init__(self, costs: PassCosts, drafters: dict[str, float], max_k: int, fixed_k: int | None = None, off: Reason | None = None) -> None:
         self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
         self.known = {name: Acceptance(max_k, seconds) for name, seconds in drafters.items()}
+        for known in self.known.values():
+            known.declined = SELDOM if known.seconds < CHEAP * costs.seconds(1, 0) else 0.0
         self.off = off  # why there is nothing to choose
-        self.overhead = 0.0  # seconds of a step outside models
+        self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
         self._parked = dict.fromkeys(drafters, (0, FIRST_PROBE))  # steps since the last probe, steps until the next
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
@@ -130,11 +134,11 @@ class Controller:
     def _best(self, known: Acceptance) -> float:
         """The best expected tokens per second over all k: E(k) / (D(k) + T(1 + k)), and a plain pass whenever it declines."""
         drafts, expected, survival, best = 1 - known.declined, 1.0, 1.0, 0.0
-        spent = self.overhead + known.declined * (known.seconds + self._passes[0])
+        spent = known.declined * (known.seconds + self._passes[0])
         for k, seconds in enumerate(self._passes[1:], start=1):
             survival *= known.at(k - 1)
             expected += drafts * survival
-            best = max(best, expected / (spent + drafts * (k * known.seconds + seconds)))
+            best = max(best, expected / (spent + drafts * (k * known.seconds + seconds) + expected * self.overhead))
         return best
 
     def is_worth_asking(self, name: str) -> bool:
@@ -184,7 +188,7 @@ class Controller:
         """
         known, here, gain, best = self.known[name], self._passes[depth], 0.0, -math.inf
         for ahead in range(1, min(LOOK_AHEAD, max_k - depth) + 1):
-            gain += chance
+            gain += chance * (1 - self._best_rate * self.overhead)
             best = max(best, gain - self._best_rate * (self._passes[depth + ahead] - here + (ahead - 1) * known.seconds))
             chance *= known.rate
         return best
@@ -198,10 +202,11 @@ class Controller:
     def learn(self, scored: Sequence[Scored], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """Takes in a finished step: what drafters said, how many tokens came, the seconds for drafting, for the pass, and in all."""
         self.decode_seconds += total
-        self.overhead += LEARN * (min(total - draft - verify, verify) - self.overhead)
+        self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         for each in scored:
             known = self.known[each.name]
-            known.declined += (1 - DECAY) * (float(not each.is_used) - known.declined)
+            if each.was_open:
+                known.declined += (1 - DECAY) * (float(not each.is_used) - known.declined)
             if each.n_said:
                 known.observe(each.confidences, each.n_right)
                 known.seconds += LEARN * (min(each.seconds / each.n_said, 2 * known.seconds) - known.seconds)

@@ -66,7 +66,7 @@ class Engine:
 
         Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
         """
-        sampler = self._sampler(sampling, stops, grammar, n_logprobs, when_full)
+        sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
         conversation = Conversation(prompt, self.encode, self.n_ctx, when_full == "drop-oldest")
         ids = conversation.begin(max_tokens)
         if not ids:
@@ -75,13 +75,16 @@ class Engine:
             raise ContextError(f"The prompt has {len(ids)} tokens, but the context holds {self.n_ctx}. Shorten it, or raise `--context`.")
         return Reply(self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness).run(cancel, on_prefill)
 
-    def _sampler(self, sampling: Sampling, stops: Sequence[str], grammar: Grammar | None, n_logprobs: int | None, when_full: str) -> Sampler:
+    def _sampler(
+        self, sampling: Sampling, max_tokens: int | None, stops: Sequence[str], grammar: Grammar | None, n_logprobs: int | None, when_full: str
+    ) -> Sampler:
         """Raises SettingsError for what only the model, or several settings together, can show to be wrong."""
         n_vocab = self.vocab.n_vocab
         if unknown := next((token for token, _ in sampling.logit_bias if token >= n_vocab), None):
             raise SettingsError(f"logit_bias names token {unknown}, but the model has {n_vocab} tokens. Use ids below that.")
         if len(stops) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in stops):
             raise SettingsError(f"stop has {len(stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters.")
+        check("max_tokens", max_tokens, max_tokens is None or max_tokens >= 1, "at least 1")
         check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}")
         if when_full not in POLICIES:
             raise SettingsError(f"when_full is '{when_full}': it must be one of {', '.join(POLICIES)}.")

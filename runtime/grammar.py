@@ -63,40 +63,52 @@ class GrammarMask:
     """One reply's grammar. Implements TokenMask."""
 
     def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
-        self.matcher, self.n_vocab = matcher, n_vocab
+        self.n_vocab = n_vocab
+        self._fresh, self._matcher = matcher, matcher.deep_copy()
         self._words = np.zeros((n_vocab + 31) // 32, dtype=np.int32)
-        self._taken: list[int] = []  # what the matcher has consumed
-        self._reply: list[int] = []
+        self._reply: list[int] = []  # what the reply has said
+        self._path: list[int] = []  # what the matcher has consumed beyond that
         self._masks: dict[Path, NDArray[np.bool_]] = {}  # of this step: target and drafter ask for the same paths
 
     def begin(self, reply: Tokens) -> None:
-        """The reply has these tokens [n] now."""
-        self._reply = reply.tolist()
+        """The reply has these tokens [n] now: those of the last time, and more."""
         self._masks.clear()
+        new = reply[len(self._reply) :].tolist()
+        self._go_to(tuple(new))
+        self._reply += new
+        self._path = self._path[len(new) :]
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
         """[n_vocab] which tokens may follow the reply and `path`; all of them where the reply has left it, which no kept token does."""
         mask = self._masks.get(path)
         if mask is None:
-            mask = self._masks[path] = self._compute() if self._go_to([*self._reply, *path]) else np.ones(self.n_vocab, dtype=np.bool_)
+            mask = self._masks[path] = self._compute() if self._go_to(path) else np.ones(self.n_vocab, dtype=np.bool_)
         return mask
 
     def forced(self) -> Path:
         """The tokens that must come next, as text; a model may cut that text into other tokens."""
-        return tuple(self.matcher.compute_ff_tokens()) if self._go_to(self._reply) else ()
+        return tuple(self._matcher.compute_ff_tokens()) if self._go_to(()) else ()
 
-    def _go_to(self, tokens: list[int]) -> bool:
-        """Brings the matcher to the state after `tokens`; False when the grammar ends or breaks before."""
-        shared = next((i for i, (a, b) in enumerate(zip(self._taken, tokens, strict=False)) if a != b), min(len(self._taken), len(tokens)))
-        if shared < len(self._taken):
-            self.matcher.rollback(len(self._taken) - shared)
-        n_more = self.matcher.try_consume_tokens(tokens[shared:]) if shared < len(tokens) else 0
-        self._taken = tokens[: shared + n_more]
-        return shared + n_more == len(tokens)
+    def _go_to(self, path: Path) -> bool:
+        """Brings the matcher to the state after the reply and `path`; False when the grammar ends or breaks before."""
+        shared = next((i for i, (a, b) in enumerate(zip(self._path, path, strict=False)) if a != b), min(len(self._path), len(path)))
+        if shared < len(self._path):
+            self._matcher.rollback(len(self._path) - shared)
+        n_more = self._matcher.try_consume_tokens(list(path[shared:])) if shared < len(path) else 0
+        self._path = list(path[: shared + n_more])
+        self._check()
+        return len(self._path) == len(path)
 
     def _compute(self) -> NDArray[np.bool_]:
-        """Raises SettingsError when the grammar proves too complex for the library."""
-        if self.matcher.is_error():
-            raise SettingsError(f"The grammar failed in the middle of the reply: {self.matcher.get_error()}. Simplify it and ask again.")
-        self.matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._check()
         return np.unpackbits(self._words.view(np.uint8), bitorder="little")[: self.n_vocab].view(np.bool_)
+
+    def _check(self) -> None:
+        """Raises SettingsError when the grammar proves too complex for the library; the next path is asked of a new matcher."""
+        if not self._matcher.is_error():
+            return
+        reason = self._matcher.get_error()
+        self._matcher, self._path = self._fresh.deep_copy(), []
+        self._matcher.try_consume_tokens(self._reply)
+        raise SettingsError(f"The grammar failed in the middle of the reply: {reason}. Simplify it and ask again.")

@@ -5,23 +5,17 @@ Knows backends and drafters by name; what is done with them is the loop's.
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import psutil
-
-from runtime.backend import Backend
 from runtime.backends import library
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import Vocab
+from runtime.calibration import calibrate, cores
 from runtime.controller import Controller, Reason
-from runtime.costs import PassCosts, fastest_threads, measure
-from runtime.draft import Draft, Drafter
+from runtime.draft import Drafter
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -31,8 +25,7 @@ from runtime.loop import SpecLoop
 from runtime.measured import Measured, fingerprint
 from runtime.registry import Pair
 
-MEASURE_SECONDS = 1.0  # for all measurements at load
-NGRAM_SECONDS = 5e-6  # a looked-up token, before any was measured
+LOOKUP_SECONDS = 5e-6  # a token of a free drafter, before any was measured
 DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
 OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
 
@@ -67,6 +60,7 @@ class Loaded:
         off = None if names else Reason("user", "drafters are switched off")
         self.target = self._model(self.pair.target, "target", on_progress, self._is_exact(options))
         n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
+        options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
         self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512, can_branch=options.branches > 0)
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
@@ -77,21 +71,32 @@ class Loaded:
             compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, draft_path.name)
             draft_backend = self._backend(draft, n_ctx, 1, DRAFT_BATCH)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
-        controller = calibrate(self.backend, draft_backend, drafters, options, off)
+        controller = self._controller(options, drafters, draft_backend, off)
         self.exactness = self._exactness(options) if drafters else Exactness(1, 1)
         self.loop = SpecLoop(self.backend, drafters, controller, options.branches)
 
+    def _controller(self, options: Options, drafters: list[Drafter], draft: LlamaBackend | None, off: Reason | None) -> Controller:
+        """Knows what passes and drafted tokens cost here."""
+        max_width, counts = (options.max_k + 1 if drafters else 1), ([options.threads] if options.threads else cores())
+        memo = self._memo("calibration", options, counts, max_width, draft and fingerprint(draft.model.path))
+        known = calibrate(self.backend, draft, max_width, counts, memo)
+        seconds = {drafter.name: known.draft_seconds if drafter.name == "model" else LOOKUP_SECONDS for drafter in drafters}
+        return Controller(known.costs(), seconds, options.max_k, options.fixed_k, off)
+
     def _exactness(self, options: Options) -> Exactness:
         """What the self-test says, or said the last time for the same file, library and settings."""
-        backend = self.backend
-        key = fingerprint(self.pair.target, library.version(), library.has_gpu(), backend.cache_types, options.max_k, self._is_exact(options))
-        memo = Measured(key)
+        memo = self._memo("exactness", options, options.max_k)
         try:
-            return Exactness(**memo.read()["exactness"])
-        except (KeyError, TypeError):
-            found = self_test(backend, options.max_k + 1)
-            memo.write({"exactness": asdict(found)})
+            return Exactness(**memo.read())
+        except TypeError:
+            found = self_test(self.backend, options.max_k + 1)
+            memo.write(asdict(found))
             return found
+
+    def _memo(self, what: str, options: Options, *facts: object) -> Measured:
+        """What was measured of this target with this library and these settings."""
+        settings = library.version(), library.tiles(), library.has_gpu(), self.backend.cache_types, self._is_exact(options)
+        return Measured(fingerprint(self.pair.target, what, *settings, *facts))
 
     def _is_exact(self, options: Options) -> bool:
         return options.exact or self.pair.exact
@@ -133,36 +138,3 @@ def compare_vocabularies(target: Vocab, draft: Vocab, target_name: str, draft_na
                 f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} in the draft. "
                 "Choose a draft model of the same family, or run with `--draft off`."
             )
-
-
-def cores() -> list[int]:
-    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    physical = min(allowed, psutil.cpu_count(logical=False) or allowed)
-    return sorted({1, max(1, physical // 2), physical})
-
-
-def passes(backend: Backend) -> Callable[[int], object]:
-    """A function that decodes n rows at the end of a short context."""
-    context = np.arange(min(32, backend.n_ctx // 2), dtype=np.int32) % backend.n_vocab
-    backend.forward(context)
-    return lambda rows: backend.forward(context, Draft((0,) * (rows - 1)))
-
-
-def calibrate(target: Backend, draft: Backend | None, drafters: Sequence[Drafter], options: Options, off: Reason | None) -> Controller:
-    """Chooses threads by measurement and times the passes, within MEASURE_SECONDS."""
-    began = time.perf_counter()
-    counts, run = [options.threads] if options.threads else cores(), passes(target)
-    one = fastest_threads(counts, lambda n: target.set_threads(n, n), run, 1, began + 0.2 * MEASURE_SECONDS)
-    many = fastest_threads(counts, lambda n: target.set_threads(one, n), run, min(4, options.max_k + 1), began + 0.4 * MEASURE_SECONDS)
-    target.set_threads(one, many)
-    seconds = {drafter.name: NGRAM_SECONDS for drafter in drafters}
-    if draft is not None:
-        draft_run, alone = passes(draft), PassCosts()
-        threads = fastest_threads(counts, lambda n: draft.set_threads(n, n), draft_run, 1, began + 0.6 * MEASURE_SECONDS)
-        draft.set_threads(threads, many)
-        measure(alone, draft_run, 1, began + 0.6 * MEASURE_SECONDS)
-        seconds["model"] = alone.seconds(1, 0)
-    costs = PassCosts()
-    measure(costs, run, options.max_k + 1 if drafters else 1, began + MEASURE_SECONDS)
-    return Controller(costs, seconds, options.max_k, options.fixed_k, off)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from runtime.backend import Backend
 from runtime.controller import Controller, Reason, Scored
 from runtime.draft import Budget, Draft, Drafter, Tokens, merge
-from runtime.errors import SlipstreamError
+from runtime.errors import SettingsError, SlipstreamError
 from runtime.logits import TokenLogprobs, logprobs
 from runtime.sampling import Sampler
 from runtime.verify import verify
@@ -41,11 +41,12 @@ class Proposal:
     confidences: list[float]  # of each token said
     draft: Draft  # NO_DRAFT: the rest is only scored
     seconds: float
+    was_open: bool  # was none used before it?
 
     def score(self, tokens: tuple[int, ...]) -> Scored:
         """Compares it with the tokens that came: what lies beyond them, nobody knows."""
         n_right = next((i for i, (said, came) in enumerate(zip(self.said, tokens, strict=False)) if said != came), min(len(self.said), len(tokens)))
-        return Scored(self.name, self.confidences[: len(tokens)], n_right, len(self.said), self.seconds, bool(self.draft))
+        return Scored(self.name, self.confidences[: len(tokens)], n_right, len(self.said), self.seconds, bool(self.draft), self.was_open)
 
 
 class Asking:
@@ -106,6 +107,8 @@ class SpecLoop:
             if drafter.is_free or (is_open and self.controller.is_worth_asking(drafter.name)):
                 try:
                     proposal = self._ask(drafter, context, sampler, room, is_open)
+                except SettingsError:
+                    continue  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
                 except SlipstreamError as error:
                     self._drop(drafter, error)
                 else:
@@ -118,7 +121,7 @@ class SpecLoop:
         if not drafter.is_free:
             draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, asking.is_worth_drafting, self.branches))
             n = min(len(draft), len(asking.confidences))
-            return Proposal(drafter.name, draft.tokens[:n], asking.confidences[:n], draft, time.perf_counter() - began)
+            return Proposal(drafter.name, draft.tokens[:n], asking.confidences[:n], draft, time.perf_counter() - began, is_open)
         confidences: list[float] = []
 
         def note(confidence: float) -> bool:
@@ -128,7 +131,7 @@ class SpecLoop:
         said = drafter.propose(context, Budget(room, note, sampler.pick, forced=sampler.forced))
         seconds, confidences = time.perf_counter() - began, confidences[: len(said)]
         k = next((k for k, confidence in enumerate(confidences) if not asking.go_on(confidence)), len(confidences)) if is_open else 0
-        return Proposal(drafter.name, said.tokens, confidences, said.first(k), seconds)
+        return Proposal(drafter.name, said.tokens, confidences, said.first(k), seconds, is_open)
 
     def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""

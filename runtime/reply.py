@@ -46,6 +46,7 @@ class Conversation:
 
     def __init__(self, prompt: str | Sequence[Message], encode: Callable[[str | Sequence[Message]], list[int]], n_ctx: int, drops: bool) -> None:
         self.prompt, self.encode, self.n_ctx, self.drops = prompt, encode, n_ctx, drops
+        self.notice = ""
 
     def begin(self, max_tokens: int | None) -> list[int]:
         """The prompt's ids, with room for the reply where turns may be dropped for it."""
@@ -56,7 +57,10 @@ class Conversation:
         """The ids without the oldest turns, `most` of them if that can be done."""
         if isinstance(self.prompt, str) or not self.drops:
             return self.encode(self.prompt)
-        self.prompt, ids = fit(self.prompt, self.encode, most)
+        kept, ids = fit(self.prompt, self.encode, most)
+        if len(kept) < len(self.prompt):
+            self.notice = f"The oldest turns were left out to make room in the context of {self.n_ctx} tokens."
+        self.prompt = kept
         return ids
 
 
@@ -80,10 +84,10 @@ class Reply:
         self.tokens: Tokens = np.empty(self.n_ctx, dtype=np.int32)
         self.tokens[: len(ids)] = ids
         self.n_prompt = self.n = len(ids)
-        self.left = max_tokens if max_tokens is not None else -1  # tokens to go; below 0: no limit
+        self.left = max_tokens  # tokens to go; None: no limit
         self.text, self.stats = TextStream(stops), Stats(prompt_n=len(ids), exactness=exactness)
         self.finish_reason: str | None = None
-        self.notice = ""
+        self.notice = conversation.notice
 
     def run(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         """Prefill, then one chunk per target pass."""
@@ -106,7 +110,8 @@ class Reply:
         """Decodes the prompt but for its last token in pieces: the backend remembers, so the first step has little left to do."""
         backend, total = self.loop.backend, self.n_prompt - 1
         self.stats.cached_n = backend.n_cached(self.tokens[: self.n_prompt])
-        for end in [*range(self.stats.cached_n + PREFILL, total, PREFILL), total]:
+        first = (self.stats.cached_n // PREFILL + 1) * PREFILL  # borders do not depend on how much drafts had left in the cache
+        for end in [*range(first, total, PREFILL), total]:
             if cancel():
                 self.finish_reason = "cancelled"
                 return
@@ -117,16 +122,18 @@ class Reply:
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
         room = self.n_ctx - self.n
-        most = room if self.left < 0 else min(room, self.left)
+        most = room if self.left is None else min(room, self.left)
         step = self.loop.step(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.n_logprobs)
         pieces: list[str] = []
         for token in step.tokens:
             self.tokens[self.n] = token
-            self.n, self.left = self.n + 1, self.left - 1
+            self.n += 1
             pieces.append("" if self.vocab.is_end(token) else self.text.feed(self.vocab.piece(token)))
             if self.vocab.is_end(token) or self.text.stopped:
                 self.finish_reason = "stop"
                 break
+        if self.left is not None:
+            self.left -= len(pieces)
         self.stats.count(step, len(pieces))
         if self.finish_reason is None:
             self._look_at_limits()
@@ -150,7 +157,7 @@ class Reply:
         self.tokens[: len(ids)] = ids
         self.n_prompt, self.n = len(ids), len(ids) + len(said)
         self.tokens[self.n_prompt : self.n] = said
-        self.notice = f"The oldest turns were left out, because the context of {self.n_ctx} tokens was full."
+        self.notice = self.conversation.notice
         return True
 
     def _close_stats(self) -> None:

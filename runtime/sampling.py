@@ -128,6 +128,8 @@ class Sampler:
         np.add.at(row, self._bias_ids[inside], self._biases[inside])
         if self.mask:
             row[~self.mask.allowed(path)[: len(row)]] = -np.inf
+        if row.max() == -np.inf:
+            raise SettingsError("No token is left to choose from: logit_bias forbids what the grammar demands. Forbid less.")
         if self.sampling.penalises:
             n = self.sampling.penalty_last_n
             recent = np.concatenate([self.context[-n:], np.array(path, dtype=np.int32)])[-n:]

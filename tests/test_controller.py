@@ -136,6 +136,24 @@ def test_a_drafter_that_costs_nothing_is_asked_even_while_it_does_not_pay() -> N
     assert not controller.goes_on("model", 1.0, 0, 0.9, 8)
 
 
+def test_what_sampling_costs_is_charged_by_the_token() -> None:
+    """Five tokens at once take five times the sampling of one: that is no advantage of plain decode, nor against it."""
+    controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
+    for _ in range(200):
+        controller.begin(0)
+        controller.learn([Scored("model", [0.9] * 3, 3, 3, 12.0, True)], 4, 12.0, 82.0, 94.0 + 4 * 20.0)
+    controller.begin(0)
+    assert controller.plain_rate == pytest.approx(1 / (46.0 + 20.0), rel=0.01)
+
+
+def test_a_drafter_that_could_not_be_used_is_not_held_to_have_declined() -> None:
+    controller = Controller(LLAMA_1B, {"model": 4.0}, max_k=8)
+    controller.learn([Scored("model", [0.9], 1, 1, 4.0, is_used=False, was_open=False)], 2, 0.0, 67.0, 67.0)
+    assert controller.known["model"].declined == 0
+    controller.learn([Scored("model", [0.9], 1, 1, 4.0, is_used=False)], 2, 0.0, 67.0, 67.0)
+    assert controller.known["model"].declined > 0
+
+
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
     controller = Controller(LLAMA_1B, {"model": 460.0}, max_k=8, fixed_k=3)
     assert controller.is_worth_asking("model")

@@ -127,7 +127,12 @@ def test_logprobs_are_plain_decodes(open_demo: OpenEngine, plain: Engine, way: d
 
 @pytest.mark.parametrize(
     ("more", "named"),
-    [({"stops": ["x"] * 10_000}, "stop has 10000"), ({"n_logprobs": 99}, "n_logprobs"), ({"n_logprobs": -1}, "n_logprobs")],
+    [
+        ({"stops": ["x"] * 10_000}, "stop has 10000"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"n_logprobs": 99}, "n_logprobs"),
+        ({"n_logprobs": -1}, "n_logprobs"),
+    ],
 )
 def test_senseless_wishes_are_named(plain: Engine, more: dict[str, object], named: str) -> None:
     with pytest.raises(SettingsError, match=named):

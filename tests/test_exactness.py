@@ -38,6 +38,24 @@ def test_the_first_width_that_rounds_otherwise_is_found() -> None:
     assert "up to width 3 of 9" in str(found)
 
 
+class RoundingPrefill(ToyBackend):
+    """Off by 0.01 when more than 20 tokens are new."""
+
+    n_held = 0
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        new, self.n_held = len(context) + len(draft) - self.n_held, len(context) + len(draft)
+        return super().forward(context, draft) + np.float32(0.01 * (new > 20))
+
+
+def test_a_prefill_that_rounds_otherwise_is_found() -> None:
+    backend = RoundingPrefill()
+    backend.forward(np.zeros(20, dtype=np.int32))
+    found = self_test(backend, 4, n_context=21)
+    assert (found.width, found.prefill, found.is_exact) == (4, False, False)
+    assert "not in prefill" in str(found)
+
+
 def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
     assert open_demo().exactness.is_exact
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 
@@ -101,13 +102,14 @@ def test_an_invalid_grammar_is_refused_before_anything_is_generated(open_demo: O
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), max_size=12), st.integers(0, 2**32))
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=12), st.integers(0, 2**32))
 def test_the_grammar_is_only_a_memo(open_demo: OpenEngine, walks: list[tuple[int, int]], seed: int) -> None:
-    """Asked for paths in any order, tokens that it forbids among them, it allows what a fresh one allows."""
-    vocab, rng = open_demo(drafters=()).vocab, np.random.default_rng(seed)
+    """Asked for paths in any order while the reply grows, tokens that it forbids among them, it allows what a fresh one allows."""
+    vocab, rng, n = open_demo(drafters=()).vocab, np.random.default_rng(seed), 0
     old = GrammarMask(compile_grammar(GRAMMARS[0], vocab.grammar_tokenizer), vocab.n_vocab)
     right = vocab.encode('{"function": "list", "safe": true, "arity": 2}', special=False)
-    for n, k in walks:
+    for more, k in walks:
+        n += int(rng.random() < 0.5) * more
         reply, path = np.array(right[:n], dtype=np.int32), tuple(right[n : n + k])
         if rng.random() < 0.3:
             path = (*path, int(rng.integers(0, vocab.n_vocab)))
@@ -116,6 +118,53 @@ def test_the_grammar_is_only_a_memo(open_demo: OpenEngine, walks: list[tuple[int
             mask.begin(reply)
         assert np.array_equal(old.allowed(path), fresh.allowed(path))
         assert old.forced() == fresh.forced()
+
+
+class Fragile:
+    """A matcher that breaks for good on token 9, as llguidance's does when a limit is reached."""
+
+    def __init__(self) -> None:
+        self.consumed, self.broken = list[int](), False
+
+    def deep_copy(self) -> Fragile:
+        return Fragile()
+
+    def rollback(self, n: int) -> bool:
+        del self.consumed[len(self.consumed) - n :]
+        return not self.broken
+
+    def try_consume_tokens(self, tokens: list[int]) -> int:
+        self.broken = self.broken or 9 in tokens
+        self.consumed += [] if self.broken else tokens
+        return 0 if self.broken else len(tokens)
+
+    def is_error(self) -> bool:
+        return self.broken
+
+    def get_error(self) -> str:
+        return "too complex"
+
+    def unsafe_compute_mask_ptr(self, address: int, size: int) -> None:
+        ctypes.memset(address, 0, size)
+        ctypes.memset(address, 1 << len(self.consumed), 1)
+
+
+def test_a_grammar_that_breaks_on_a_guess_goes_on_being_enforced() -> None:
+    mask = GrammarMask(Fragile(), 32)  # type: ignore[arg-type]  # a stand-in
+    mask.begin(np.array([1, 2], dtype=np.int32))
+    with pytest.raises(SettingsError, match="failed in the middle of the reply: too complex"):
+        mask.allowed((3, 9))
+    assert np.flatnonzero(mask.allowed((3,))).tolist() == [3]
+    mask.begin(np.array([1, 2, 3], dtype=np.int32))
+    assert np.flatnonzero(mask.allowed(())).tolist() == [3]
+
+
+def test_a_bias_against_all_that_the_grammar_allows_is_said(open_demo: OpenEngine) -> None:
+    never_ends = Sampling(0, logit_bias=((open_demo().vocab.eos, float("-inf")),))
+    for options in ({}, {"drafters": ()}, {"drafters": ("model",), "fixed_k": 3}):
+        with pytest.raises(SettingsError, match="logit_bias forbids what the grammar demands"):
+            list(open_demo(**options).reply("Q", never_ends, 200, grammar=Grammar("regex", "yes")))
+        assert open_demo(**options).loop.failed is None
 
 
 def test_nothing_is_forced_without_a_grammar() -> None:

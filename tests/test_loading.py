@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from runtime import calibration
 from runtime.backends.llama import LlamaBackend
+from runtime.calibration import cores
 from runtime.engine import Engine, Options
 from runtime.errors import ModelError, VocabError
-from runtime.loading import Loaded, compare_vocabularies, cores
+from runtime.loading import Loaded, compare_vocabularies
+from runtime.measured import Measured
 from runtime.registry import load_registry
+from tests.toy import ToyBackend
 
 
 class Words:
@@ -47,6 +51,22 @@ def test_every_choice_was_measured() -> None:
     assert 0 < loaded.loop.controller.known["model"].seconds < costs[1]
     loaded.close()
     loaded.close()
+
+
+def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, memo, taken = ToyBackend(), Measured("key", tmp_path), list[int]()
+    real = calibration.take
+    monkeypatch.setattr(calibration, "take", lambda *args: taken.append(1) or real(*args))
+    first = calibration.calibrate(backend, None, 5, [1], memo)
+    monkeypatch.setattr(calibration, "timed", lambda *args: first.passes[1])
+    assert calibration.calibrate(backend, None, 5, [1], memo) == first
+    assert len(taken) == 1
+    monkeypatch.setattr(calibration, "timed", lambda *args: 3 * first.passes[1])
+    calibration.calibrate(backend, None, 5, [1], memo)
+    assert len(taken) == 2
+    for broken in ({}, {"passes": 3}, {"one": 1, "many": 1, "draft": 1, "passes": {"2": 1.0}, "draft_seconds": 0.0}):
+        memo.write(broken)
+        assert calibration.recall(memo) is None
 
 
 def test_progress_is_reported_for_both_models_and_may_stop_the_load() -> None:

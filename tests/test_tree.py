@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.backends import tree
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.draft import NO_DRAFT, Distribution, Draft, Pick, merge
@@ -76,19 +77,31 @@ def test_what_a_tree_decoded_is_not_decoded_again(backends: tuple[LlamaBackend, 
     assert trees.n_decoded == before + 1
 
 
+def test_losers_in_front_of_winners_that_stay_are_not_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their cells would be filled next, and the main sequence be out of order."""
+    freed: list[tuple[object, ...]] = []
+    monkeypatch.setattr(tree.lib, "llama_memory_seq_rm", lambda *args: freed.append(args))
+    cache = tree.TreeCache(None)
+    cache.garbage = [(10, 11), (10, 12), (14, 14), (14, 15)]
+    cache.rewind(12)
+    assert (freed, cache.garbage) == ([(None, tree.GARBAGE, 13, -1)], [(10, 11), (10, 12)])
+    cache.rewind(10)
+    assert (freed[1], cache.garbage) == ((None, tree.GARBAGE, 10, -1), [])
+
+
 def test_shared_beginnings_are_one_path() -> None:
-    tree = merge([Draft((1, 2, 3)), Draft((1, 2, 4)), Draft((5,))])
-    assert (tree.tokens, tree.parents) == ((1, 2, 3, 4, 5), (-1, 0, 1, 1, -1))
-    assert tree.probs is not None
-    assert [each.of(token) for each, token in zip(tree.probs, tree.tokens, strict=True)] == [1.0] * 5
+    merged = merge([Draft((1, 2, 3)), Draft((1, 2, 4)), Draft((5,))])
+    assert (merged.tokens, merged.parents) == ((1, 2, 3, 4, 5), (-1, 0, 1, 1, -1))
+    assert merged.probs is not None
+    assert [each.of(token) for each, token in zip(merged.probs, merged.tokens, strict=True)] == [1.0] * 5
 
 
 def test_a_later_sibling_is_known_to_be_none_of_the_earlier() -> None:
     q = Distribution(np.array([1, 2, 3]), np.array([0.5, 0.3, 0.2]))
-    tree = merge([Draft((1,)), Draft((2,), probs=(q,))])
-    assert tree.probs is not None
-    assert tree.probs[1].of(1) == 0
-    assert tree.probs[1].of(2) == pytest.approx(0.6)
+    merged = merge([Draft((1,)), Draft((2,), probs=(q,))])
+    assert merged.probs is not None
+    assert merged.probs[1].of(1) == 0
+    assert merged.probs[1].of(2) == pytest.approx(0.6)
 
 
 def test_one_draft_stays_as_it_is() -> None:

@@ -61,7 +61,9 @@ def test_a_talk_that_is_too_long_fits_when_turns_may_go(open_demo: OpenEngine) -
     engine = open_demo(n_ctx=128)
     with pytest.raises(ContextError):
         engine.reply(long_talk(20), WILD)
-    assert list(engine.reply(long_talk(20), WILD, max_tokens=3, when_full="drop-oldest"))[-1].finish_reason == "length"
+    last = list(engine.reply(long_talk(20), WILD, max_tokens=3, when_full="drop-oldest"))[-1]
+    assert last.finish_reason == "length"
+    assert "oldest turns were left out" in last.notice
 
 
 def test_an_unknown_policy_is_named(open_demo: OpenEngine) -> None:

@@ -30,11 +30,17 @@ def prefer_exact() -> None:
     os.environ["GGML_CPU_TILED_MM"] = "0"
 
 
+def tiles() -> tuple[str, str]:
+    """Whether tiled kernels were, and are, switched off: which of the two took effect depends on when the first pass was made."""
+    return start(), os.environ.get("GGML_CPU_TILED_MM", "")
+
+
 @cache
-def start() -> None:
-    """Initialises the library and takes over its log."""
+def start() -> str:
+    """Initialises the library and takes over its log; returns whether tiled kernels were switched off then."""
     lib.llama_log_set(_on_log, ctypes.c_void_p(0))
     lib.llama_backend_init()
+    return os.environ.get("GGML_CPU_TILED_MM", "")
 
 
 def complaints() -> list[str]:

@@ -157,7 +157,11 @@ class LlamaBackend:
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
         """Decodes a batch that begins at position `start`; after it the main sequence holds `n_held` tokens."""
         self.n_decoded += batch.n_tokens
-        code = lib.llama_decode(self.handle, batch)
+        try:
+            code = lib.llama_decode(self.handle, batch)
+        except BaseException:  # an interrupt: what the cache holds is not known
+            self._clear()
+            raise
         if code:
             self._clear()
             why = "; ".join(library.complaints()[-2:])

@@ -40,7 +40,7 @@ class TreeCache:
         self.memory = memory
         self.draft, self.start = Draft(), 0  # the tree, and the position of its first nodes
         self._paths: list[list[int]] = []
-        self.garbage: list[int] = []  # positions of the garbage cells
+        self.garbage: list[tuple[int, int]] = []  # (where its tree started, position) of each garbage cell
         self._batch_parts: list[Any] = []  # what the batch points to
 
     def batch(self, last: int, start: int, draft: Draft) -> lib.llama_batch:
@@ -88,14 +88,18 @@ class TreeCache:
         lib.llama_memory_seq_cp(self.memory, winner, MAIN, self.start, self.start + len(taken))
         lib.llama_memory_seq_rm(self.memory, winner, -1, -1)
         losers = (node for node in range(len(self.draft)) if node not in taken)
-        self.garbage += [self.start + len(path_to(self.draft, node)) - 1 for node in losers]
+        self.garbage += [(self.start, self.start + len(path_to(self.draft, node)) - 1) for node in losers]
         self.draft = Draft()
 
     def rewind(self, start: int) -> None:
-        """Frees the garbage from position `start` on: it lies behind everything that stays."""
+        """Frees garbage when the main sequence was cut at position `start`: only what lies behind everything that stays.
+
+        Losers of a tree that started before may lie in front of its winners.
+        """
         if self.garbage:
-            lib.llama_memory_seq_rm(self.memory, GARBAGE, start, -1)
-            self.garbage = [position for position in self.garbage if position < start]
+            free = max([start, *(position + 1 for tree, position in self.garbage if tree < start)])
+            lib.llama_memory_seq_rm(self.memory, GARBAGE, free, -1)
+            self.garbage = [(tree, position) for tree, position in self.garbage if position < free]
 
     def clear(self) -> None:
         """The whole cache was emptied."""

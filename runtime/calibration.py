@@ -1,0 +1,106 @@
+"""What passes cost and which threads are fastest here: measured at the first load, remembered, and measured again when it no longer holds.
+
+Knows backends and times; what is chosen on the strength of them is the controller's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import cycle
+
+import numpy as np
+import psutil
+
+from runtime.backend import Backend
+from runtime.costs import PassCosts, fastest_threads, measure, timed
+from runtime.draft import Draft
+from runtime.measured import Measured
+
+BUDGET = 1.0  # seconds for all measurements at load
+HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Threads for passes of one row, of several, and of the draft model; seconds by width, and of a drafted token."""
+
+    one: int
+    many: int
+    draft: int
+    passes: dict[int, float]
+    draft_seconds: float
+
+    def costs(self) -> PassCosts:
+        """The seconds as a table that learns on."""
+        costs = PassCosts()
+        for width, seconds in self.passes.items():
+            costs.set(width, seconds)
+        return costs
+
+
+def cores() -> list[int]:
+    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    physical = min(allowed, psutil.cpu_count(logical=False) or allowed)
+    return sorted({1, max(1, physical // 2), physical})
+
+
+def passes(backend: Backend) -> Callable[[int], object]:
+    """A function that decodes n rows at the end of a short context; where nothing can be dropped again, one row, always further on."""
+    n = min(32, backend.n_ctx // 2)
+    context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
+    backend.forward(context[:n])
+    if backend.can_rewind:
+        return lambda rows: backend.forward(context[:n], Draft((0,) * (rows - 1)))
+    ends = cycle(range(n + 1, backend.n_ctx + 1))
+    return lambda rows: backend.forward(context[: next(ends)])
+
+
+def calibrate(target: Backend, draft: Backend | None, max_width: int, counts: list[int], memo: Measured) -> Calibration:
+    """Sets the threads of both backends. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
+    known = recall(memo)
+    if known is None or not still_holds(known, target):
+        known = take(target, draft, max_width, counts)
+        memo.write(asdict(known))
+    target.set_threads(known.one, known.many)
+    if draft is not None:
+        draft.set_threads(known.draft, known.many)
+    return known
+
+
+def recall(memo: Measured) -> Calibration | None:
+    """What was measured the last time, if it can be read."""
+    kept = memo.read()
+    try:
+        found = Calibration(**{**kept, "passes": {int(width): float(seconds) for width, seconds in kept["passes"].items()}})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return found if min(found.passes, default=0) == 1 and min(found.passes.values()) > 0 else None
+
+
+def still_holds(known: Calibration, target: Backend) -> bool:
+    """Does a plain pass take what it took? A busy or a throttled machine is another machine."""
+    target.set_threads(known.one, known.many)
+    run = passes(target)
+    run(1)
+    return HOLDS[0] < timed(run, 1, 5, float("inf")) / known.passes[1] < HOLDS[1]
+
+
+def take(target: Backend, draft: Backend | None, max_width: int, counts: list[int]) -> Calibration:
+    """Measures everything: threads first, because passes depend on them."""
+    began, run = time.perf_counter(), passes(target)
+    one = fastest_threads(counts, lambda n: target.set_threads(n, n), run, 1, began + 0.2 * BUDGET)
+    many = fastest_threads(counts, lambda n: target.set_threads(one, n), run, min(4, max_width), began + 0.4 * BUDGET)
+    target.set_threads(one, many)
+    threads, draft_seconds = 1, 0.0
+    if draft is not None:
+        draft_run = passes(draft)
+        threads = fastest_threads(counts, lambda n: draft.set_threads(n, n), draft_run, 1, began + 0.6 * BUDGET)
+        draft.set_threads(threads, many)
+        draft_seconds = timed(draft_run, 1, 5, began + 0.6 * BUDGET)
+    costs = PassCosts()
+    measure(costs, run, max_width, began + BUDGET)
+    return Calibration(one, many, threads, costs.widths(0), draft_seconds)
