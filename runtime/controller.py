@@ -22,6 +22,8 @@ SELDOM = 0.9  # share of steps in which a drafter that looks things up is taken 
 PROBE_K = 2  # tokens that a probe drafts whatever is believed
 LOOK_AHEAD = 4  # tokens past a step in T(n)
 LEARN = 0.1  # weight of a new time
+PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
+PREFILL_SHARE = 0.25  # of a drafted token's seconds, for a token of a prompt, before any was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Acceptance:
 
     def __init__(self, max_k: int, seconds: float) -> None:
         self.seconds = seconds  # per drafted token
+        self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.tried, self.accepted = [0.0] * max_k, [0.0] * max_k
         middles = [(low + high) / 2 for low, high in zip((0.0, *BINS), (*BINS, 1.0), strict=True)]
         self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * middle] for middle in middles]  # tried, accepted
@@ -212,6 +215,16 @@ class Controller:
                 known.seconds += LEARN * (min(each.seconds / each.n_said, 2 * known.seconds) - known.seconds)
             if self._probing == each.name and each.is_used:
                 self.probe_seconds += max(0.0, total - n_tokens / self.plain_rate)
+
+    def repays(self, name: str, n_missing: int, n_reply: int) -> bool:
+        """Will a reply of `n_reply` tokens bring in what the drafter spends on taking in `n_missing` tokens before it?"""
+        saved = 1 / self.plain_rate - 1 / max(self._rates[name], 1e-9)
+        return self.fixed_k is not None or n_reply * saved > n_missing * self.known[name].prefill_seconds
+
+    def learn_prefill(self, name: str, n_tokens: int, seconds: float) -> None:
+        """Takes in what it did spend."""
+        known = self.known[name]
+        known.prefill_seconds += PREFILL_LEARN * (seconds / n_tokens - known.prefill_seconds)
 
     def drop(self, name: str) -> None:
         """Forgets a drafter that broke."""

@@ -134,5 +134,12 @@ class Drafter:
         """At most `budget.max_k` tokens that may follow `context` [n]."""
         return NO_DRAFT
 
+    def n_missing(self, context: Tokens) -> int:
+        """How many tokens of `context` it must take in before it can guess what follows."""
+        return 0
+
+    def take_in(self, context: Tokens) -> None:
+        """Makes up for what is missing of `context`."""
+
     def close(self) -> None:
         """Frees what the drafter holds."""

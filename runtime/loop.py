@@ -6,7 +6,7 @@ Knows token ids only; which tokens end a reply, and text, are the engine's.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runtime.backend import Backend
@@ -16,6 +16,9 @@ from runtime.errors import SettingsError, SlipstreamError
 from runtime.logits import TokenLogprobs, logprobs
 from runtime.sampling import Sampler
 from runtime.verify import verify
+
+PIECE = 256  # tokens that a drafter takes in between two looks at whether to go on
+IN_PASSING = 64  # missing tokens that are not worth a thought
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,35 @@ class SpecLoop:
         self.branches = branches if backend.can_branch else 0  # side branches per drafted token; all proposals then form one tree
         self.drafters = sorted(drafters, key=lambda drafter: not drafter.is_free)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
+        self.resting: Reason | None = None  # set when a drafter does not take part in this reply
+        self._takes_part: set[str] = {drafter.name for drafter in drafters}
+
+    def prepare(self, context: Tokens, n_reply: int, is_cancelled: Callable[[], bool]) -> None:
+        """Before a reply of about `n_reply` tokens: drafters take the prompt in where that will repay itself; the others rest until the next."""
+        self.resting, self._takes_part = None, {drafter.name for drafter in self.drafters}
+        self.controller.begin(len(context))
+        for drafter in list(self.drafters):
+            n_missing = drafter.n_missing(context)
+            if n_missing <= IN_PASSING:
+                continue
+            if self.controller.repays(drafter.name, n_missing, n_reply):
+                self._take_in(drafter, context, n_missing, is_cancelled)
+            else:
+                self._takes_part.remove(drafter.name)
+                self.resting = Reason("cost", f"the {drafter.name} drafter would have to read {n_missing} tokens, more than this reply repays")
+
+    def _take_in(self, drafter: Drafter, context: Tokens, n_missing: int, is_cancelled: Callable[[], bool]) -> None:
+        """In pieces, so that it can be cancelled."""
+        began, n = time.perf_counter(), len(context)
+        try:
+            for end in [*range(n - n_missing + PIECE, n, PIECE), n]:
+                if is_cancelled():
+                    return
+                drafter.take_in(context[:end])
+        except SlipstreamError as error:
+            self._drop(drafter, error)
+        else:
+            self.controller.learn_prefill(drafter.name, n_missing, time.perf_counter() - began)
 
     def step(self, context: Tokens, sampler: Sampler, position: int, most: int, n_logprobs: int | None = None) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
@@ -104,7 +136,7 @@ class SpecLoop:
         proposals: list[Proposal] = []
         for drafter in list(self.drafters) if room > 0 else ():
             is_open = self.branches > 0 or not any(proposal.draft for proposal in proposals)
-            if drafter.is_free or (is_open and self.controller.is_worth_asking(drafter.name)):
+            if drafter.name in self._takes_part and (drafter.is_free or (is_open and self.controller.is_worth_asking(drafter.name))):
                 try:
                     proposal = self._ask(drafter, context, sampler, room, is_open)
                 except SettingsError:
@@ -142,4 +174,4 @@ class SpecLoop:
 
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        return self.failed or self.controller.reason()
+        return self.failed or self.resting or self.controller.reason()

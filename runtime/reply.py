@@ -24,6 +24,7 @@ from runtime.text import TextStream
 from runtime.window import fit
 
 PREFILL = 256  # tokens decoded between two looks at `cancel`
+EXPECTED = 256  # tokens of a reply of which nothing is known
 ROOM = 0.25  # of the context that turns are dropped for, so that it is not done again at once
 
 
@@ -118,6 +119,8 @@ class Reply:
             if end > self.stats.cached_n:
                 backend.forward(self.tokens[:end])
             on_prefill(end, total)
+        likely = EXPECTED if self.left is None else min(EXPECTED, self.left)
+        self.loop.prepare(self.tokens[: self.n_prompt], likely, cancel)
 
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""

@@ -66,3 +66,28 @@ def test_seconds_add_up() -> None:
     step = loop_with(ModelDrafter(ToyBackend(), 6)).step(np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert 0 < step.draft_seconds + step.verify_seconds <= step.seconds
     assert (step.drafter, step.n_drafted) == ("model", 2)
+
+
+def prepared(n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[SpecLoop, ToyBackend]:
+    draft = ToyBackend()
+    costs = PassCosts()
+    costs.set(1, 1.0)
+    costs.set(9, 1.5)
+    loop = SpecLoop(ToyBackend(), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8))
+    loop.prepare(np.ones(n_prompt, dtype=np.int32), n_reply, lambda: is_cancelled)
+    return loop, draft
+
+
+def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it() -> None:
+    loop, draft = prepared(n_prompt=900, n_reply=200)
+    assert (draft.n_passes, loop.resting) == (4, None)
+    loop, draft = prepared(n_prompt=900, n_reply=2)
+    assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
+    assert "900 tokens" in loop.why_plain().text
+    assert loop.step(np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "none"
+    loop.prepare(np.ones(30, dtype=np.int32), 2, lambda: False)
+    assert loop.step(np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "model"
+
+
+def test_taking_in_can_be_cancelled() -> None:
+    assert prepared(n_prompt=900, n_reply=200, is_cancelled=True)[1].n_passes == 0

@@ -38,6 +38,14 @@ class ModelDrafter(Drafter):
             picks.append(pick)
         return as_draft(picks, budget.max_k)
 
+    def n_missing(self, context: Tokens) -> int:
+        """What the draft model's cache lacks; nothing where the context is too long for it to guess at all."""
+        return len(context) - self.backend.n_cached(context) if len(context) < self.backend.n_ctx else 0
+
+    def take_in(self, context: Tokens) -> None:
+        """Decodes what is missing."""
+        self.backend.forward(context)
+
     def close(self) -> None:
         """Frees the draft model's context."""
         self.backend.close()
