@@ -18,9 +18,9 @@ from bench.shapes import SMOL_135M, write_random
 from bench.timing import interleaved, ratios, report, spread
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
+from runtime.calibration import cores, passes
 from runtime.controller import Controller
 from runtime.costs import PassCosts, fastest_threads
-from runtime.loading import cores, passes
 from runtime.loop import SpecLoop
 from runtime.registry import load_registry
 from runtime.sampling import Sampler, Sampling

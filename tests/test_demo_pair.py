@@ -69,8 +69,8 @@ def test_it_knows_the_library_and_the_draft_helps(open_demo: OpenEngine) -> None
         _, text, stats = ask(open_demo(drafters=("model",), fixed_k=3), f"What does {entry.name} do?", max_tokens=120)
         known += text[:200] == entry.doc[:200]
         drafted, accepted = drafted + stats.draft_n, accepted + stats.draft_n_accepted
-    assert known >= 0.75 * len(ENTRIES[::40])
-    assert accepted >= 0.7 * drafted
+    assert known >= 0.85 * len(ENTRIES[::40])
+    assert accepted >= 0.85 * drafted
 
 
 def test_the_reply_ends_with_the_models_turn(plain: Engine) -> None:
