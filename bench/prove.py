@@ -82,7 +82,7 @@ def is_valid(text: str) -> bool:
 def main() -> None:
     """Prints the table and a JSON line."""
     parser = argparse.ArgumentParser(description="Prove that drafters change nothing.")
-    parser.add_argument("--draws", type=int, default=20_000, help="replies of the toy model per cell")
+    parser.add_argument("--draws", type=int, default=5_000, help="replies of the toy model per cell")
     parser.add_argument("--prompts", type=int, default=50, help="questions to the bundled pair")
     args = parser.parse_args()
     values = laws(args.draws)
