@@ -7,7 +7,6 @@ and Ks against plain decode, token for token; grammars against a validator. One 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -20,19 +19,12 @@ from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.engine import Engine, Grammar, Message, Options, Sampling
 from runtime.registry import load_registry
+from tests.forms import SCHEMA, follows_schema
 from tests.laws import DRAFTERS, count, exact_law, p_value
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
 KINDS = {"model": Options(drafters=("model",)), "ngram": Options(drafters=("ngram",)), "all": Options(), "tree": Options(branches=2)}
-SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {"name": {"type": "string", "maxLength": 16}, "arity": {"enum": [0, 1, 2, 3]}, "pure": {"type": "boolean"}},
-        "required": ["name", "arity", "pure"],
-        "additionalProperties": False,
-    }
-)
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
 FALSE_ALARM = 1e-3  # that a right rule is called wrong in any of the cells
 
@@ -69,16 +61,6 @@ def texts(options: Options, asked: Iterable[tuple[str, Sampling, Grammar | None]
     return found
 
 
-def is_valid(text: str) -> bool:
-    """Does the text follow SCHEMA? By other means than the library that saw to it."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return False
-    kinds = {"name": str, "arity": int, "pure": bool}
-    return {key: type(value) for key, value in found.items()} == kinds and found["arity"] in range(4) and len(found["name"]) <= 16
-
-
 def main() -> None:
     """Prints the table and a JSON line."""
     parser = argparse.ArgumentParser(description="Prove that drafters change nothing.")
@@ -88,7 +70,7 @@ def main() -> None:
     values = laws(args.draws)
     asked = list(cases(prompts(args.prompts)))
     plain = texts(Options(drafters=()), asked)
-    invalid = sum(not is_valid(text) for (_, text), (_, _, grammar) in zip(plain, asked, strict=True) if grammar)
+    invalid = sum(not follows_schema(text) for (_, text), (_, _, grammar) in zip(plain, asked, strict=True) if grammar)
     rows = [["laws of the toy model", str(len(values)), str(sum(value < FALSE_ALARM / len(values) for value in values)), f"{min(values):.2g}"]]
     for (name, options), k in track(list(product(KINDS.items(), KS)), "texts"):
         ways = Options(drafters=options.drafters, branches=options.branches, fixed_k=k)

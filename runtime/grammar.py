@@ -39,10 +39,10 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
         source = translate(grammar, LLMatcher)
     except ValueError as error:
         raise SettingsError(f"The {grammar.kind} is not valid JSON: {error}. Mend it and ask again.") from error
-    is_error, messages = LLMatcher.validate_grammar_with_warnings(source, tokenizer)
-    if is_error:
-        raise SettingsError(f"The {grammar.kind} cannot be used: {' '.join(messages[0].split())}. Mend it and ask again.")
-    return LLMatcher(tokenizer, source, log_level=0)
+    matcher = LLMatcher(tokenizer, source, log_level=0)
+    if matcher.is_error():
+        raise SettingsError(f"The {grammar.kind} cannot be used: {' '.join(matcher.get_error().split())}. Mend it and ask again.")
+    return matcher
 
 
 def translate(grammar: Grammar, matcher: Any) -> str:

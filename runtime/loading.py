@@ -58,7 +58,8 @@ class Loaded:
     def _load(self, options: Options, on_progress: OnProgress) -> None:
         names = self.pair.drafters if options.drafters is None else options.drafters
         off = None if names else Reason("user", "drafters are switched off")
-        self.target = self._model(self.pair.target, "target", on_progress, self._is_exact(options))
+        options = replace(options, exact=options.exact or self.pair.exact)
+        self.target = self._model(self.pair.target, "target", on_progress, options.exact)
         n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
         options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
         self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512, can_branch=options.branches > 0)
@@ -80,7 +81,7 @@ class Loaded:
         max_width, counts = (options.max_k + 1 if drafters else 1), ([options.threads] if options.threads else cores())
         memo = self._memo("calibration", options, counts, max_width, draft and fingerprint(draft.model.path))
         known = calibrate(self.backend, draft, max_width, counts, memo)
-        seconds = {drafter.name: known.draft_seconds if drafter.name == "model" else LOOKUP_SECONDS for drafter in drafters}
+        seconds = {drafter.name: LOOKUP_SECONDS if drafter.is_free else known.draft_seconds for drafter in drafters}
         return Controller(known.costs(), seconds, options.max_k, options.fixed_k, off)
 
     def _exactness(self, options: Options) -> Exactness:
@@ -95,11 +96,8 @@ class Loaded:
 
     def _memo(self, what: str, options: Options, *facts: object) -> Measured:
         """What was measured of this target with this library and these settings."""
-        settings = library.version(), library.tiles(), library.has_gpu(), self.backend.cache_types, self._is_exact(options)
+        settings = library.version(), library.tiles(), library.has_gpu(), self.backend.cache_types, options.exact
         return Measured(fingerprint(self.pair.target, what, *settings, *facts))
-
-    def _is_exact(self, options: Options) -> bool:
-        return options.exact or self.pair.exact
 
     def _model(self, path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
         stopped = False

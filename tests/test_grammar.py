@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 
 import numpy as np
@@ -17,16 +16,8 @@ from runtime.engine import Engine, Grammar, Message, Sampling
 from runtime.errors import SettingsError
 from runtime.grammar import GrammarMask, compile_grammar
 from tests.conftest import OpenEngine
+from tests.forms import SCHEMA, follows_schema
 
-SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {"function": {"type": "string", "maxLength": 12}, "safe": {"type": "boolean"}, "arity": {"enum": [1, 2, 3]}},
-        "required": ["function", "safe", "arity"],
-        "additionalProperties": False,
-        "x-guidance": {"whitespace_flexible": False},
-    }
-)
 LARK = 'start: "def " NAME "(): return " NUMBER\nNAME: /[a-z]{3,8}/\nNUMBER: /[0-9]{1,4}/'
 WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",)}, {"branches": 2}, {}]
 
@@ -46,9 +37,7 @@ def is_valid(grammar: Grammar, text: str) -> bool:
         return re.fullmatch(grammar.text, text) is not None
     if grammar.kind == "lark":
         return re.fullmatch(r"def [a-z]{3,8}\(\): return [0-9]{1,4}", text) is not None
-    found = json.loads(text)
-    kinds = {"function": str, "safe": bool, "arity": int}
-    return {key: type(value) for key, value in found.items()} == kinds and found["arity"] in (1, 2, 3) and len(found["function"]) <= 12
+    return follows_schema(text)
 
 
 GRAMMARS = [Grammar("json_schema", SCHEMA), Grammar("regex", "(yes|no), [a-z]{1,9}!"), Grammar("lark", LARK)]
