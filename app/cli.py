@@ -72,6 +72,8 @@ def run(
     """
     from app import oneshot
 
+    if logprobs is not None and not as_json:
+        raise typer.BadParameter("Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'")
     pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact)
     sampling = oneshot.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repetition_penalty=repetition_penalty,
