@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,7 +17,7 @@ import typer
 from runtime.errors import SlipstreamError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
-GENERATE, MODEL, SAMPLE, GRAMMAR, OUTPUT = "What to say", "Which models", "Sampling", "Form of the reply", "Output"
+GENERATE, MODEL, SAMPLE, GRAMMAR, MEASURE, OUTPUT = "What to say", "Which models", "Sampling", "Form of the reply", "What to measure", "Output"
 
 
 def _show_version(wanted: bool) -> None:
@@ -38,10 +39,13 @@ def run(
     system: Annotated[str, typer.Option(help="A system prompt.", rich_help_panel=GENERATE)] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=GENERATE)] = False,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=GENERATE)] = None,
+    prediction: Annotated[Path | None, typer.Option(help="A file whose text the reply will mostly repeat.", rich_help_panel=GENERATE)] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=GENERATE)] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="A pair of models.toml, or the path of a GGUF file.", rich_help_panel=MODEL)] = "demo",
     draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
-    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, grammar, or none.", rich_help_panel=MODEL)] = None,
+    drafters: Annotated[
+        str | None, typer.Option(help="Which may guess: model, ngram, grammar, layerskip, prediction, suffix; or none.", rich_help_panel=MODEL)
+    ] = None,
     max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
     fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=MODEL)] = None,
     context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
@@ -80,13 +84,65 @@ def run(
         presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
     )  # fmt: skip
     grammar = oneshot.grammar(json_object, json_schema, regex, lark)
-    request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs)
+    expected = oneshot.read_file(prediction) if prediction else ""
+    if expected:
+        options = oneshot.with_prediction(pair, options)
+    request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected)
     try:
         code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color))
     except BrokenPipeError:  # the reader has what it wanted
         abandon_output()
         code = 0
     raise typer.Exit(code)
+
+
+@app.command()
+def bench(
+    pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=MEASURE)] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="Rounds that count (5).", show_default=False, rich_help_panel=MEASURE)] = None,
+    kinds: Annotated[str | None, typer.Option(help="Which of question, code, edit, summary, turns, prose.", rich_help_panel=MEASURE)] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a reply (64).", show_default=False, rich_help_panel=MEASURE)] = None,
+    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=MEASURE)] = None,
+    ks: Annotated[str | None, typer.Option(help="Draft lengths to compare with (1,2,3,4,6,8).", show_default=False, rich_help_panel=MEASURE)] = None,
+    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
+    max_k: Annotated[int, typer.Option(min=1, max=16, help="Adaptive decoding drafts at most so many.", rich_help_panel=MODEL)] = 8,
+    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a report with plots to this file.", rich_help_panel=OUTPUT)] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every reply's numbers to this file.", rich_help_panel=OUTPUT)] = None,
+) -> None:
+    """Measure what speculation is worth here.
+
+    Plain decode, every drafter at fixed draft lengths, and adaptive decoding, over kinds of text and two temperatures.
+    For example: slipstream bench --quick --html report.html
+    """
+    from app import oneshot
+    from app.bench import command, plan
+
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    names = plan.choose_drafters(chosen, options.drafters)
+    wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
+    options = replace(options, max_k=max(max_k, *wanted.ks))
+    try:
+        code = command.run(chosen, options, wanted, command.Files(html, json_file))
+    except BrokenPipeError:
+        abandon_output()
+        code = 0
+    raise typer.Exit(code)
+
+
+@app.command()
+def forget() -> None:
+    """Wipe what was learned from replies.
+
+    The drafter `suffix` keeps past replies in a folder that only you can read. This removes them, of every model.
+    """
+    from runtime.engine import forget_replies
+
+    n_bytes = forget_replies()
+    typer.echo(f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB." if n_bytes else "There are no past replies to remove.")
 
 
 def abandon_output() -> None:

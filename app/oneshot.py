@@ -17,7 +17,7 @@ import typer
 from app.report import describe
 from app.terminal import LoadProgress, inert, marked
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
-from runtime.registry import DRAFTERS, Pair, find_pair, load_registry, nearest
+from runtime.registry import DRAFTERS, Pair, find_file, find_pair, load_registry, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Request:
     sampling: Sampling
     grammar: Grammar | None
     n_logprobs: int | None
+    prediction: str = ""
 
     def text(self) -> str | list[Message]:
         """The raw prompt, or the conversation."""
@@ -56,12 +57,18 @@ def choose(
     pair = find_pair(model, load_registry())
     names = None if drafters is None else parse_drafters(drafters)
     if draft not in ("auto", "off"):
-        pair = replace(pair, draft=Path(draft).expanduser())
+        pair = replace(pair, draft=find_file(draft))
     elif draft == "off":
         pair = replace(pair, draft=None)
     if names and "model" in names and pair.draft is None:
         raise typer.BadParameter("The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'")
     return pair, Options(context, names, max(max_k, fixed_k or 0), fixed_k, threads, exact)
+
+
+def with_prediction(pair: Pair, options: Options) -> Options:
+    """Lets the drafter take part that makes use of a prediction, unless nothing may be drafted."""
+    names = pair.drafters if options.drafters is None else options.drafters
+    return replace(options, drafters=(*names, "prediction")) if names and "prediction" not in names else options
 
 
 def parse_drafters(names: str) -> tuple[str, ...]:
@@ -139,7 +146,7 @@ def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
         try:
             chunks = engine.reply(
                 request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
-                grammar=request.grammar, n_logprobs=request.n_logprobs,
+                grammar=request.grammar, n_logprobs=request.n_logprobs, prediction=request.prediction,
             )  # fmt: skip
             last = show_json(engine, chunks) if output.as_json else show_text(chunks, output.color)
         finally:

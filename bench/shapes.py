@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 from numpy.typing import NDArray
 
 BLOCK_BYTES, BLOCK = 34, 32  # Q8_0: a half-precision scale and 32 signed bytes
+N_BASE = 257  # tokens of every vocabulary here: the bytes and an end mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,9 @@ class Shape:
 
 
 SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
+LLAMA_1B = Shape(width=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32_768)  # its vocabulary is smaller than the real one's 128k
+LLAMA_3B = Shape(width=3072, layers=28, heads=24, kv_heads=8, ffn=8192, vocab=32_768)
+DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_152)  # weights that a token reads, the head included
 K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)  # the least that K-quants' blocks of 256 fit
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
 
@@ -48,27 +52,43 @@ def byte_alphabet() -> list[str]:
 
 def write_random(path: Path, shape: Shape, architecture: str = "llama", spelled: str = "w", seed: int = 0) -> Path:
     """Writes a model; `spelled` is how its vocabulary's words begin, so that two vocabularies can differ."""
-    rng, s = np.random.default_rng(seed), shape
+    rng = np.random.default_rng(seed)
+    writer = begin(path, shape, architecture)
+    add_vocabulary(writer, [f"{spelled}{i}" for i in range(shape.vocab - N_BASE)], [f"{spelled[0]} 0"])
+    add_matrix(writer, "token_embd.weight", shape.vocab, shape.width, rng)
+    writer.add_tensor("output_norm.weight", np.ones(shape.width, dtype=np.float32))
+    add_layers(writer, shape, rng)
+    return finish(writer, path)
+
+
+def begin(path: Path, shape: Shape, architecture: str = "llama", n_ctx: int = 2048) -> GGUFWriter:
+    """A writer that knows the hyperparameters."""
     writer = GGUFWriter(str(path), architecture)
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
-    writer.add_context_length(2048)
-    writer.add_embedding_length(s.width)
-    writer.add_block_count(s.layers)
-    writer.add_feed_forward_length(s.ffn)
-    writer.add_head_count(s.heads)
-    writer.add_head_count_kv(s.kv_heads)
+    writer.add_context_length(n_ctx)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    add_vocabulary(writer, s.vocab, spelled)
-    kv = s.width // s.heads * s.kv_heads
+    return writer
+
+
+def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator) -> None:
+    """Random weights of all layers."""
+    s, kv = shape, shape.width // shape.heads * shape.kv_heads
     matrices = {"attn_q": (s.width, s.width), "attn_k": (kv, s.width), "attn_v": (kv, s.width), "attn_output": (s.width, s.width)}
     matrices |= {"ffn_gate": (s.ffn, s.width), "ffn_up": (s.ffn, s.width), "ffn_down": (s.width, s.ffn)}
-    add_matrix(writer, "token_embd.weight", s.vocab, s.width, rng)
-    writer.add_tensor("output_norm.weight", np.ones(s.width, dtype=np.float32))
     for layer in range(s.layers):
         for name, (rows, columns) in matrices.items():
             add_matrix(writer, f"blk.{layer}.{name}.weight", rows, columns, rng)
         for name in ("attn_norm", "ffn_norm"):
             writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(s.width, dtype=np.float32))
+
+
+def finish(writer: GGUFWriter, path: Path) -> Path:
+    """Writes what was added."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -90,14 +110,13 @@ def add_matrix(writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.r
     writer.add_tensor(name, random_q8(rows, columns, rng), raw_dtype=GGMLQuantizationType.Q8_0)
 
 
-def add_vocabulary(writer: GGUFWriter, n: int, spelled: str) -> None:
-    """A byte-level vocabulary of `n` tokens: the bytes, an end mark, and words that no text is split into."""
-    tokens = [*byte_alphabet(), "<|end|>"]
-    tokens += [f"{spelled}{i}" for i in range(n - len(tokens))]
+def add_vocabulary(writer: GGUFWriter, words: list[str], merges: list[str]) -> None:
+    """A byte-level vocabulary: the bytes, an end mark, and words, of which text is split into those that merges make."""
+    tokens = [*byte_alphabet(), "<|end|>", *words]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types([TokenType.CONTROL if token == "<|end|>" else TokenType.NORMAL for token in tokens])
-    writer.add_token_merges([f"{spelled[0]} 0"])
+    writer.add_token_merges(merges)
     writer.add_eos_token_id(256)
     writer.add_add_bos_token(False)

@@ -19,19 +19,17 @@ from runtime.costs import PassCosts, fastest_threads, measure, timed
 from runtime.draft import Draft
 from runtime.measured import Measured
 
-BUDGET = 1.0  # seconds for all measurements at load
+BUDGET = 1.0  # seconds for all measurements of a model
 HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Threads for passes of one row, of several, and of the draft model; seconds by width, and of a drafted token."""
+    """The fastest numbers of threads for passes of one row and of several, and seconds by width."""
 
     one: int
     many: int
-    draft: int
     passes: dict[int, float]
-    draft_seconds: float
 
     def costs(self) -> PassCosts:
         """The seconds as a table that learns on."""
@@ -59,15 +57,13 @@ def passes(backend: Backend) -> Callable[[int], object]:
     return lambda rows: backend.forward(context[: next(ends)])
 
 
-def calibrate(target: Backend, draft: Backend | None, max_width: int, counts: list[int], memo: Measured) -> Calibration:
-    """Sets the threads of both backends. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
+def calibrate(backend: Backend, max_width: int, counts: list[int], memo: Measured) -> Calibration:
+    """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
     known = recall(memo)
-    if known is None or not still_holds(known, target):
-        known = take(target, draft, max_width, counts)
+    if known is None or not still_holds(known, backend):
+        known = take(backend, max_width, counts)
         memo.write(asdict(known))
-    target.set_threads(known.one, known.many)
-    if draft is not None:
-        draft.set_threads(known.draft, known.many)
+    backend.set_threads(known.one, known.many)
     return known
 
 
@@ -81,26 +77,21 @@ def recall(memo: Measured) -> Calibration | None:
     return found if min(found.passes, default=0) == 1 and min(found.passes.values()) > 0 else None
 
 
-def still_holds(known: Calibration, target: Backend) -> bool:
+def still_holds(known: Calibration, backend: Backend) -> bool:
     """Does a plain pass take what it took? A busy or a throttled machine is another machine."""
-    target.set_threads(known.one, known.many)
-    run = passes(target)
+    backend.set_threads(known.one, known.many)
+    run = passes(backend)
     run(1)
     return HOLDS[0] < timed(run, 1, 5, float("inf")) / known.passes[1] < HOLDS[1]
 
 
-def take(target: Backend, draft: Backend | None, max_width: int, counts: list[int]) -> Calibration:
+def take(backend: Backend, max_width: int, counts: list[int]) -> Calibration:
     """Measures everything: threads first, because passes depend on them."""
-    began, run = time.perf_counter(), passes(target)
-    one = fastest_threads(counts, lambda n: target.set_threads(n, n), run, 1, began + 0.2 * BUDGET)
-    many = fastest_threads(counts, lambda n: target.set_threads(one, n), run, min(4, max_width), began + 0.4 * BUDGET)
-    target.set_threads(one, many)
-    threads, draft_seconds = 1, 0.0
-    if draft is not None:
-        draft_run = passes(draft)
-        threads = fastest_threads(counts, lambda n: draft.set_threads(n, n), draft_run, 1, began + 0.6 * BUDGET)
-        draft.set_threads(threads, many)
-        draft_seconds = timed(draft_run, 1, 5, began + 0.6 * BUDGET)
+    began, run = time.perf_counter(), passes(backend)
+    one = many = fastest_threads(counts, lambda n: backend.set_threads(n, n), run, 1, began + 0.25 * BUDGET)
+    if max_width > 1:
+        many = fastest_threads(counts, lambda n: backend.set_threads(one, n), run, min(4, max_width), began + 0.5 * BUDGET)
+    backend.set_threads(one, many)
     costs = PassCosts()
     measure(costs, run, max_width, began + BUDGET)
-    return Calibration(one, many, threads, costs.widths(0), draft_seconds)
+    return Calibration(one, many, costs.widths(0))

@@ -13,12 +13,13 @@ from statistics import median
 
 CONTEXT_BUCKET = 1024  # tokens; the cost of attention grows slowly, so coarse steps do
 LEARN = 0.1  # weight of a new time
+SHARED = 0.3  # of a change in one width's time that is taken to be the machine's, and so all widths'
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
 Pass = Callable[[int], object]  # decodes that many rows
 
 
 class PassCosts:
-    """T(n, c): seconds of a pass over n rows at context length c."""
+    """T(n, c): seconds of a pass over n rows at context length c. Between measured widths and lengths linear, never less for a longer context."""
 
     def __init__(self) -> None:
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
@@ -28,35 +29,41 @@ class PassCosts:
         self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds
 
     def observe(self, width: int, n_context: int, seconds: float) -> None:
-        """Refreshes the table with a pass that was made anyway; what is known of other widths drifts along a little."""
+        """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little."""
         bucket = n_context // CONTEXT_BUCKET
-        row = self._table.setdefault(bucket, dict(self._nearest(bucket)))
+        row = self._table.setdefault(bucket, self.widths(n_context))
         known = row.setdefault(width, seconds)
-        change = LEARN * (min(max(seconds, 0.5 * known), 2 * known) - known)
-        row[width] = known + change
-        for other in row:
-            if other != width:
-                row[other] *= 1 + 0.2 * change / known
+        change = LEARN * (min(max(seconds / known, 0.5), 2) - 1)
+        for each in self._table.values():
+            for other in each:
+                each[other] *= 1 + (change if each is row and other == width else SHARED * change)
+
+    def scale(self, widths: Callable[[int], bool], factor: float) -> None:
+        """Passes of these widths take so much longer from now on."""
+        for row in self._table.values():
+            for width in filter(widths, row):
+                row[width] *= factor
 
     def seconds(self, width: int, n_context: int) -> float:
-        """The expected time: measured, between two measured widths, or beyond them on the last slope; 0 before any measurement."""
+        """The expected time; 0 before any measurement."""
         return self.up_to(width, n_context)[-1]
 
     def up_to(self, width: int, n_context: int) -> list[float]:
-        """[width] seconds of passes over 1, 2, ... rows."""
-        row = self._nearest(n_context // CONTEXT_BUCKET)
-        points = sorted(row.items())
-        return [row[w] if w in row else interpolate(points, w) if points else 0.0 for w in range(1, width + 1)]
-
-    def _nearest(self, bucket: int) -> dict[int, float]:
-        """The measured row whose context length is closest."""
-        if bucket in self._table or not self._table:
-            return self._table.get(bucket, {})
-        return self._table[min(self._table, key=lambda known: abs(known - bucket))]
+        """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
+        row = self._table.get(n_context // CONTEXT_BUCKET) or self.widths(n_context)
+        points = sorted(row.items()) if len(row) < width else []
+        return [row[w] if w in row else interpolate(points or sorted(row.items()), w) if row else 0.0 for w in range(1, width + 1)]
 
     def widths(self, n_context: int) -> dict[int, float]:
-        """Width -> seconds as measured at that context length."""
-        return dict(sorted(self._nearest(n_context // CONTEXT_BUCKET).items()))
+        """Width -> seconds at that context length."""
+        bucket = n_context // CONTEXT_BUCKET
+        below = max((known for known in self._table if known <= bucket), default=None)
+        above = min((known for known in self._table if known >= bucket), default=None)
+        if below is None or above is None or below == above:
+            nearest = below if above is None else above
+            return {} if nearest is None else dict(self._table[nearest])
+        low, high, share = self._table[below], self._table[above], (bucket - below) / (above - below)
+        return {width: low[width] + share * max(0.0, high[width] - low[width]) for width in low.keys() & high.keys()}
 
 
 def interpolate(points: list[tuple[int, float]], width: int) -> float:

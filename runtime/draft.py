@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,16 @@ class Pick:
     others: tuple[int, ...] = ()  # the next best tokens, best first
 
 
+UNSAID = -1
+
+
+class GoOn(Protocol):
+    """Asked with the confidence of a drafter's next token: is it worth drafting?"""
+
+    def __call__(self, confidence: float, token: int = UNSAID) -> bool:
+        """Naming the token too lets it be scored even if it is declined."""
+
+
 def always() -> bool:
     """The answer of one who need not save."""
     return True
@@ -117,7 +128,7 @@ class Budget:
     """What a drafter may spend on one proposal, and how it chooses a token from its own logits."""
 
     max_k: int
-    go_on: Callable[[float], bool]  # confidence of the next token -> is it worth drafting?
+    go_on: GoOn
     pick: Callable[[Logits, Path, int], Pick]  # (logits row, tokens drafted before it, number of next best tokens) -> choice
     is_worth_drafting: Callable[[], bool] = always  # before its confidence is known: is the next token worth its time?
     branches: int = 0  # side branches wanted at each drafted token
@@ -133,6 +144,12 @@ class Drafter:
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """At most `budget.max_k` tokens that may follow `context` [n]."""
         return NO_DRAFT
+
+    def begin(self, context: Tokens, expected: Sequence[int]) -> None:
+        """A reply to `context` [n] begins; `expected` are the tokens that the caller thinks it will have, if any."""
+
+    def finish(self, context: Tokens, n_prompt: int) -> None:
+        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context` [n]."""
 
     def n_missing(self, context: Tokens) -> int:
         """How many tokens of `context` it must take in before it can guess what follows."""

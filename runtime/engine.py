@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from runtime.chat import ChatTemplate, Message
+from runtime.drafters.replies import forget as forget_replies
 from runtime.errors import ContextError, SettingsError, TemplateError
+from runtime.explain import Explanation, Pass, explain
 from runtime.grammar import Grammar, GrammarMask, compile_grammar
 from runtime.loading import Loaded, OnProgress, Options
 from runtime.logits import TokenLogprobs
+from runtime.prompt import NEEDED, Ids, Infill, infill_ids
 from runtime.registry import Pair
 from runtime.reply import Chunk, Conversation, Reply
 from runtime.sampling import Sampler, Sampling, check
+from runtime.stats import Stats
 from runtime.window import POLICIES
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 MAX_LOGPROBS = 20
+Prompt = str | Sequence[Message] | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
 
 
 class Engine:
@@ -30,16 +35,36 @@ class Engine:
         self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
         self.n_ctx, self.exactness = self._loaded.backend.n_ctx, self._loaded.exactness
         self._template: ChatTemplate | None = None
+        self._stats = Stats()  # of the last reply
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
-        """The ids of a raw prompt, or of a conversation in the model's chat template. Raises TemplateError."""
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a raw prompt, or of a conversation in the model's chat template. Raises TemplateError, SettingsError."""
+        if isinstance(prompt, Ids):
+            return self._known(prompt)
         if isinstance(prompt, str):
             ids, opens = self.vocab.encode(prompt, special=False), False
+        elif isinstance(prompt, Infill):
+            ids, opens = infill_ids(prompt, self.vocab, self.vocab.fim, self.n_ctx), False
         else:
-            text = self._chat_template().render(prompt)
+            text = self.render(prompt)
             ids = self.vocab.encode(text, special=True)
             opens = bool(ids) and ids[0] == self.vocab.bos
         return [self.vocab.bos, *ids] if self.vocab.adds_bos and not opens else ids
+
+    def _known(self, ids: Ids) -> list[int]:
+        """Raises SettingsError for an id that the vocabulary has not."""
+        if (unknown := next((token for token in ids.tokens if not 0 <= token < self.vocab.n_vocab), None)) is not None:
+            raise SettingsError(f"prompt holds token {unknown}, but the model has {self.vocab.n_vocab} tokens. Use ids below that.")
+        return list(ids.tokens)
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The conversation as the text that the model reads. Raises TemplateError."""
+        return self._chat_template().render(messages)
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
+        """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model wants it."""
+        ids = self.vocab.encode(text, special=special)
+        return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
@@ -51,7 +76,7 @@ class Engine:
 
     def reply(
         self,
-        prompt: str | Sequence[Message],
+        prompt: Prompt,
         sampling: Sampling,
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
@@ -61,19 +86,39 @@ class Engine:
         grammar: Grammar | None = None,
         n_logprobs: int | None = None,
         when_full: str = "stop",
+        prediction: str = "",
     ) -> Iterator[Chunk]:
         """Streams the reply. `n_logprobs` likeliest tokens come with each token; `when_full` is one of POLICIES.
 
+        `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use of it.
         Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
         """
         sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
-        conversation = Conversation(prompt, self.encode, self.n_ctx, when_full == "drop-oldest")
+        conversation = self._conversation(prompt, when_full == "drop-oldest")
         ids = conversation.begin(max_tokens)
         if not ids:
             raise ContextError("The prompt is empty. Say something.")
         if len(ids) >= self.n_ctx:
             raise ContextError(f"The prompt has {len(ids)} tokens, but the context holds {self.n_ctx}. Shorten it, or raise `--context`.")
-        return Reply(self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness).run(cancel, on_prefill)
+        expected = self.vocab.encode(prediction, special=False) if prediction else ()
+        reply = Reply(self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness, expected)
+        self._stats = reply.stats
+        return reply.run(cancel, on_prefill)
+
+    def passes(self, first: int = 0) -> tuple[Pass, ...]:
+        """The target passes of the last reply, also while it is made, from the `first` on."""
+        return tuple(Pass(*step) for step in self._stats.steps[first:])
+
+    def explain(self) -> Explanation:
+        """What decides about speculation now, as far as the last reply has come."""
+        return explain(self.loop.controller, self._stats.prompt_n + self._stats.predicted_n, self.loop.why_plain().text)
+
+    def _conversation(self, prompt: Prompt, drops: bool) -> Conversation:
+        """Only of a conversation can turns be left out."""
+        if isinstance(prompt, (Ids, Infill)):
+            ids = self.encode(prompt)
+            return Conversation("", lambda _: ids, self.n_ctx, False)
+        return Conversation(prompt, self.encode, self.n_ctx, drops)
 
     def _sampler(
         self, sampling: Sampling, max_tokens: int | None, stops: Sequence[str], grammar: Grammar | None, n_logprobs: int | None, when_full: str
@@ -91,13 +136,41 @@ class Engine:
         mask = GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), n_vocab) if grammar else None
         return Sampler(sampling, mask, self._loaded.exactness.difference)
 
+    def token_bytes(self, token: int) -> bytes:
+        """What the token adds to the text; b"" for a control token."""
+        return self.vocab.piece(token)
+
+    def is_end(self, token: int) -> bool:
+        """Does the model end its turn with this token?"""
+        return self.vocab.is_end(token)
+
     def token_text(self, token: int) -> str:
         """The token as text; control tokens by their names."""
         return self.vocab.piece(token).decode("utf8", "replace") or self.vocab.special_text(token)
+
+    @property
+    def template(self) -> str:
+        """The chat template's source; "" when the model has none."""
+        return self._loaded.target.template
+
+    @property
+    def n_ctx_train(self) -> int:
+        """Tokens of context that the model was trained on."""
+        return self._loaded.target.n_ctx_train
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the target's weights."""
+        return self._loaded.target.size
+
+    @property
+    def can_infill(self) -> bool:
+        """Was the model trained to fill in the middle?"""
+        return self.vocab.fim.keys() >= set(NEEDED)
 
     def close(self) -> None:
         """Frees the models."""
         self._loaded.close()
 
 
-__all__ = ["Chunk", "Engine", "Grammar", "Message", "Options", "Sampling", "TokenLogprobs"]
+__all__ = ["Chunk", "Engine", "Grammar", "Ids", "Infill", "Message", "Options", "Prompt", "Sampling", "TokenLogprobs", "forget_replies"]

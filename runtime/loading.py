@@ -5,25 +5,35 @@ Knows backends and drafters by name; what is done with them is the loop's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from runtime.backends import library
+from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.nodes import EarlyExitError
 from runtime.backends.vocab import Vocab
-from runtime.calibration import calibrate, cores
+from runtime.calibration import Calibration, calibrate, cores, passes
 from runtime.controller import Controller, Reason
+from runtime.costs import timed
 from runtime.draft import Drafter
 from runtime.drafters.grammar import GrammarDrafter
+from runtime.drafters.layerskip import LayerSkipDrafter, settle
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from runtime.errors import ModelError, VocabError
+from runtime.drafters.prediction import PredictionDrafter
+from runtime.drafters.replies import Replies, folder
+from runtime.drafters.suffix import SuffixDrafter
+from runtime.errors import ModelError, SettingsError, VocabError
 from runtime.exactness import Exactness, self_test
 from runtime.loop import SpecLoop
 from runtime.measured import Measured, fingerprint
 from runtime.registry import Pair
+from runtime.threads import Threads
 
 LOOKUP_SECONDS = 5e-6  # a token of a free drafter, before any was measured
 DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
@@ -62,27 +72,89 @@ class Loaded:
         self.target = self._model(self.pair.target, "target", on_progress, options.exact)
         n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
         options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
-        self.backend = self._backend(self.target, n_ctx, options.max_k + 1, 512, can_branch=options.branches > 0)
+        self.left_out: Reason | None = None  # a drafter that cannot be had for this target
+        self.backend = self._target_backend(options, n_ctx, "layerskip" in names)
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
-        drafters: list[Drafter] = [make() for make in (GrammarDrafter, NgramDrafter) if make.name in names]
-        draft_backend, draft_path = None, self.pair.draft
-        if "model" in names and draft_path is not None:
-            draft = self._model(draft_path, "draft", on_progress, exact=False)
-            compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, draft_path.name)
-            draft_backend = self._backend(draft, n_ctx, 1, DRAFT_BATCH)
+        counts = [options.threads] if options.threads else cores()
+        known = self._calibration(self.backend, options, counts, options.max_k + 1)
+        drafters, drafting = self._drafters(names), known.one
+        seconds = {drafter.name: LOOKUP_SECONDS for drafter in drafters}
+        draft_backend = None
+        if "model" in names and self.pair.draft is not None:
+            draft_backend = self._draft_backend(self.pair.draft, n_ctx, on_progress)
+            measured = self._calibration(draft_backend, options, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
-        controller = self._controller(options, drafters, draft_backend, off)
+            seconds[ModelDrafter.name], drafting = measured.passes[1], measured.one
+        if isinstance(self.backend, EarlyExitBackend):
+            drafters.append(LayerSkipDrafter(self.backend.early, self.target.vocab.n_vocab))
+            seconds[LayerSkipDrafter.name] = timed(passes(self.backend.early), 1, 5, float("inf"))
+        free = [drafter.name for drafter in drafters if drafter.is_free]
+        controller = Controller(known.costs(), seconds, options.max_k, options.fixed_k, off, free)
+        if drafters and options.fixed_k is None:
+            self._remember(controller, options)
+        threads = Threads(counts, known.one, known.many, drafting, partial(set_threads, self.backend, draft_backend))
         self.exactness = self._exactness(options) if drafters else Exactness(1, 1)
-        self.loop = SpecLoop(self.backend, drafters, controller, options.branches)
+        self.loop = SpecLoop(self.backend, drafters, controller, options.branches, threads)
+        self.loop.failed = self.left_out
 
-    def _controller(self, options: Options, drafters: list[Drafter], draft: LlamaBackend | None, off: Reason | None) -> Controller:
-        """Knows what passes and drafted tokens cost here."""
-        max_width, counts = (options.max_k + 1 if drafters else 1), ([options.threads] if options.threads else cores())
-        memo = self._memo("calibration", options, counts, max_width, draft and fingerprint(draft.model.path))
-        known = calibrate(self.backend, draft, max_width, counts, memo)
-        seconds = {drafter.name: LOOKUP_SECONDS if drafter.is_free else known.draft_seconds for drafter in drafters}
-        return Controller(known.costs(), seconds, options.max_k, options.fixed_k, off)
+    def _drafters(self, names: Collection[str]) -> list[Drafter]:
+        """Those that cost nothing but a look."""
+        drafters: list[Drafter] = [make() for make in (GrammarDrafter, PredictionDrafter, NgramDrafter) if make.name in names]
+        return [*drafters, SuffixDrafter(self._replies())] if SuffixDrafter.name in names else drafters
+
+    def _draft_backend(self, path: Path, n_ctx: int, on_progress: OnProgress) -> LlamaBackend:
+        """The draft model's context. Raises VocabError."""
+        draft = self._model(path, "draft", on_progress, exact=False)
+        compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
+        return self._backend(draft, n_ctx, 1, DRAFT_BATCH)
+
+    def _target_backend(self, options: Options, n_ctx: int, exits_early: bool) -> LlamaBackend:
+        """The target's context: one that can exit early where that is wanted and possible."""
+        if exits_early:
+            try:
+                return self._early_exit(options, n_ctx)
+            except EarlyExitError as why:
+                if "layerskip" not in self.pair.drafters:
+                    message = f"The drafter 'layerskip' cannot run on {self.pair.target.name}, because {why}. Leave it out of `--drafters`."
+                    raise SettingsError(message) from why
+                self.left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
+        return self._backend(self.target, n_ctx, options.max_k + 1, 512, can_branch=options.branches > 0)
+
+    def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
+        """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
+        if options.branches:
+            raise EarlyExitError("token trees leave the cache out of order")
+        self.backend = backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
+        said = self.target.metadata("slipstream.exit_layer")
+        layer = self.pair.exit_layer or (int(said) if said.isdigit() else 0)
+        try:
+            if problem := settle(backend, layer, self._memo("early exit", options, options.max_k, layer)):
+                raise EarlyExitError(problem)
+        except BaseException:
+            backend.close()
+            raise
+        self._open.append(backend.close)
+        return backend
+
+    def _calibration(self, backend: LlamaBackend, options: Options, counts: list[int], max_width: int) -> Calibration:
+        """What passes cost here; all ways to run a model share it."""
+        return calibrate(backend, max_width, counts, self._memo("calibration", options, counts, max_width, fingerprint(backend.model.path)))
+
+    def _remember(self, controller: Controller, options: Options) -> None:
+        """Begins with what was learned of the drafters the last time, and leaves what it learned for the next."""
+        memo = self._memo("learned", options, self.pair.draft and fingerprint(self.pair.draft))
+        controller.restore(memo.read())
+        self._open.append(lambda: memo.write(memo.read() | controller.state()))
+
+    def _replies(self) -> Replies:
+        """Where past replies are kept: by the model's name and words, so that its file may move."""
+        vocab, memo = self.target.vocab, Measured(fingerprint(self.pair.target, "words"))
+        words = memo.read().get("sha256")
+        if words is None:
+            words = sha256("\0".join(map(vocab.text, range(vocab.n_vocab))).encode()).hexdigest()
+            memo.write({"sha256": words})
+        return Replies(folder() / sha256(repr((self.pair.target.stem, words)).encode()).hexdigest()[:32], vocab.n_vocab)
 
     def _exactness(self, options: Options) -> Exactness:
         """What the self-test says, or said the last time for the same file, library and settings."""
@@ -125,6 +197,13 @@ class Loaded:
         """Frees contexts before the models they stand on; may be called twice."""
         while self._open:
             self._open.pop()()
+
+
+def set_threads(target: LlamaBackend, draft: LlamaBackend | None, one: int, many: int, drafting: int) -> None:
+    """For the target's passes of one row and of several, and for the draft model's."""
+    target.set_threads(one, many)
+    if draft is not None:
+        draft.set_threads(drafting, many)
 
 
 def compare_vocabularies(target: Vocab, draft: Vocab, target_name: str, draft_name: str) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.backend import Backend
-from runtime.controller import Controller, Reason, Scored
-from runtime.draft import Budget, Draft, Drafter, Tokens, merge
+from runtime.controller import Controller, Reason
+from runtime.draft import NO_DRAFT, UNSAID, Budget, Draft, Drafter, Tokens, merge
 from runtime.errors import SettingsError, SlipstreamError
+from runtime.known import Scored
 from runtime.logits import TokenLogprobs, logprobs
 from runtime.sampling import Sampler
+from runtime.threads import Threads
 from runtime.verify import verify
 
 PIECE = 256  # tokens that a drafter takes in between two looks at whether to go on
 IN_PASSING = 64  # missing tokens that are not worth a thought
+Ask = Callable[[Drafter, Tokens, Sampler, int], "Proposal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,45 +44,63 @@ class Proposal:
 
     name: str
     said: tuple[int, ...]  # a chain
-    confidences: list[float]  # of each token said
+    confidences: Sequence[float]  # of each token said, and perhaps of one more that was declined unsaid
     draft: Draft  # NO_DRAFT: the rest is only scored
-    seconds: float
-    was_open: bool  # was none used before it?
+    first_seconds: float
+    rest_seconds: float = 0.0
+    n_rest: int = 0
+    worth: float = 0.0  # tokens that its use brings, as far as is believed
 
     def score(self, tokens: tuple[int, ...]) -> Scored:
         """Compares it with the tokens that came: what lies beyond them, nobody knows."""
         n_right = next((i for i, (said, came) in enumerate(zip(self.said, tokens, strict=False)) if said != came), min(len(self.said), len(tokens)))
-        return Scored(self.name, self.confidences[: len(tokens)], n_right, len(self.said), self.seconds, bool(self.draft), self.was_open)
+        n_known = min(len(self.said), len(tokens))
+        return Scored(self.name, self.confidences, n_known, n_right, self.first_seconds, self.rest_seconds, self.n_rest, bool(self.draft))
 
 
 class Asking:
-    """One question to a drafter: counts survival for the controller and remembers the confidences."""
+    """One question to a drafter that takes its time: answers it for the controller, token by token, and takes the times."""
 
-    def __init__(self, controller: Controller, name: str, max_k: int) -> None:
-        self.controller, self.name, self.max_k = controller, name, max_k
-        self.survival, self.confidences = 1.0, list[float]()
+    def __init__(self, controller: Controller, name: str) -> None:
+        self.controller, self.name = controller, name
+        self.began, self.first_seconds = time.perf_counter(), 0.0
+        self.survival, self.n_drafted = 1.0, 0
+        self.confidences, self.said = list[float](), list[int]()  # the last may be one that was declined
 
     def is_worth_drafting(self) -> bool:
         """Is the next token worth its time?"""
-        return self.controller.is_worth_drafting(self.name, self.survival, len(self.confidences), self.max_k)
+        return self.controller.goes_on(self.name, self.n_drafted, self.survival, self.confidences[-1])
 
-    def go_on(self, confidence: float) -> bool:
-        """Is the next token, of that confidence, worth drafting?"""
-        controller, depth = self.controller, len(self.confidences)
-        if not controller.goes_on(self.name, self.survival, depth, confidence, self.max_k):
-            return False
-        self.survival *= controller.known[self.name].calibrated(confidence)
+    def go_on(self, confidence: float, token: int = UNSAID) -> bool:
+        """Is the next token, of that confidence, worth verifying?"""
+        if not self.confidences:
+            self.first_seconds = time.perf_counter() - self.began
         self.confidences.append(confidence)
+        if token != UNSAID:
+            self.said.append(token)
+        survival = self.survival * self.controller.known[self.name].acceptance.chance(confidence)
+        if not self.controller.includes(self.name, self.n_drafted, survival, confidence):
+            return False
+        self.survival, self.n_drafted = survival, self.n_drafted + 1
         return True
+
+    def proposal(self, draft: Draft) -> Proposal:
+        """What came of it; under the rejection rule a declined token is not scored, because it is accepted more often than it is met."""
+        seconds = time.perf_counter() - self.began
+        first = self.first_seconds or seconds
+        said = tuple(self.said) or draft.tokens[: self.n_drafted]
+        return Proposal(self.name, said, self.confidences, draft, first, seconds - first, len(self.confidences) - 1)
 
 
 class SpecLoop:
     """A target, the drafters offered to it in order of cost, and the controller that chooses among them."""
 
-    def __init__(self, backend: Backend, drafters: Sequence[Drafter], controller: Controller, branches: int = 0) -> None:
-        self.backend, self.controller = backend, controller
+    def __init__(
+        self, backend: Backend, drafters: Sequence[Drafter], controller: Controller, branches: int = 0, threads: Threads | None = None
+    ) -> None:
+        self.backend, self.controller, self.threads = backend, controller, threads
         self.branches = branches if backend.can_branch else 0  # side branches per drafted token; all proposals then form one tree
-        self.drafters = sorted(drafters, key=lambda drafter: not drafter.is_free)
+        self.drafters = list(drafters)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.resting: Reason | None = None  # set when a drafter does not take part in this reply
         self._takes_part: set[str] = {drafter.name for drafter in drafters}
@@ -109,61 +130,96 @@ class SpecLoop:
         except SlipstreamError as error:
             self._drop(drafter, error)
         else:
-            self.controller.learn_prefill(drafter.name, n_missing, time.perf_counter() - began)
+            self.controller.known[drafter.name].learn_prefill(n_missing, time.perf_counter() - began)
 
     def step(self, context: Tokens, sampler: Sampler, position: int, most: int, n_logprobs: int | None = None) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
         began = time.perf_counter()
-        self.controller.begin(len(context))
+        self.controller.begin(len(context), sampler.is_coupled)
         sampler.begin(context, position)
         room = min(self.controller.max_k, most - 1, self.backend.n_ctx - len(context))
         proposals = self._propose(context, sampler, room)
         used = [proposal for proposal in proposals if proposal.draft]
         draft = merge([proposal.draft for proposal in used]).first(room)
         drafted = time.perf_counter()
+        if self.threads:
+            self.threads.set()
         logits = self.backend.forward(context, draft)
         passed = time.perf_counter()
         verdict = verify(draft, logits, sampler)
         said = logprobs(logits[[0, *(node + 1 for node in verdict.accepted)]], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
-        self.controller.costs.observe(1 + len(draft), len(context), passed - drafted)
+        self._learn_cost(1 + len(draft), len(context), passed - drafted)
         seconds = drafted - began, passed - drafted, time.perf_counter() - began
         self.controller.learn([proposal.score(verdict.tokens) for proposal in proposals], 1 + len(verdict.accepted), *seconds)
         name = "+".join(proposal.name for proposal in used) or "none"
         return Step(verdict.tokens, len(verdict.accepted), len(draft), name, *seconds, said)
 
+    def _learn_cost(self, width: int, n_context: int, seconds: float) -> None:
+        """Of a pass; one that tried another number of threads says nothing about the next, unless that number was taken."""
+        costs, change = self.controller.costs, 1.0 if self.threads is None else None
+        if self.threads:
+            change = self.threads.of(width).observe(width, seconds, costs.seconds(width, n_context))
+        if change == 1.0:
+            costs.observe(width, n_context, seconds)
+        elif change is not None:
+            costs.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
+
     def _propose(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
         """What the drafters say: one proposal that is worth a wider pass (all of them for a tree), and others only to be scored."""
         proposals: list[Proposal] = []
-        for drafter in list(self.drafters) if room > 0 else ():
+        if room <= 0:
+            return proposals
+        asked = [drafter for drafter in self._in_order() if drafter.name in self._takes_part]
+        for drafter in asked:
+            if drafter.is_free and self.controller.is_worth_asking(drafter.name):
+                proposals += self._ask(self._look_up, drafter, context, sampler, room)
+        if not self.branches:
+            best = max(proposals, key=lambda proposal: proposal.worth, default=None)
+            proposals = [each if each is best else replace(each, draft=NO_DRAFT) for each in proposals]
+        for drafter in asked:
             is_open = self.branches > 0 or not any(proposal.draft for proposal in proposals)
-            if drafter.name in self._takes_part and (drafter.is_free or (is_open and self.controller.is_worth_asking(drafter.name))):
-                try:
-                    proposal = self._ask(drafter, context, sampler, room, is_open)
-                except SettingsError:
-                    continue  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
-                except SlipstreamError as error:
-                    self._drop(drafter, error)
-                else:
-                    proposals.append(proposal)
+            if is_open and not drafter.is_free and self.controller.is_worth_asking(drafter.name):
+                proposals += self._ask(self._think, drafter, context, sampler, room)
         return proposals
 
-    def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int, is_open: bool) -> Proposal:
-        """A free drafter says all it can, and only then is decided how much of it to use; others stop when it no longer pays."""
-        began, asking = time.perf_counter(), Asking(self.controller, drafter.name, room)
-        if not drafter.is_free:
-            draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, asking.is_worth_drafting, self.branches))
-            n = min(len(draft), len(asking.confidences))
-            return Proposal(drafter.name, draft.tokens[:n], asking.confidences[:n], draft, time.perf_counter() - began, is_open)
-        confidences: list[float] = []
+    def _in_order(self) -> list[Drafter]:
+        """The drafters that promise most first."""
+        return sorted(self.drafters, key=lambda drafter: -self.controller.known[drafter.name].surplus)
 
-        def note(confidence: float) -> bool:
+    def _ask(self, how: Ask, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
+        """A proposal, or none from a drafter that broke."""
+        try:
+            return [how(drafter, context, sampler, room)]
+        except SettingsError:
+            return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
+        except SlipstreamError as error:
+            self._drop(drafter, error)
+            return []
+
+    def _think(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+        """Token by token, until it no longer pays."""
+        if self.threads:
+            self.threads.set()
+        asking = Asking(self.controller, drafter.name)
+        draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, asking.is_worth_drafting, self.branches))
+        proposal, known = asking.proposal(draft), self.controller.known[drafter.name]
+        if self.threads and proposal.n_rest:
+            change = self.threads.draft.observe(1, proposal.rest_seconds / proposal.n_rest, known.rest_seconds)
+            known.scale(change or 1.0)
+        return proposal
+
+    def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+        """A free drafter says all it can, and only then is decided how much of it to use."""
+        began, confidences = time.perf_counter(), list[float]()
+
+        def note(confidence: float, token: int = UNSAID) -> bool:
             confidences.append(confidence)
             return True
 
         said = drafter.propose(context, Budget(room, note, sampler.pick, forced=sampler.forced))
-        seconds, confidences = time.perf_counter() - began, confidences[: len(said)]
-        k = next((k for k, confidence in enumerate(confidences) if not asking.go_on(confidence)), len(confidences)) if is_open else 0
-        return Proposal(drafter.name, said.tokens, confidences, said.first(k), seconds, is_open)
+        confidences = confidences[: len(said)]
+        k, worth = self.controller.length(drafter.name, confidences)
+        return Proposal(drafter.name, said.tokens, confidences, said.first(k), time.perf_counter() - began, worth=worth)
 
     def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""

@@ -1,21 +1,30 @@
-"""Pairs of target and draft that have a name: models.toml read strictly. Knows files and names; opens no model."""
+"""Pairs of target and draft that have a name: models.toml and the user's own, read strictly. Knows files and names; opens no model."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from runtime.errors import RegistryError
+from platformdirs import user_config_path
 
-DRAFTERS = ("model", "ngram", "grammar")  # what a pair may name under `drafters`
+from runtime.errors import RegistryError
+from runtime.parts import is_first
+
+HUB = "hf:"  # what a file's name begins with that is fetched from the hub
+
+USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
+DRAFTERS = (*USUAL, "layerskip", "suffix")  # what a pair may name under `drafters`
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target, perhaps a draft model for it, and how they like to be run. Paths are relative to the registry file."""
+    """A target, perhaps a draft model for it, and how they like to be run.
+
+    Paths are relative to the registry file; `hf:owner/repo:file` stands for a file of the hub until `located` says where it is.
+    """
 
     name: str
     target: Path
@@ -23,7 +32,8 @@ class Pair:
     description: str = ""
     licence: str = ""
     context: int = 4096  # tokens, at most what the model was trained on
-    drafters: tuple[str, ...] = DRAFTERS
+    drafters: tuple[str, ...] = USUAL
+    exit_layer: int = 0  # after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
     temperature: float = 0.8
     top_k: int = 40
     top_p: float = 0.95
@@ -43,14 +53,33 @@ def nearest(word: str, known: list[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known)}."
 
 
+def user_registry() -> Path:
+    """Where the user's own pairs are read from, if there is such a file."""
+    return user_config_path("slipstream") / "models.toml"
+
+
 def load_registry(path: Path | None = None) -> dict[str, Pair]:
-    """Name -> pair. Raises RegistryError naming file, key and the nearest valid name."""
-    path = path or bundled("models.toml")
+    """Name -> pair: of `path`, or what is bundled with the user's own over it, key by key.
+
+    Raises RegistryError naming file, key and the nearest valid name.
+    """
+    files = [path] if path else [bundled("models.toml"), *filter(Path.exists, [user_registry()])]
+    tables: dict[str, dict[str, Any]] = {}
+    for file in files:
+        for name, table in read_tables(file).items():
+            tables[name] = {**tables.get(name, {}), **table}
+            if "target" not in tables[name]:
+                raise RegistryError(f"{file}: [pairs.{name}]: 'target' is missing. Name the GGUF file of the model.")
+    return {name: Pair(name=name, **table) for name, table in tables.items()}
+
+
+def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    """The pairs of one file as checked values."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf8"))
     except OSError as error:
         raise RegistryError(f"{path} cannot be read ({error.strerror}). Reinstall Slipstream or restore the file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RegistryError(f"{path} is not valid TOML: {error}. Mend that line.") from error
     if unknown := next((key for key in data if key != "pairs"), None):
         raise RegistryError(f"{path}: unknown key '{unknown}'. {nearest(unknown, ['pairs'])}")
@@ -60,8 +89,8 @@ def load_registry(path: Path | None = None) -> dict[str, Pair]:
     return {name: read_pair(path, name, table) for name, table in pairs.items()}
 
 
-def read_pair(path: Path, name: str, table: dict[str, object]) -> Pair:
-    """One table as a Pair."""
+def read_pair(path: Path, name: str, table: dict[str, object]) -> dict[str, Any]:
+    """One table's values for a Pair."""
     where = f"{path}: [pairs.{name}]"
     known = {field.name: field.default for field in fields(Pair) if field.name != "name"}
     for key, value in table.items():
@@ -70,21 +99,58 @@ def read_pair(path: Path, name: str, table: dict[str, object]) -> Pair:
         wanted: tuple[type, ...] = (list,) if key == "drafters" else (str,) if key in ("target", "draft") else (type(known[key]),)
         if not isinstance(value, (int, *wanted) if wanted == (float,) else wanted) or (isinstance(value, bool) and wanted != (bool,)):
             raise RegistryError(f"{where}: '{key}' must be of type {wanted[0].__name__}, not {type(value).__name__}.")
-    if "target" not in table:
-        raise RegistryError(f"{where}: 'target' is missing. Name the GGUF file of the model.")
-    drafters = table.get("drafters", DRAFTERS)
-    assert isinstance(drafters, (list, tuple))
-    if bad := next((drafter for drafter in drafters if drafter not in DRAFTERS), None):
-        raise RegistryError(f"{where}: unknown drafter '{bad}'. {nearest(str(bad), list(DRAFTERS))}")
-    values: dict[str, Any] = {**table, "name": name, "drafters": tuple(drafters)}
-    values.update({key: path.parent / str(table[key]) for key in ("target", "draft") if key in table})
-    return Pair(**values)
+    values: dict[str, Any] = {**table}
+    if "drafters" in values:
+        if bad := next((drafter for drafter in values["drafters"] if drafter not in DRAFTERS), None):
+            raise RegistryError(f"{where}: unknown drafter '{bad}'. {nearest(str(bad), list(DRAFTERS))}")
+        values["drafters"] = tuple(values["drafters"])
+    values.update({key: placed(path, values[key]) for key in ("target", "draft") if key in values})
+    return values
+
+
+def placed(registry: Path, file: str) -> Path:
+    """A file that a registry names."""
+    return Path(file) if file.startswith(HUB) else registry.parent / file
 
 
 def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
-    """The pair of that name, or a GGUF file's path as a pair without a draft model. Raises RegistryError naming the nearest."""
+    """The pair of that name; or a GGUF file, a folder with one, or a fetched `hf:owner/repo:file`, as a pair without a draft model.
+
+    Raises RegistryError naming the nearest, and HubError for a file of the hub that is not here.
+    """
     if name in registry:
-        return registry[name]
-    if name.endswith(".gguf") or "/" in name or "\\" in name or Path(name).is_file():
-        return Pair(name=Path(name).name, target=Path(name).expanduser())
+        return located(registry[name])
+    path = Path(name).expanduser()
+    if name.startswith(HUB) or name.endswith(".gguf") or "/" in name or "\\" in name or path.exists():
+        target = find_file(name)
+        return Pair(name=target.name, target=target)
     raise RegistryError(f"There is no pair '{name}'. {nearest(name, list(registry))} A path to a GGUF file works as well.")
+
+
+def find_file(name: str) -> Path:
+    """The model file that a person named by a path, a folder, or `hf:owner/repo:file`. Raises RegistryError and HubError."""
+    if name.startswith(HUB):
+        from runtime.hub import here
+
+        return here(name)
+    path = Path(name).expanduser()
+    return only_model(path) if path.is_dir() else path
+
+
+def only_model(folder: Path) -> Path:
+    """The one model in a folder."""
+    try:
+        found = sorted(file for file in folder.iterdir() if is_first(file.name))
+    except OSError as error:
+        raise RegistryError(f"The folder {folder} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(file.name for file in found[:5]) + ", ..." * (len(found) > 5)
+    what = f"{len(found)} models: {names}. Name one of them" if found else "no GGUF file. Name another, or a file"
+    raise RegistryError(f"The folder {folder} has {what}.")
+
+
+def located(pair: Pair) -> Pair:
+    """The pair with the places of the files that were fetched from the hub. Raises HubError for one that is not here."""
+    names = {key: path.as_posix() for key, path in (("target", pair.target), ("draft", pair.draft)) if path is not None}
+    return replace(pair, **{key: find_file(name) for key, name in names.items() if name.startswith(HUB)})  # type: ignore[arg-type]  # paths

@@ -79,9 +79,10 @@ class Reply:
         stops: Sequence[str],
         n_logprobs: int | None,
         exactness: Exactness,
+        expected: Sequence[int] = (),
     ) -> None:
         self.loop, self.vocab, self.conversation, self.sampler, self.n_logprobs = loop, vocab, conversation, sampler, n_logprobs
-        self.n_ctx = conversation.n_ctx
+        self.n_ctx, self.expected = conversation.n_ctx, expected
         self.tokens: Tokens = np.empty(self.n_ctx, dtype=np.int32)
         self.tokens[: len(ids)] = ids
         self.n_prompt = self.n = len(ids)
@@ -95,14 +96,18 @@ class Reply:
         began = time.perf_counter()
         self._prefill(cancel, on_prefill)
         self.stats.prompt_seconds = time.perf_counter() - began
-        while self.finish_reason is None:
-            if cancel():
-                self.finish_reason = "cancelled"
-                break
-            began = time.perf_counter()
-            chunk = self._step()
-            self.stats.decode_seconds += time.perf_counter() - began
-            yield chunk
+        try:
+            while self.finish_reason is None:
+                if cancel():
+                    self.finish_reason = "cancelled"
+                    break
+                began = time.perf_counter()
+                chunk = self._step()
+                self.stats.decode_seconds += time.perf_counter() - began
+                yield chunk
+        finally:  # also when nobody wants to hear the rest
+            for drafter in self.loop.drafters:
+                drafter.finish(self.tokens[: self.n], self.n_prompt)
         self._close_stats()
         tail = self.text.finish()
         yield Chunk(tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats)
@@ -119,6 +124,8 @@ class Reply:
             if end > self.stats.cached_n:
                 backend.forward(self.tokens[:end])
             on_prefill(end, total)
+        for drafter in self.loop.drafters:
+            drafter.begin(self.tokens[: self.n_prompt], self.expected)
         likely = EXPECTED if self.left is None else min(EXPECTED, self.left)
         self.loop.prepare(self.tokens[: self.n_prompt], likely, cancel)
 
@@ -135,6 +142,7 @@ class Reply:
             if self.vocab.is_end(token) or self.text.stopped:
                 self.finish_reason = "stop"
                 break
+        self.loop.controller.set_kind("code" if self.text.is_code else "prose")
         if self.left is not None:
             self.left -= len(pieces)
         self.stats.count(step, len(pieces))

@@ -28,6 +28,7 @@ class Stats:
     accepted_lengths: Counter[int] = field(default_factory=Counter)  # accepted draft tokens per drafted pass -> passes
     drafters: Counter[str] = field(default_factory=Counter)  # passes by drafter, "none" for plain ones
     k: Counter[int] = field(default_factory=Counter)  # drafted tokens -> passes
+    steps: list[tuple[float, str, int, int]] = field(default_factory=list)  # per pass: seconds, drafter, tokens drafted, accepted
     reason: Reason | None = None  # why passes were plain, when most were
     memory_bytes: int = 0  # of this process
     exactness: Exactness | None = None
@@ -43,8 +44,20 @@ class Stats:
         self.verify_seconds += step.verify_seconds
         self.drafters[step.drafter] += 1
         self.k[step.n_drafted] += 1
+        self.steps.append((step.seconds, step.drafter, step.n_drafted, step.n_accepted))
         if step.n_drafted:
             self.accepted_lengths[step.n_accepted] += 1
+
+    @property
+    def by_drafter(self) -> dict[str, dict[str, int]]:
+        """Tokens drafted and accepted, by drafter: what became of a prediction, among others."""
+        counts: dict[str, dict[str, int]] = {}
+        for _, name, n_drafted, n_accepted in self.steps:
+            if n_drafted:
+                count = counts.setdefault(name, {"drafted": 0, "accepted": 0})
+                count["drafted"] += n_drafted
+                count["accepted"] += n_accepted
+        return counts
 
     @property
     def predicted_per_second(self) -> float:
@@ -81,6 +94,7 @@ class Stats:
             "other_ms": round(1e3 * (self.decode_seconds - self.draft_seconds - self.verify_seconds), 3),
             "drafter": self.drafters.most_common(1)[0][0] if self.drafters else "none",
             "drafters": dict(self.drafters),
+            "by_drafter": self.by_drafter,
             "k": {str(n): self.k[n] for n in sorted(self.k)},
             "fallback_reason": self.reason and self.reason.code,
             "fallback_text": self.reason and self.reason.text,

@@ -5,19 +5,28 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
+FENCE = "```"
+
 
 class TextStream:
-    """Takes bytes piece by piece and gives out text as soon as it is certain; `stopped` once a stop string has appeared."""
+    """Takes bytes piece by piece and gives out text as soon as it is certain.
+
+    `stopped` once a stop string has appeared, `is_code` between a Markdown fence and the next.
+    """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._stops = [stop for stop in stops if stop]
         self._decoder = codecs.getincrementaldecoder("utf8")("replace")
-        self._held = ""
-        self.stopped = False
+        self._held, self._fence = "", ""
+        self.stopped = self.is_code = False
 
     def feed(self, piece: bytes) -> str:
         """The text that became certain with these bytes; the stop string and what follows it never come."""
-        return self._release(self._decoder.decode(piece), final=False)
+        text = self._release(self._decoder.decode(piece), final=False)
+        *fences, self._fence = (self._fence + text).split(FENCE)
+        self.is_code ^= len(fences) % 2 == 1
+        self._fence = self._fence[1 - len(FENCE) :]
+        return text
 
     def finish(self) -> str:
         """What was still held back, at the end of the reply."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.draft import Budget, Draft, Pick, Tokens
+from runtime.draft import UNSAID, Budget, Draft, Pick, Tokens
+from runtime.drafters.lookup import Lookup, tail_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from tests.toy import ToyBackend
 
 
-def budget(k: int, go_on: object = None) -> Budget:
-    return Budget(k, go_on or (lambda confidence: True), lambda row, path, n: Pick(int(row.argmax()), 1.0, None))  # type: ignore[arg-type]
+def budget(k: int, go_on: Callable[[float], bool] = lambda confidence: True) -> Budget:
+    return Budget(k, lambda confidence, token=UNSAID: go_on(confidence), lambda row, path, n: Pick(int(row.argmax()), 1.0, None))
 
 
 def ids(text: str) -> Tokens:
@@ -31,6 +34,7 @@ def said(draft: Draft) -> str:
         ("the cat sat. the c", 3, "at "),
         ("abcXabcYabc", 1, "Y"),  # the newest of two matches
         ("xbcQ wabcR wabc", 1, "R"),  # the longest match before the newest short one
+        ("1abX2abX3abY4ab", 1, "X"),  # two of three matches as long as each other
         ("no repeats", 4, ""),
         ("ababab", 4, "abab"),  # a match that reaches the end goes on repeating
         ("aaaa", 3, "aaa"),
@@ -38,12 +42,12 @@ def said(draft: Draft) -> str:
         ("a", 3, ""),
     ],
 )
-def test_ngram_continues_the_newest_longest_match(context: str, k: int, expected: str) -> None:
+def test_ngram_continues_the_longest_matches_by_their_majority_then_the_newest(context: str, k: int, expected: str) -> None:
     assert said(NgramDrafter().propose(ids(context), budget(k))) == expected
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 3), max_size=30), min_size=1, max_size=6))
+@given(st.lists(st.lists(st.integers(0, 3), max_size=150), min_size=1, max_size=6))
 def test_an_edited_context_is_looked_up_as_a_fresh_one(contexts: list[list[int]]) -> None:
     old = NgramDrafter()
     for context in contexts:
@@ -51,11 +55,45 @@ def test_an_edited_context_is_looked_up_as_a_fresh_one(contexts: list[list[int]]
         assert old.propose(tokens, budget(4)) == NgramDrafter().propose(tokens, budget(4))
 
 
-def test_ngram_asks_about_each_token_and_is_surer_of_longer_matches() -> None:
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=80, max_size=300), st.integers(1, 90), st.lists(st.integers(0, 3), min_size=2, max_size=20))
+def test_a_text_taken_in_at_once_is_found_as_one_taken_in_by_pieces(text: list[int], n: int, tail: list[int]) -> None:
+    tokens, whole, pieces = np.array(text, dtype=np.int32), Lookup(), Lookup()
+    whole.add(tokens)
+    for first in range(0, len(tokens), n):
+        pieces.add(tokens[first : first + n])
+    end = tail_of(np.array(tail, dtype=np.int32))
+    assert whole.find(end) == pieces.find(end)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=40))
+def test_a_match_is_as_long_as_it_is_said_to_be(text: list[int]) -> None:
+    lookup = Lookup()
+    lookup.add(np.array(text, dtype=np.int32))
+    for at, length in lookup.find(lookup.tokens):
+        assert text[at - length : at] == text[-length:]
+        assert at < len(text)
+
+
+def confidences(context: str, k: int = 1) -> list[float]:
+    """What n-gram lookup says about its first `k` tokens."""
     asked: list[float] = []
-    for context in ("zbcQ bc", "abcQabc", "wabcQwabc"):
-        NgramDrafter().propose(ids(context), budget(3, lambda c: asked.append(c) or len(asked) % 3 != 0))
-    assert asked[0] == asked[1] < asked[3] < asked[6]
+    NgramDrafter().propose(ids(context), budget(k, lambda c: asked.append(c) or True))
+    return asked
+
+
+def test_ngram_is_surer_of_longer_matches_of_more_of_them_and_of_those_that_agree() -> None:
+    [short], [longer] = confidences("abQ_ab"), confidences("xabQ_xab")
+    [two], [split] = confidences("abQ_abQ-ab"), confidences("abQ_abR-ab")
+    assert 0 < split < short < longer < 1
+    assert short < two < 1
+    assert confidences("abcdefgh__abcd", 4) == sorted(confidences("abcdefgh__abcd", 4))
+
+
+def test_ngram_stops_where_the_budget_says_so() -> None:
+    answers = iter([True, True, False])
+    assert said(NgramDrafter().propose(ids("the cat sat. the c"), budget(8, lambda c: next(answers)))) == "at"
 
 
 def test_the_draft_model_guesses_until_the_budget_says_stop() -> None:

@@ -48,7 +48,7 @@ def test_every_choice_was_measured() -> None:
     loaded = Loaded(load_registry()["demo"], Options())
     costs = loaded.loop.controller.costs.widths(0)
     assert costs[1] > 0
-    assert 0 < loaded.loop.controller.known["model"].seconds < costs[1]
+    assert 0 < loaded.loop.controller.known["model"].rest_seconds < costs[1]
     loaded.close()
     loaded.close()
 
@@ -57,12 +57,12 @@ def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
     backend, memo, taken = ToyBackend(), Measured("key", tmp_path), list[int]()
     real = calibration.take
     monkeypatch.setattr(calibration, "take", lambda *args: taken.append(1) or real(*args))
-    first = calibration.calibrate(backend, None, 5, [1], memo)
+    first = calibration.calibrate(backend, 5, [1], memo)
     monkeypatch.setattr(calibration, "timed", lambda *args: first.passes[1])
-    assert calibration.calibrate(backend, None, 5, [1], memo) == first
+    assert calibration.calibrate(backend, 5, [1], memo) == first
     assert len(taken) == 1
     monkeypatch.setattr(calibration, "timed", lambda *args: 3 * first.passes[1])
-    calibration.calibrate(backend, None, 5, [1], memo)
+    calibration.calibrate(backend, 5, [1], memo)
     assert len(taken) == 2
     for broken in ({}, {"passes": 3}, {"one": 1, "many": 1, "draft": 1, "passes": {"2": 1.0}, "draft_seconds": 0.0}):
         memo.write(broken)

@@ -41,3 +41,11 @@ def test_any_cut_gives_the_same_text(text: str, stops: list[str], size: int) -> 
     whole = "".join(stream([data], stops)[0])
     assert "".join(stream([data[i : i + size] for i in range(0, len(data), size)], stops)[0]) == whole or any(stop in text for stop in stops)
     assert not any(stop in whole for stop in stops)
+
+
+def test_code_is_what_stands_between_fences_however_they_are_cut() -> None:
+    stream, seen = TextStream(), []
+    for piece in ("So: `", "``py\nx = `1`", "\n`", "`", "` and", " ```", "a"):
+        stream.feed(piece.encode())
+        seen.append(stream.is_code)
+    assert seen == [False, True, True, True, False, True, True]

@@ -70,6 +70,15 @@ class Vocab:
         ends = {self.eos, int(lib.llama_vocab_eot(self.handle))} - {-1}
         return lltokenizer_from_vocab(self.handle, eos_token=sorted(ends))
 
+    @cached_property
+    def fim(self) -> dict[str, int]:
+        """The tokens for filling in the middle that the model knows, out of prefix, suffix, middle, repo and file."""
+        read = {
+            "prefix": lib.llama_vocab_fim_pre, "suffix": lib.llama_vocab_fim_suf, "middle": lib.llama_vocab_fim_mid,
+            "repo": lib.llama_vocab_fim_rep, "file": lib.llama_vocab_fim_sep,
+        }  # fmt: skip
+        return {name: token for name, get in read.items() if (token := int(get(self.handle))) >= 0}
+
     def special_text(self, token: int) -> str:
         """A control token as it is written in text; "" where there is none (-1)."""
         return self._read_piece(token, special=True).decode("utf8", "replace") if token >= 0 else ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.backend import Backend
-from runtime.draft import Budget, Draft, Drafter, Pick, Tokens, certain
+from runtime.draft import UNSAID, Budget, Draft, Drafter, Pick, Tokens, certain
 
 
 class ModelDrafter(Drafter):
@@ -32,7 +32,7 @@ class ModelDrafter(Drafter):
             if picks and not budget.is_worth_drafting():
                 break
             pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], tuple(tokens[n:end].tolist()), budget.branches)
-            if not budget.go_on(pick.confidence):
+            if not budget.go_on(pick.confidence, UNSAID if pick.distribution else pick.token):
                 break
             tokens[end] = pick.token
             picks.append(pick)

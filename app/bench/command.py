@@ -1,0 +1,117 @@
+"""`slipstream bench`: loads, measures with a bar and an estimate, prints, writes the report. Knows the terminal; leaves options to cli.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from app.bench.engines import Engines
+from app.bench.facts import Facts
+from app.bench.page import page
+from app.bench.plan import Plan
+from app.bench.results import Results
+from app.bench.runs import WARM_UP, Runs
+from app.bench.table import show
+from app.bench.words import as_json
+from app.oneshot import Interrupt
+from runtime.engine import Options
+from runtime.registry import Pair
+
+LONG = 600  # seconds after which a shorter plan is worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where to write what the terminal does not show."""
+
+    html: Path | None
+    json: Path | None
+
+    def check(self) -> None:
+        """A usage error for what could not be written: nobody wants to hear that after the run."""
+        for path, option in ((self.html, "'--html'"), (self.json, "'--json'")):
+            if path is not None and not is_writable(path):
+                text = f"{path} cannot be written. Name a file in a folder that exists and that you may write to."
+                raise typer.BadParameter(text, param_hint=option)
+
+
+def is_writable(path: Path) -> bool:
+    """A file that may be changed, or that may be made where it is to be."""
+    return not path.is_dir() and path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
+
+
+def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
+    """Measures and prints; returns the exit code."""
+    files.check()
+    interrupt = Interrupt()
+    with interrupt.watching():
+        results = measure(pair, options, plan, interrupt)
+    facts = Facts.of(pair, options, plan)
+    summary = as_json(results, facts)
+    try:
+        if results.samples:
+            show(results)
+        else:
+            print("slipstream: interrupted before anything was measured", file=sys.stderr)
+        print(json.dumps(summary, ensure_ascii=False), flush=True)
+    finally:  # last, so that a full disk takes nothing from the terminal; and also when nobody reads that to its end
+        write(files, results, facts, summary)
+    return 130 if results.is_interrupted else int(results.n_different > 0)
+
+
+def measure(pair: Pair, options: Options, plan: Plan, interrupt: Interrupt) -> Results:
+    """All rounds, or those before an interrupt."""
+    console = Console(stderr=True, highlight=False)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with (
+        Engines(pair, options, plan.ways, lambda: not interrupt.pressed) as engines,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        runs = Runs(engines, plan, lambda: interrupt.pressed)
+        try:
+            make_rounds(runs, progress)
+        except KeyboardInterrupt:  # while a model was loading
+            interrupt.pressed = True
+        runs.results.is_interrupted = interrupt.pressed
+        return runs.results
+
+
+def make_rounds(runs: Runs, progress: Progress) -> None:
+    """The warm-up, an estimate, and the rounds that count."""
+    n_tasks = len(runs.tasks())
+    bar = progress.add_task("Loading", total=(runs.plan.runs + 1) * n_tasks)
+    for number in range(WARM_UP, runs.plan.runs + 1):
+        began, loading = time.perf_counter(), runs.engines.seconds
+        for i, task in enumerate(runs.round(number)):
+            what = f"{f'Round {number}' if number else 'Warming up'}: {task.way.name}, {task.cell}"
+            progress.update(bar, description=what, completed=number * n_tasks + i)
+        if number == WARM_UP and not runs.is_cancelled():
+            seconds = time.perf_counter() - began - (runs.engines.seconds - loading if runs.engines.all_fit else 0.0)
+            progress.console.print(estimate(seconds * runs.plan.runs, runs.plan), soft_wrap=True)
+
+
+def estimate(seconds: float, plan: Plan) -> str:
+    """How long it will take, while there is still time to choose something else."""
+    n_minutes, n_seconds = divmod(round(seconds), 60)
+    about = f"{n_minutes} min {n_seconds} s" if n_minutes else f"{n_seconds} s"
+    shorter = " `--quick` measures less." if seconds > LONG else ""
+    n_replies = plan.runs * plan.n_prompts * len(plan.cells) * len(plan.ways)
+    return f"About {about} for {n_replies:,} replies; Ctrl+C ends it with what was measured until then.{shorter}"
+
+
+def write(files: Files, results: Results, facts: Facts, summary: dict[str, Any]) -> None:
+    """The report, and the JSON object with every single reply's numbers."""
+    if files.html is not None:
+        files.html.write_text(page(results, facts), encoding="utf8")
+    if files.json is not None:
+        samples = [asdict(sample) for sample in results.samples]
+        files.json.write_text(json.dumps({**summary, "replies": samples}, ensure_ascii=False) + "\n", encoding="utf8")

@@ -1,0 +1,126 @@
+"""What a benchmark found, and the arithmetic on it: medians, ratios of the same round, the best fixed setting. Knows no engine and prints nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import geometric_mean, median
+
+from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan
+
+Step = tuple[float, str, int, int]  # seconds, drafter, tokens drafted, tokens accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reply, without its text."""
+
+    way: str
+    cell: Cell
+    prompt: int  # which of the kind's
+    round: int
+    n_tokens: int
+    seconds: float  # of decoding; reading the prompt is not part of it
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of several rounds, the least and the most."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """None without values."""
+        return cls(median(values), min(values), max(values)) if values else None
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything that was measured, in order."""
+
+    plan: Plan
+    samples: list[Sample] = field(default_factory=list)
+    n_compared: int = 0  # replies whose tokens were held against plain decode's
+    n_different: int = 0  # of them, where kernels were exact: each is a bug
+    n_rounded: int = 0  # the same where kernels round differently by width, so that texts may differ
+    costs: dict[int, float] = field(default_factory=dict)  # width -> seconds of a pass
+    exactness: str = ""
+    is_interrupted: bool = False
+
+    def speed(self, way: str, cells: Iterable[Cell]) -> Spread | None:
+        """Tokens per second over those cells, by round."""
+        rounds = self._rounds(way, cells)
+        return Spread.of([tokens_per_second(samples.values()) for samples in rounds.values()])
+
+    def ratio(self, way: str, other: str, cells: Iterable[Cell]) -> Spread | None:
+        """How many times as fast as the other, by round and over what both replied to."""
+        cells, ratios = list(cells), []
+        ours, theirs = self._rounds(way, cells), self._rounds(other, cells)
+        for number in ours.keys() & theirs.keys():
+            if both := ours[number].keys() & theirs[number].keys():
+                over, under = (tokens_per_second([samples[key] for key in both]) for samples in (ours[number], theirs[number]))
+                ratios.append(over / under)
+        return Spread.of(ratios)
+
+    def _rounds(self, way: str, cells: Iterable[Cell]) -> dict[int, dict[tuple[Cell, int], Sample]]:
+        """Round -> (cell, prompt) -> the reply."""
+        wanted, rounds = set(cells), dict[int, dict[tuple[Cell, int], Sample]]()
+        for sample in self.samples:
+            if sample.way == way and sample.cell in wanted:
+                rounds.setdefault(sample.round, {})[sample.cell, sample.prompt] = sample
+        return rounds
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Those of which something is known."""
+        known = {sample.cell for sample in self.samples}
+        return [cell for cell in self.plan.cells if cell in known]
+
+    def best_fixed(self, cell: Cell) -> str:
+        """The setting that somebody who knew the cell beforehand would have chosen: plain, or a drafter at a fixed K."""
+        settings = [way.name for way in self.plan.ways if way.name != ADAPTIVE]
+        medians = {name: spread.median for name in settings if (spread := self.ratio(name, PLAIN, [cell]))}
+        return max(medians, key=medians.__getitem__, default=PLAIN)
+
+    def against_best(self) -> dict[Cell, Spread]:
+        """Adaptive decoding / the best fixed setting, by cell."""
+        found = {cell: self.ratio(ADAPTIVE, self.best_fixed(cell), [cell]) for cell in self.cells}
+        return {cell: spread for cell, spread in found.items() if spread}
+
+    def share_of_best(self) -> float | None:
+        """The geometric mean of that over the cells."""
+        ratios = [spread.median for spread in self.against_best().values()]
+        return geometric_mean(ratios) if ratios else None
+
+    def acceptance(self, drafter: str, temperature: float) -> list[float | None]:
+        """By depth: the chance that a draft token is accepted, given that those before it were. From the longest fixed drafts."""
+        name = next(way.name for way in reversed(self.plan.ways) if way.drafters == (drafter,))
+        tried, accepted = Counter[int](), Counter[int]()
+        for sample in self.samples:
+            if sample.way == name and sample.cell.temperature == temperature:
+                for _, _, n_drafted, n_accepted in sample.steps:
+                    tried.update(range(min(n_accepted + 1, n_drafted)))
+                    accepted.update(range(n_accepted))
+        return [accepted[depth] / tried[depth] if tried[depth] else None for depth in range(max(self.plan.ks))]
+
+    def lengths(self, kind: str) -> list[tuple[int, int]]:
+        """(tokens said before, tokens drafted) by pass of adaptive decoding, in the newest greedy reply to the kind's first prompt."""
+        of_kind = [sample for sample in self.samples if (sample.way, sample.cell, sample.prompt) == (ADAPTIVE, Cell(kind, 0.0), 0)]
+        points, n = list[tuple[int, int]](), 0
+        for _, _, n_drafted, n_accepted in of_kind[-1].steps if of_kind else ():
+            points.append((n, n_drafted))
+            n += n_accepted + 1
+        return points
+
+
+def tokens_per_second(samples: Iterable[Sample]) -> float:
+    """Over all of them together."""
+    samples = list(samples)
+    seconds = sum(sample.seconds for sample in samples)
+    return sum(sample.n_tokens for sample in samples) / seconds if seconds else math.nan

@@ -1,0 +1,91 @@
+"""Adaptive decoding against plain and against every fixed K, on planted pairs of a real shape: `python -m bench.never_slower`.
+
+A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. Every way says the same text in each
+round; the ratio is of tokens per second of decoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bench.planted import SHAPES, plant
+from bench.timing import Spread, interleaved, ratios, report
+from runtime.engine import Engine, Options, Sampling
+from runtime.registry import Pair
+
+KS = (1, 2, 3, 4, 6, 8)
+ADAPTIVE, PLAIN = "adaptive", "plain"
+PROMPT = "Go on."
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair to plant."""
+
+    name: str
+    draft: str
+    acceptance: float | tuple[float, float]
+
+
+def cases(shape: str, change: int) -> list[Case]:
+    """Acceptance from bad to good, one that collapses in mid-text, and a draft that can never pay."""
+    small = [Case(f"accepted {share:.0%}", "10m", share) for share in (0.3, 0.5, 0.7, 0.9)]
+    return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), Case("a draft as slow as the target, 90%", shape, 0.9)]
+
+
+def tokens_per_second(engine: Engine, temperature: float, n: int) -> float:
+    """Of one reply of `n` tokens."""
+    stats = list(engine.reply(PROMPT, Sampling(temperature, seed=1), n))[-1].stats
+    assert stats is not None
+    return stats.predicted_n / stats.decode_seconds
+
+
+def measure(pair: Pair, temperature: float, n: int, runs: int) -> dict[str, Spread]:
+    """Times plain, by way."""
+    ways = {PLAIN: Options(drafters=()), ADAPTIVE: Options(drafters=("model",))}
+    ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
+    engines = {name: Engine(pair, options) for name, options in ways.items()}
+    try:
+        results = interleaved({name: partial(tokens_per_second, engine, temperature, n) for name, engine in engines.items()}, runs)
+    finally:
+        for engine in engines.values():
+            engine.close()
+    return {name: ratios(values, results[PLAIN]) for name, values in results.items()}
+
+
+def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, dict[str, Spread]]]:
+    """Every cell with its ratios."""
+    for case in cases(shape, n // 2):
+        with tempfile.TemporaryDirectory() as folder:
+            pair = plant(Path(folder), SHAPES[shape], SHAPES[case.draft], case.acceptance, change=n // 2)
+            for temperature in (0.0, 0.8):
+                yield f"{case.name}, t = {temperature}", measure(pair, temperature, n, runs)
+
+
+def main() -> None:
+    """Wanted: adaptive / plain at least 0.98 in every cell, / the best fixed choice at least 0.95, in the geometric mean 1.0."""
+    parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
+    parser.add_argument("--shape", choices=list(SHAPES), default="135m")
+    parser.add_argument("--tokens", type=int, default=128, help="of a reply")
+    parser.add_argument("--runs", type=int, default=5)
+    args = parser.parse_args()
+    rows, over_plain, over_best = [], list[float](), list[float]()
+    for name, found in cells(args.shape, args.tokens, args.runs):
+        best = max((way for way in found if way != ADAPTIVE), key=lambda way: found[way].median)
+        over_plain.append(found[ADAPTIVE].median)
+        over_best.append(found[ADAPTIVE].median / found[best].median)
+        rows.append([name, str(found[ADAPTIVE]), f"{best}: {found[best]}", f"{over_best[-1]:.3f}"])
+        print(" | ".join(rows[-1]), flush=True)
+    summary = {"least / plain": min(over_plain), "least / best": min(over_best), "mean / best": statistics.geometric_mean(over_best)}
+    columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]
+    report(f"never slower, {args.shape} planted", columns, rows, {name: round(value, 3) for name, value in summary.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The ways to answer that `bench.peers` compares: our engine, llama.cpp's own server, llama-cpp-python's prompt lookup.
+
+The server is the one that the wheel `xllamacpp` packages. Each `open_*` runs in a process of its own, because two builds of llama.cpp would
+meet in one; so nothing here imports either at its top. Knows each side's settings and clock, and which settings are worth a row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from runtime.registry import Pair
+
+OWN_THREADS = ", own threads"
+Q8_0 = 8  # ggml.h, enum ggml_type: what our contexts use on a CPU
+SHORT = {"size_n": 3, "size_m": 8}  # n-gram lengths that a short reply can match; the defaults are 12 and 48
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A question, and the ids that it is in the model's chat template."""
+
+    question: str
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came, and what it cost without the prefill."""
+
+    text: str
+    tokens: float  # made in those seconds
+    seconds: float
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all ways have in common."""
+
+    pair: Pair
+    max_tokens: int
+    is_raw: bool = False  # no chat template
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to answer: `opens(job, way)` runs in the way's own process and returns the function that answers there."""
+
+    name: str
+    opens: Callable[[Job, Way], Callable[[Prompt], Answer]]
+    plain: str  # the way that its speed and text are compared with
+    threads: int | None = None  # None: what the side takes by itself
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the packaged server offers."""
+
+    types: dict[str, int]  # kinds of speculation
+    sized: tuple[str, ...]  # those of them whose n-gram lengths can be set
+    n_max: int
+    p_min: float
+    build: str
+
+
+class WayError(Exception):
+    """Why a way gives no answer."""
+
+
+def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
+    """Our engine; the settings are Options."""
+    from runtime.engine import Engine, Message, Options, Sampling
+
+    engine = Engine(job.pair, Options(threads=way.threads, **way.settings))
+
+    def answer(prompt: Prompt) -> Answer:
+        said = prompt.question if job.is_raw else [Message("user", prompt.question)]
+        chunks = list(engine.reply(said, Sampling(temperature=0), job.max_tokens))
+        stats = chunks[-1].stats
+        assert stats is not None
+        text = "".join(chunk.text for chunk in chunks)
+        return Answer(text, stats.predicted_n, stats.decode_seconds, stats.draft_n, stats.draft_n_accepted)
+
+    return answer
+
+
+def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
+    """llama.cpp's server inside this process; the settings are its parameters by dotted name."""
+    import xllamacpp  # type: ignore[import-untyped]
+
+    params = xllamacpp.CommonParams()
+    settings: dict[str, Any] = {"model.path": str(job.pair.target), "n_ctx": job.pair.context, "verbosity": 0, **way.settings}
+    if way.threads:
+        owners = ("", "speculative.draft.")
+        settings |= {f"{owner}{kind}.n_threads": way.threads for owner in owners for kind in ("cpuparams", "cpuparams_batch")}
+    for name, value in settings.items():
+        *owner, last = name.split(".")
+        setattr(reduce(getattr, owner, params), last, value)
+    server = xllamacpp.Server(params)
+
+    def answer(prompt: Prompt) -> Answer:
+        reply = server.handle_completions({"prompt": prompt.ids, "max_tokens": job.max_tokens, "temperature": 0})
+        if "error" in reply:
+            raise WayError(reply["error"]["message"])
+        timings = reply["timings"]
+        seconds = timings["predicted_ms"] / 1e3
+        drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
+        return Answer(reply["choices"][0]["text"], timings["predicted_per_second"] * seconds, seconds, drafted, accepted)
+
+    return answer
+
+
+def open_lookup(job: Job, way: Way) -> Callable[[Prompt], Answer]:
+    """llama-cpp-python's `Llama`; the settings are those of its prompt lookup, none for plain decode."""
+    import llama_cpp
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    drafter = LlamaPromptLookupDecoding(**way.settings) if way.settings else None
+    threads = {"n_threads": way.threads, "n_threads_batch": way.threads}
+    llama = llama_cpp.Llama(str(job.pair.target), n_ctx=job.pair.context, draft_model=drafter, verbose=False, **threads)
+
+    def answer(prompt: Prompt) -> Answer:
+        tokens: list[int] = []
+        began = 0.0
+        for token in llama.generate(prompt.ids, temp=0):
+            began = began or time.perf_counter()  # the first token ends the prefill
+            tokens.append(token)
+            if len(tokens) == job.max_tokens or llama_cpp.llama_vocab_is_eog(llama._model.vocab, token):
+                break
+        seconds = time.perf_counter() - began
+        return Answer(llama.detokenize(tokens, prev_tokens=prompt.ids).decode("utf8", "replace"), len(tokens) - 1, seconds)
+
+    return answer
+
+
+def examine_server() -> Server:
+    """Asks the wheel, in a process of its own, what it offers."""
+    import xllamacpp
+
+    speculative = xllamacpp.CommonParams().speculative
+    types = {kind.name.removeprefix("COMMON_SPECULATIVE_TYPE_"): int(kind) for kind in xllamacpp.common_speculative_type}
+    sized = tuple(name for name in types if hasattr(getattr(speculative, name.lower(), None), "size_n"))
+    build = f"{xllamacpp.__version__} {xllamacpp.get_system_info()}"
+    return Server(types, sized, speculative.draft.n_max, speculative.draft.p_min, build)
+
+
+def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt], str]:
+    """Asks our engine, in a process of its own: the job in a context that the model can fill, threads for one row, the prompts, its build."""
+    import llama_cpp.llama_cpp as lib
+
+    from runtime.backends import library
+    from runtime.backends.llama import LlamaBackend
+    from runtime.engine import Engine, Message, Options
+
+    engine = Engine(job.pair, Options())
+    backend = engine.loop.backend
+    assert isinstance(backend, LlamaBackend)
+    prompts = [Prompt(question, engine.encode(question if job.is_raw else [Message("user", question)])) for question in questions]
+    threads: int = lib.llama_n_threads(backend.handle)
+    return replace(job, pair=replace(job.pair, context=engine.n_ctx)), threads, prompts, library.version()
+
+
+def end(threads: int | None) -> str:
+    """How a way's name ends: with a remark where the side takes the threads that it takes by itself, by measurement or by default."""
+    return "" if threads else OWN_THREADS
+
+
+def ours(threads: int | None) -> list[Way]:
+    """Our ways."""
+    plain = Way(f"ours, plain{end(threads)}", open_ours, f"ours, plain{end(threads)}", threads, {"drafters": ()})
+    return [plain, Way(f"ours, adaptive{end(threads)}", open_ours, plain.name, threads)]
+
+
+def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
+    """Plain, and with the draft model at the server's defaults."""
+    plain = Way(f"server, plain{end(threads)}", open_server, f"ours, plain{end(threads)}", threads)
+    if pair.draft is None:
+        return [plain]
+    return [plain, Way(f"server, draft defaults{end(threads)}", open_server, plain.name, threads, draft_settings(pair, server))]
+
+
+def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:
+    """A draft model is loaded for its path, but used only where the type is named too."""
+    return {"speculative.draft.mparams.path": str(pair.draft), "speculative.types": [server.types["DRAFT_SIMPLE"]]}
+
+
+def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
+    """Everything else that a person could try to make the server faster."""
+    settings: dict[str, dict[str, Any]] = {"plain, Q8_0 cache": {"cache_type_k": Q8_0, "cache_type_v": Q8_0}}
+    for n_max, p_min in [(n, p) for p in (0.0, 0.75) for n in range(1, 9) if pair.draft and (n, p) != (server.n_max, server.p_min)]:
+        values = {"speculative.draft.n_max": n_max, "speculative.draft.p_min": p_min}
+        settings[f"draft n_max {n_max}, p_min {p_min:g}"] = draft_settings(pair, server) | values
+    for kind in [kind for kind in server.types if kind.startswith("NGRAM")]:
+        settings[kind.lower()] = {"speculative.types": [server.types[kind]]}
+        if kind in server.sized:
+            lengths = {f"speculative.{kind.lower()}.{name}": length for name, length in SHORT.items()}
+            settings[f"{kind.lower()}, short"] = settings[kind.lower()] | lengths
+    return [Way(f"server, {name}", open_server, "server, plain", threads, values) for name, values in settings.items()]
+
+
+def lookups(threads: int) -> list[Way]:
+    """llama-cpp-python: plain, and prompt lookup as its authors advise for CPUs and by default."""
+    plain = Way("llama-cpp-python, plain", open_lookup, "ours, plain", threads)
+    return [plain, *(Way(f"llama-cpp-python, lookup of {n}", open_lookup, plain.name, threads, {"num_pred_tokens": n}) for n in (2, 10))]

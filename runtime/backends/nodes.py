@@ -1,0 +1,250 @@
+"""The nodes of a context's compute graph, as llama.cpp's scheduler asks about them in a pass: which to skip, what to read and to write.
+
+Knows the layout of ggml's tensors and the names of layers' outputs; knows no tokens and no cache. Node addresses stay the same from pass to
+pass, because every graph of a context is built into the same memory in the same order; each pass checks that before it relies on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.errors import ModelError
+
+F32 = 0  # ggml.h: GGML_TYPE_F32
+COMPUTE = 16  # ggml.h: GGML_TENSOR_FLAG_COMPUTE; every backend skips a node without it
+OBJECT_SIZE = 32  # of what ggml keeps in front of each tensor
+ASK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)  # the scheduler passes more, which the calling conventions of 64-bit systems let us ignore
+ggml = lib._lib
+ggml.ggml_tensor_overhead.restype = ctypes.c_size_t
+ggml.ggml_op_name.restype = ctypes.c_char_p
+ggml.ggml_backend_buffer_is_host.restype = ctypes.c_bool
+ggml.ggml_backend_buffer_is_host.argtypes = [ctypes.c_void_p]
+ggml.ggml_backend_sched_set_eval_callback.argtypes = [ctypes.c_void_p] * 3
+for _transfer in (ggml.ggml_backend_tensor_get, ggml.ggml_backend_tensor_set):
+    _transfer.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+
+
+class EarlyExitError(ModelError):
+    """Why a model cannot exit early here."""
+
+
+class Tensor(ctypes.Structure):
+    """ggml.h: struct ggml_tensor."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("ne", ctypes.c_int64 * 4),
+        ("nb", ctypes.c_size_t * 4),
+        ("op", ctypes.c_int),
+        ("op_params", ctypes.c_int32 * 16),
+        ("flags", ctypes.c_int32),
+        ("src", ctypes.c_void_p * 10),
+        ("view_src", ctypes.c_void_p),
+        ("view_offs", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("name", ctypes.c_char * 64),
+        ("extra", ctypes.c_void_p),
+        ("padding", ctypes.c_char * 8),
+    )
+
+
+class Watch(dict[int, bool]):
+    """Answers the scheduler's question about each node; Python only runs for those that are not in it."""
+
+    def __init__(self, visit: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._visit = visit
+
+    def __missing__(self, address: int) -> bool:
+        return self._visit(address)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Where layers end, and what can be skipped on either side."""
+
+    end: int  # address of the last kept layer's output
+    last: int  # address of the last layer's output
+    lower: NDArray[np.int64]  # where the flags are of the nodes that only lead to `end`
+    upper: NDArray[np.int64]  # and of those that only lead from there to `last`
+
+
+Rows = NDArray[np.float32]  # [n, width] what a layer gave
+Cells = NDArray[np.int64]  # [n_cells, n] where the cache took the keys and values of those rows
+Run = Callable[[], object]  # makes one pass
+Step = tuple[int, Callable[[], bool]]  # at the node of that address: what to do; the answer is the scheduler's: stop here first, or go on
+
+
+class Nodes:
+    """The graph of one context: learned in one pass, then steered in others. `callback` belongs into the context's parameters."""
+
+    def __init__(self) -> None:
+        self._watch = Watch(self._visit)
+        self.callback = ASK(self._watch.__getitem__)
+        self._addresses: list[int] = []  # in order
+        self._nodes: dict[int, Tensor] = {}  # as they were in the pass that was learned from
+        self._script = deque[Step]()
+        self._skipped: NDArray[np.int64] | None = None
+        self._error: BaseException | None = None
+        self._scheduler: int | None = None
+
+    def learn(self, context: Any, run: Run) -> None:
+        """Takes the graph down during a pass over several rows, all of them outputs. Raises EarlyExitError."""
+        if ctypes.sizeof(Tensor) != ggml.ggml_tensor_overhead() - OBJECT_SIZE:
+            raise EarlyExitError("this version of llama.cpp lays its tensors out otherwise")
+        self._watch.clear()
+        run()
+        self._addresses, self._scheduler = list(self._watch), scheduler_of(context)
+        tensors = [Tensor.from_buffer_copy(Tensor.from_address(address)) for address in self._addresses]
+        buffers = {tensor.buffer for tensor in tensors if not tensor.view_src}
+        if len(buffers) > 1 or not all(ggml.ggml_backend_buffer_is_host(buffer) for buffer in buffers):
+            raise EarlyExitError("its graph does not run on the CPU alone, and elsewhere this was not verified")
+        self._base, end = min(self._addresses), max(self._addresses) + ctypes.sizeof(Tensor)
+        self._memory = np.ctypeslib.as_array((ctypes.c_int32 * ((end - self._base) // 4)).from_address(self._base))
+        self._facts = np.concatenate([self._places(self._addresses, field.offset) for field in (Tensor.op, Tensor.flags, Tensor.type)])
+        self._usual = self._memory[self._facts]
+        self._nodes = dict(zip(self._addresses, tensors, strict=True))
+        self._layers = {tensor.name: address for address, tensor in self._nodes.items() if tensor.name.startswith(b"l_out-")}
+        stored = {tensor.src[1]: 0 for tensor in tensors if ggml.ggml_op_name(tensor.op) == b"SET_ROWS"}  # in order, each once
+        self._indices = [at for at in stored if Tensor.from_address(at).ne[0] == tensors[0].ne[1]]  # values' may be finer than rows
+        if not self._indices:
+            raise EarlyExitError("llama.cpp does not tell which cells of the cache it fills")
+
+    def _places(self, addresses: list[int], offset: int) -> NDArray[np.int64]:
+        """Where a field of these nodes is in `_memory`."""
+        return (np.array(addresses, dtype=np.int64) - self._base + offset) // 4
+
+    def exit_after(self, layers: int, n_layers: int) -> None:
+        """Passes may from now on end, or begin, after that many layers. Raises EarlyExitError where the graph does not name their outputs."""
+        try:
+            end, last = (self._addresses.index(self._layers[f"l_out-{layer - 1}".encode()]) for layer in (layers, n_layers))
+        except KeyError:
+            raise EarlyExitError("llama.cpp does not name the outputs of its layers") from None
+        lower, upper = ([self._addresses[i] for i in self._leading_to(*between)] for between in ((-1, end), (end, last)))
+        offset = Tensor.flags.offset
+        outputs = [self._nodes[self._addresses[i]] for i in (end, last)]
+        if any((output.type, *output.ne) != (F32, *outputs[0].ne[:2], 1, 1) for output in outputs):
+            raise EarlyExitError("its layers do not hand on one row of 32-bit floats per token")
+        self._exit = Exit(self._addresses[end], self._addresses[last], self._places(lower, offset), self._places(upper, offset))
+        self.width, self.n_cells = int(outputs[0].ne[0]), len(self._indices)
+
+    def _leading_to(self, start: int, end: int) -> list[int]:
+        """The nodes after node number `start`, up to `end`, that nothing needs but through `end`."""
+        numbers = {address: i for i, address in enumerate(self._addresses)}
+        needed, waiting = set[int](), list(range(end + 1, len(self._addresses)))
+        while waiting:
+            sources = (numbers.get(source, -1) for source in self._nodes[self._addresses[waiting.pop()]].src if source)
+            new = {source for source in sources if start < source < end} - needed
+            needed |= new
+            waiting += new
+        return [i for i in range(start + 1, end + 1) if i not in needed]
+
+    def rest(self) -> None:
+        """The next pass is an ordinary one: the scheduler need not ask, where that can be arranged."""
+        if self._scheduler:
+            ggml.ggml_backend_sched_set_eval_callback(self._scheduler, None, None)
+
+    def early(self, run: Run, rows: Rows, cells: Cells, skips: bool = True) -> None:
+        """A pass from the first layers straight to the logits, whose output and cells it keeps; without `skips` the others run in vain."""
+        end, last, upper = self._exit.end, self._exit.last, self._exit.upper
+        first: list[Step] = [(end, yes), (end, lambda: self._read(rows, cells) and (not skips or self._skip(upper)))]
+        self._steer(run, len(rows), [*first, (last, yes), (last, lambda: self._write(last, rows))])
+
+    def lower(self, run: Run, rows: Rows, cells: Cells) -> None:
+        """A pass over the first layers that ends there; its logits mean nothing."""
+        self._steer(run, len(rows), [(self._exit.end, yes), (self._exit.end, lambda: not self._read(rows, cells))])
+
+    def upper(self, run: Run, rows: Rows, cells: Cells) -> bool:
+        """A pass that begins with the first layers' output; a full one, and False, where it would fill other cells than those did."""
+        end, lower = self._exit.end, self._exit.lower
+        return self._steer(run, len(rows), [(end, lambda: self._skip(lower)), (end, lambda: self._write(end, rows))], cells)
+
+    def _steer(self, run: Run, n_rows: int, steps: list[Step], cells: Cells | None = None) -> bool:
+        """Makes a pass in which the steps are done in order; False if it was left as it is. Raises ModelError where they could not be done."""
+        self._error, self._was_left = None, False
+        self._script = deque([(self._addresses[0], lambda: self._check(n_rows, cells)), *steps])
+        for address, _ in self._script:
+            self._watch.pop(address, None)
+        if self._scheduler:
+            ggml.ggml_backend_sched_set_eval_callback(self._scheduler, self.callback, None)
+        try:
+            run()
+        finally:
+            self._restore()
+            left, self._script = self._script, deque()
+        if self._error or left:
+            raise self._error or ModelError("A pass was not made as it was asked for. Leave 'layerskip' out of the drafters.")
+        return not self._was_left
+
+    def _visit(self, address: int) -> bool:
+        """The scheduler asks about a node that is watched, or has not been seen. Must not raise."""
+        if not self._script or self._script[0][0] != address:
+            self._watch[address] = False
+            return False
+        try:
+            return self._script.popleft()[1]()
+        except BaseException as error:
+            self._error = error
+            self._script.clear()
+            return False
+
+    def _check(self, n_rows: int, cells: Cells | None) -> bool:
+        """Is this the graph that was learned, for so many rows? Where its cells are not `cells`, nothing else is done in this pass."""
+        addresses = self._exit.end, self._exit.last
+        ends = [(self._layers.get(tensor.name), *tensor.ne) for tensor in map(Tensor.from_address, addresses)]
+        if not np.array_equal(self._memory[self._facts], self._usual) or ends != [(address, self.width, n_rows, 1, 1) for address in addresses]:
+            raise ModelError("llama.cpp's graph is not the one that was learned at load. Leave 'layerskip' out of the drafters.")
+        if cells is not None and not np.array_equal(self._filled(n_rows), cells):
+            self._script.clear()
+            self._was_left = True
+        return False
+
+    def _filled(self, n_rows: int) -> Cells:
+        """The cells that this pass fills."""
+        cells = np.empty((self.n_cells, n_rows), dtype=np.int64)
+        for index, row in zip(self._indices, cells, strict=True):
+            ggml.ggml_backend_tensor_get(index, row.ctypes.data, 0, row.nbytes)
+        return cells
+
+    def _skip(self, places: NDArray[np.int64]) -> bool:
+        """Takes the flag to be computed from nodes."""
+        self._skipped = places
+        self._memory[places] &= ~COMPUTE
+        return True
+
+    def _restore(self) -> None:
+        """Everything is computed again: the library may use the same graph for its next pass."""
+        if self._skipped is not None:
+            self._memory[self._skipped] |= COMPUTE
+            self._skipped = None
+
+    def _read(self, rows: Rows, cells: Cells) -> bool:
+        ggml.ggml_backend_tensor_get(self._exit.end, rows.ctypes.data, 0, rows.nbytes)
+        cells[:] = self._filled(len(rows))
+        return True
+
+    def _write(self, address: int, rows: Rows) -> bool:
+        ggml.ggml_backend_tensor_set(address, rows.ctypes.data, 0, rows.nbytes)
+        return True
+
+
+def yes() -> bool:
+    """Stop there."""
+    return True
+
+
+def scheduler_of(context: Any) -> int | None:
+    """The scheduler of a context, where the compiler's name of the function that tells it is known; else it asks in every pass."""
+    if (get := getattr(ggml, "_ZNK13llama_context9get_schedEv", None)) is None:
+        return None
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    return int(get(context))
