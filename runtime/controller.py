@@ -6,7 +6,7 @@ E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ class Reason:
 class Controller:
     """One decision per step: `begin`, then a question per drafter and token, then `learn`.
 
-    `drafters` maps names to the seconds of a drafted token, as measured; those in `free` cost nothing to use once they have spoken.
+    `drafters` maps names to the seconds of a drafted token, as measured; those in `free` cost nothing to use once they have spoken, those in
+    `reused` leave work behind that makes the target's pass over their tokens cheaper.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class Controller:
         fixed_k: int | None = None,
         off: Reason | None = None,
         free: Collection[str] = (),
+        reused: Collection[str] = (),
     ) -> None:
         self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
-        self.known = {name: Known(seconds, name in free) for name, seconds in drafters.items()}
+        self.known = {name: Known(seconds, name in free, costs.copy() if name in reused else None) for name, seconds in drafters.items()}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
@@ -67,6 +69,7 @@ class Controller:
         `scores_unused`: can a token be scored that was not verified?
         """
         self._probe_k = 0 if scores_unused else PROBE_K
+        self._n_context = n_context
         self._passes = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._passes[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_steps % REFRESH == 0:
@@ -93,16 +96,14 @@ class Controller:
         if known.is_free:
             known.rate = (1 + known.surplus) * self.plain_rate
             return
-        known.policy = Policy(known.acceptance, self._passes, Price(known.first_seconds, known.rest_seconds, self.overhead), self.rate)
+        own = known.costs.up_to(self.max_k + 1, self._n_context) if known.costs else self._passes
+        passes = [self._passes[0], *own[1:]]  # a pass without a draft is the same for all
+        known.policy = Policy(known.acceptance, passes, Price(known.first_seconds, known.rest_seconds, self.overhead), self.rate)
         known.rate, known.surplus = known.policy.rate, known.policy.surplus
 
     def _pays(self, known: Known) -> bool:
         asking = known.first_seconds * self.rate if known.is_free else 0.0  # the value of the others' drafts has it in already
         return known.surplus > asking and not known.is_barred
-
-    def in_order(self) -> list[str]:
-        """The drafters in the order in which to ask them: those that cost nothing to ask, then by what they bring."""
-        return sorted(self.known, key=lambda name: (not self.known[name].is_free, -self.known[name].surplus))
 
     def is_worth_asking(self, name: str) -> bool:
         """Does the drafter pay, is it time to see again whether it does, or does asking cost next to nothing?"""
@@ -172,6 +173,16 @@ class Controller:
                     known.wait = 0
             elif self.fixed_k is None and (each.is_used or not known.is_free):
                 known.hold_to_account(lost, PATIENCE / self.plain_rate, PROBE_SHARE * self.decode_seconds)
+
+    def costs_of(self, name: str, width: int) -> PassCosts:
+        """The table that holds what passes over that drafter's tokens cost."""
+        known = self.known.get(name)
+        return known.costs if known and known.costs and width > 1 else self.costs
+
+    def scale(self, widths: Callable[[int], bool], factor: float) -> None:
+        """All passes of these widths take so much longer from now on."""
+        for costs in (self.costs, *(known.costs for known in self.known.values() if known.costs)):
+            costs.scale(widths, factor)
 
     def repays(self, name: str, n_missing: int, n_reply: int) -> bool:
         """Will a reply of `n_reply` tokens bring in what the drafter spends on taking in `n_missing` tokens before it?"""

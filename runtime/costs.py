@@ -24,6 +24,12 @@ class PassCosts:
     def __init__(self) -> None:
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
 
+    def copy(self) -> PassCosts:
+        """A table that begins alike and learns for itself."""
+        copy = PassCosts()
+        copy._table = {bucket: dict(row) for bucket, row in self._table.items()}
+        return copy
+
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
         self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds

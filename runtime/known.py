@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.acceptance import Acceptance
+from runtime.costs import PassCosts
 from runtime.policy import Policy
 
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
@@ -35,8 +36,9 @@ class Scored:
 class Known:
     """What is known of one drafter."""
 
-    def __init__(self, seconds: float, is_free: bool) -> None:
+    def __init__(self, seconds: float, is_free: bool, costs: PassCosts | None = None) -> None:
         self.is_free = is_free
+        self.costs = costs  # of the target's passes over its tokens, where they are not as other passes
         self.acceptance = Acceptance()
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a drafted token
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt

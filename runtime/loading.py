@@ -90,7 +90,7 @@ class Loaded:
             drafters.append(LayerSkipDrafter(self.backend.early, self.target.vocab.n_vocab))
             seconds[LayerSkipDrafter.name] = timed(passes(self.backend.early), 1, 5, float("inf"))
         free = [drafter.name for drafter in drafters if drafter.is_free]
-        controller = Controller(known.costs(), seconds, options.max_k, options.fixed_k, off, free)
+        controller = Controller(known.costs(), seconds, options.max_k, options.fixed_k, off, free, [LayerSkipDrafter.name])
         if drafters and options.fixed_k is None:
             self._remember(controller, options)
         threads = Threads(counts, known.one, known.many, drafting, partial(set_threads, self.backend, draft_backend))

@@ -148,21 +148,20 @@ class SpecLoop:
         passed = time.perf_counter()
         verdict = verify(draft, logits, sampler)
         said = logprobs(logits[[0, *(node + 1 for node in verdict.accepted)]], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
-        self._learn_cost(1 + len(draft), len(context), passed - drafted)
+        name = "+".join(proposal.name for proposal in used) or "none"
+        self._learn_cost(name, 1 + len(draft), len(context), passed - drafted)
         seconds = drafted - began, passed - drafted, time.perf_counter() - began
         self.controller.learn([proposal.score(verdict.tokens) for proposal in proposals], 1 + len(verdict.accepted), *seconds)
-        name = "+".join(proposal.name for proposal in used) or "none"
         return Step(verdict.tokens, len(verdict.accepted), len(draft), name, *seconds, said)
 
-    def _learn_cost(self, width: int, n_context: int, seconds: float) -> None:
+    def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
         """Of a pass; one that tried another number of threads says nothing about the next, unless that number was taken."""
-        costs, change = self.controller.costs, 1.0 if self.threads is None else None
-        if self.threads:
-            change = self.threads.of(width).observe(width, seconds, costs.seconds(width, n_context))
+        costs = self.controller.costs_of(drafter, width)
+        change = self.threads.of(width).observe(width, seconds, costs.seconds(width, n_context)) if self.threads else 1.0
         if change == 1.0:
             costs.observe(width, n_context, seconds)
         elif change is not None:
-            costs.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
+            self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 
     def _propose(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
         """What the drafters say: one proposal that is worth a wider pass (all of them for a tree), and others only to be scored."""

@@ -252,6 +252,14 @@ def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
     assert [controller.includes(NAME, depth, 0.0, 0.0) for depth in range(5)] == [True, True, True, False, False]
 
 
+def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> None:
+    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, reused=["layerskip"])
+    controller.costs_of("layerskip", 4).observe(4, 0, 41.0)
+    controller.scale(lambda width: width > 1, 2.0)
+    assert controller.costs_of("layerskip", 4).seconds(4, 0) < 0.96 * controller.costs.seconds(4, 0) == 0.96 * 164
+    assert controller.costs_of("layerskip", 1) is controller.costs_of("model", 4) is controller.costs
+
+
 def test_the_reason_for_being_off_is_kept() -> None:
     assert Controller(costs_of(*PASSES), {}, 8, off=Reason("user", "drafters are switched off")).reason().code == "user"
 
