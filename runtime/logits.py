@@ -24,17 +24,18 @@ def top_ids(logits: Logits, k: int) -> NDArray[np.int64]:
 
     The k-th largest of the sets' maxima has k values at or above it, so only sets that reach it need to be looked at.
     """
-    maxima, n = block_maxima(logits), len(logits) // BLOCK
+    n = len(logits) // BLOCK
     if k >= n:
         near = np.arange(len(logits))
     else:
+        maxima = block_maxima(logits)
         least = np.partition(maxima, -k)[-k]
         sets = np.flatnonzero(maxima >= least)
-        near = np.concatenate([(np.arange(0, n * BLOCK, n)[:, None] + sets).ravel(), np.arange(n * BLOCK, len(logits))])
-        near = near[logits[near] >= least]
+        places, which = np.nonzero(logits[: n * BLOCK].reshape(BLOCK, n)[:, sets] >= least)
+        near = np.concatenate([places * n + sets[which], n * BLOCK + np.flatnonzero(logits[n * BLOCK :] >= least)])
     if len(near) > k:
         near = near[np.argpartition(logits[near], -k)[-k:]]
-    near.sort()
+        near.sort()
     return near
 
 

@@ -17,8 +17,9 @@ OpenEngine = Callable[..., Engine]
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests measure is not kept among what the user's runs measured."""
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    """Nothing that tests measure, keep or configure touches what is the user's."""
+    for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
+        os.environ[f"XDG_{kind}_HOME"] = str(tmp_path_factory.mktemp(kind.lower()))
 
 
 @pytest.fixture(scope="session")
