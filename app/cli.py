@@ -14,10 +14,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from app.models.cli import app as models
 from runtime.errors import SlipstreamError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
 GENERATE, MODEL, SAMPLE, GRAMMAR, MEASURE, OUTPUT = "What to say", "Which models", "Sampling", "Form of the reply", "What to measure", "Output"
+LISTEN = "Where to listen"
+
+app.add_typer(models, name="models")
 
 
 def _show_version(wanted: bool) -> None:
@@ -41,7 +45,9 @@ def run(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=GENERATE)] = None,
     prediction: Annotated[Path | None, typer.Option(help="A file whose text the reply will mostly repeat.", rich_help_panel=GENERATE)] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=GENERATE)] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="A pair of models.toml, or the path of a GGUF file.", rich_help_panel=MODEL)] = "demo",
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.", rich_help_panel=MODEL)
+    ] = "demo",
     draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
     drafters: Annotated[
         str | None, typer.Option(help="Which may guess: model, ngram, grammar, layerskip, prediction, suffix; or none.", rich_help_panel=MODEL)
@@ -97,6 +103,28 @@ def run(
 
 
 @app.command()
+def chat(
+    pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
+    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
+    drafters: Annotated[str | None, typer.Option(help="Which may guess, separated by commas; or none.", rich_help_panel=MODEL)] = None,
+    max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
+    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)] = False,
+    chats: Annotated[Path | None, typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=OUTPUT)] = None,
+) -> None:
+    """Chat in the terminal; `slipstream` alone does the same."""
+    from app import oneshot
+
+    if not is_terminal():
+        raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    from app.tui.app import run as open_chat
+
+    open_chat(chosen, options, chats)
+
+
+@app.command()
 def bench(
     pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=MEASURE)] = False,
@@ -134,6 +162,39 @@ def bench(
 
 
 @app.command()
+def serve(
+    pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port (8012, or none with --socket).", rich_help_panel=LISTEN)] = None,
+    host: Annotated[str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=LISTEN)] = "127.0.0.1",
+    socket: Annotated[Path | None, typer.Option(help="A Unix socket that only you can open.", rich_help_panel=LISTEN)] = None,
+    api_key: Annotated[
+        str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN)
+    ] = "",
+    max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=LISTEN)] = 16,
+    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
+    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, prediction, ...; or none.", rich_help_panel=MODEL)] = None,
+    max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
+    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)] = False,
+) -> None:
+    """Answer editors and other programs.
+
+    OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
+    For example: slipstream serve demo --socket ~/slipstream.sock
+    """
+    from app import oneshot
+    from app.server import command
+    from app.server.sockets import Addresses
+    from runtime.engine import Engine
+
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    tcp = command.PORT if port is None and socket is None else port
+    settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting)
+    command.serve(lambda on_progress: Engine(chosen, options, on_progress), settings)
+
+
+@app.command()
 def forget() -> None:
     """Wipe what was learned from replies.
 
@@ -143,6 +204,17 @@ def forget() -> None:
 
     n_bytes = forget_replies()
     typer.echo(f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB." if n_bytes else "There are no past replies to remove.")
+
+
+@app.command()
+def doctor(
+    pair: Annotated[str, typer.Argument(help="The pair or GGUF file that is measured.")] = "demo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look at this machine: devices, kernels, what passes cost, what is wrong and how to mend it."""
+    from app.doctor import run as examine
+
+    examine(pair, as_json)
 
 
 def abandon_output() -> None:
@@ -156,10 +228,15 @@ def fail(message: str, code: int) -> NoReturn:
     raise SystemExit(code)
 
 
+def is_terminal() -> bool:
+    """Is there a person at both ends?"""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
 def main() -> None:
     """The console script."""
     try:
-        app()
+        app(["chat"] if len(sys.argv) == 1 and is_terminal() else None)
     except SlipstreamError as error:
         fail(str(error), 1)
     except KeyboardInterrupt:

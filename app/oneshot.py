@@ -17,6 +17,7 @@ import typer
 from app.report import describe
 from app.terminal import LoadProgress, inert, marked
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
+from runtime.pairing import remembered
 from runtime.registry import DRAFTERS, Pair, find_file, find_pair, load_registry, nearest
 
 
@@ -60,6 +61,8 @@ def choose(
         pair = replace(pair, draft=find_file(draft))
     elif draft == "off":
         pair = replace(pair, draft=None)
+    elif pair.draft is None:
+        pair = replace(pair, draft=remembered(pair.target))
     if names and "model" in names and pair.draft is None:
         raise typer.BadParameter("The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'")
     return pair, Options(context, names, max(max_k, fixed_k or 0), fixed_k, threads, exact)

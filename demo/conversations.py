@@ -23,6 +23,7 @@ QUESTIONS = (
     "When would I use {}?", "What do I use {} for?", "Please describe what {} does.", "What does {} mean?", "I found {} in some code. What is it?",
     "Give me a short explanation of {}.", "Do you know {}?", "What can you tell me about {}?", "What good is {}?",
 )  # fmt: skip
+BARE = ("{}", "{}?", "help({})", "docs for {}")
 # More phrasings are put together from these, so that what decides is the name that is asked for, not the words around it.
 OPENINGS = (
     "", "Please tell me ", "Can you tell me ", "Could you explain ", "I want to know ", "Quick question: ", "Tell me ", "Do you know ", "Hey, ",
@@ -76,7 +77,9 @@ def mention(name: str, rng: random.Random) -> str:
 
 
 def question(name: str, rng: random.Random) -> str:
-    """One of the fixed phrasings, or one put together."""
+    """One of the fixed phrasings (the bare name more often: it is the hardest to tell from a made-up one), or one put together."""
+    if rng.random() < 0.06:
+        return rng.choice(BARE).format(name)
     if rng.random() < 0.5:
         return rng.choice(QUESTIONS).format(name)
     return rng.choice(OPENINGS) + rng.choice(CORES).format(name) + rng.choice(CLOSINGS)

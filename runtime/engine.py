@@ -5,7 +5,10 @@ The only door for the command line, the chat and the server. Plain data in, plai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from runtime.chat import ChatTemplate, Message
 from runtime.drafters.replies import forget as forget_replies
@@ -57,9 +60,9 @@ class Engine:
             raise SettingsError(f"prompt holds token {unknown}, but the model has {self.vocab.n_vocab} tokens. Use ids below that.")
         return list(ids.tokens)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The conversation as the text that the model reads. Raises TemplateError."""
-        return self._chat_template().render(messages)
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The conversation as the text that the model reads, with tools where its template knows them. Raises TemplateError."""
+        return self._chat_template().render(messages, tools)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model wants it."""
@@ -159,6 +162,16 @@ class Engine:
         return self._loaded.target.n_ctx_train
 
     @property
+    def fit(self) -> str:
+        """What was loaded given the memory that was free, in a sentence; "" where that is not known."""
+        return self._loaded.plan.text if self._loaded.plan else ""
+
+    @property
+    def memory_level(self) -> str:
+        """How short memory was at the last token: OK, TIGHT or CRITICAL."""
+        return self._loaded.shortage.level.name
+
+    @property
     def n_bytes(self) -> int:
         """Size of the target's weights."""
         return self._loaded.target.size
@@ -167,6 +180,10 @@ class Engine:
     def can_infill(self) -> bool:
         """Was the model trained to fill in the middle?"""
         return self.vocab.fim.keys() >= set(NEEDED)
+
+    def tend(self) -> None:
+        """Between replies, where those are made: gives up, or takes back, what memory asks for."""
+        self.loop.watch(np.zeros(1, dtype=np.int32))
 
     def close(self) -> None:
         """Frees the models."""

@@ -6,12 +6,15 @@ Knows backends and drafters by name; what is done with them is the loop's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from runtime.backend import Backend
 from runtime.backends import library
+from runtime.backends.devices import devices
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
@@ -30,13 +33,18 @@ from runtime.drafters.replies import Replies, folder
 from runtime.drafters.suffix import SuffixDrafter
 from runtime.errors import ModelError, SettingsError, VocabError
 from runtime.exactness import Exactness, self_test
+from runtime.footprint import DRAFT_BATCH, FLOOR, Plan, Way, Wish, fit, room_of, wish_of
 from runtime.loop import SpecLoop
 from runtime.measured import Measured, fingerprint
+from runtime.memory import USUAL, Thresholds, Watch
 from runtime.registry import Pair
+from runtime.releasable import Releasable
+from runtime.shortage import Shortage
+from runtime.system_memory import System
 from runtime.threads import Threads
 
 LOOKUP_SECONDS = 5e-6  # a token of a free drafter, before any was measured
-DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
+TARGET_BATCH = 512  # rows of the target's prefill
 OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
 
 
@@ -51,6 +59,7 @@ class Options:
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well
     branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
+    memory: Thresholds = USUAL  # when drafters are given up
 
 
 class Loaded:
@@ -69,21 +78,26 @@ class Loaded:
         names = self.pair.drafters if options.drafters is None else options.drafters
         off = None if names else Reason("user", "drafters are switched off")
         options = replace(options, exact=options.exact or self.pair.exact)
+        self.memory = System(devices if library.has_gpu() else tuple)
+        wish = self._wish(options, names)
+        self.plan = self._plan(wish, options)
         self.target = self._model(self.pair.target, "target", on_progress, options.exact)
-        n_ctx = min(options.n_ctx or self.pair.context, self.target.n_ctx_train)
+        n_ctx = min(self.plan.n_ctx if self.plan else options.n_ctx or self.pair.context, self.target.n_ctx_train)
         options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
         self.left_out: Reason | None = None  # a drafter that cannot be had for this target
         self.backend = self._target_backend(options, n_ctx, "layerskip" in names)
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
         counts = [options.threads] if options.threads else cores()
-        known = self._calibration(self.backend, options, counts, options.max_k + 1)
+        known = self._calibration(self.backend, self.pair.target, options, counts, options.max_k + 1)
         drafters, drafting = self._drafters(names), known.one
         seconds = {drafter.name: LOOKUP_SECONDS for drafter in drafters}
         draft_backend = None
-        if "model" in names and self.pair.draft is not None:
+        if self.plan and self.pair.draft and "model" in names and not self.plan.with_draft:
+            self.left_out = Reason("memory", self.plan.text)
+        elif "model" in names and self.pair.draft is not None:
             draft_backend = self._draft_backend(self.pair.draft, n_ctx, on_progress)
-            measured = self._calibration(draft_backend, options, counts, 1)
+            measured = self._calibration(draft_backend, self.pair.draft, options, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
             seconds[ModelDrafter.name], drafting = measured.passes[1], measured.one
         if isinstance(self.backend, EarlyExitBackend):
@@ -97,17 +111,40 @@ class Loaded:
         self.exactness = self._exactness(options) if drafters else Exactness(1, 1)
         self.loop = SpecLoop(self.backend, drafters, controller, options.branches, threads)
         self.loop.failed = self.left_out
+        watch = Watch(self.memory, options.memory, reserve=wish.draft_needs(n_ctx) if wish and draft_backend else 0)
+        self.shortage = Shortage(self.loop, watch, draft_backend, partial(self._drafters, names))
+        self.loop.watch = self.shortage.look
+        self._open.append(self.shortage.close)
+
+    def _wish(self, options: Options, names: Collection[str]) -> Wish | None:
+        """What the pair is to have; a context that was asked for is not made shorter."""
+        way = Way(options.n_ctx or self.pair.context, n_rows=options.max_k + 1, n_batch=TARGET_BATCH, exact=options.exact)
+        return wish_of(self.pair.target, self.pair.draft if "model" in names else None, way, options.n_ctx or FLOOR)
+
+    def _plan(self, wish: Wish | None, options: Options) -> Plan | None:
+        """What memory allows; None where that is not known. Raises ModelError when not even the target fits."""
+        room = None if library.has_gpu() else room_of(self.memory(), options.memory)
+        return fit(wish, room, self.pair.target.name) if wish and room else None
 
     def _drafters(self, names: Collection[str]) -> list[Drafter]:
         """Those that cost nothing but a look."""
         drafters: list[Drafter] = [make() for make in (GrammarDrafter, PredictionDrafter, NgramDrafter) if make.name in names]
         return [*drafters, SuffixDrafter(self._replies())] if SuffixDrafter.name in names else drafters
 
-    def _draft_backend(self, path: Path, n_ctx: int, on_progress: OnProgress) -> LlamaBackend:
-        """The draft model's context. Raises VocabError."""
-        draft = self._model(path, "draft", on_progress, exact=False)
-        compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
-        return self._backend(draft, n_ctx, 1, DRAFT_BATCH)
+    def _draft_backend(self, path: Path, n_ctx: int, on_progress: OnProgress) -> Releasable:
+        """The draft model's context, whose memory can be given up. Raises VocabError."""
+
+        def opens(stack: ExitStack, report: OnProgress) -> LlamaBackend:
+            draft = load(path, "draft", report, exact=False)
+            stack.callback(draft.close)
+            compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
+            backend = LlamaBackend(draft, n_ctx, 1, DRAFT_BATCH)
+            stack.callback(backend.close)
+            return backend
+
+        releasable = Releasable(opens, on_progress)
+        self._open.append(releasable.close)
+        return releasable
 
     def _target_backend(self, options: Options, n_ctx: int, exits_early: bool) -> LlamaBackend:
         """The target's context: one that can exit early where that is wanted and possible."""
@@ -119,7 +156,7 @@ class Loaded:
                     message = f"The drafter 'layerskip' cannot run on {self.pair.target.name}, because {why}. Leave it out of `--drafters`."
                     raise SettingsError(message) from why
                 self.left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
-        return self._backend(self.target, n_ctx, options.max_k + 1, 512, can_branch=options.branches > 0)
+        return self._backend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch=options.branches > 0)
 
     def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
         """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
@@ -137,9 +174,9 @@ class Loaded:
         self._open.append(backend.close)
         return backend
 
-    def _calibration(self, backend: LlamaBackend, options: Options, counts: list[int], max_width: int) -> Calibration:
+    def _calibration(self, backend: Backend, path: Path, options: Options, counts: list[int], max_width: int) -> Calibration:
         """What passes cost here; all ways to run a model share it."""
-        return calibrate(backend, max_width, counts, self._memo("calibration", options, counts, max_width, fingerprint(backend.model.path)))
+        return calibrate(backend, max_width, counts, self._memo("calibration", options, counts, max_width, fingerprint(path)))
 
     def _remember(self, controller: Controller, options: Options) -> None:
         """Begins with what was learned of the drafters the last time, and leaves what it learned for the next."""
@@ -172,19 +209,7 @@ class Loaded:
         return Measured(fingerprint(self.pair.target, what, *settings, *facts))
 
     def _model(self, path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
-        stopped = False
-
-        def report(share: float) -> bool:
-            nonlocal stopped
-            stopped = not on_progress(what, share)
-            return not stopped
-
-        try:
-            model = LlamaModel(path, report, exact=exact)
-        except ModelError:
-            if stopped:
-                raise KeyboardInterrupt from None
-            raise
+        model = load(path, what, on_progress, exact)
         self._open.append(model.close)
         return model
 
@@ -199,7 +224,24 @@ class Loaded:
             self._open.pop()()
 
 
-def set_threads(target: LlamaBackend, draft: LlamaBackend | None, one: int, many: int, drafting: int) -> None:
+def load(path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
+    """Raises KeyboardInterrupt where the progress was answered with no."""
+    stopped = False
+
+    def report(share: float) -> bool:
+        nonlocal stopped
+        stopped = not on_progress(what, share)
+        return not stopped
+
+    try:
+        return LlamaModel(path, report, exact=exact)
+    except ModelError:
+        if stopped:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def set_threads(target: Backend, draft: Backend | None, one: int, many: int, drafting: int) -> None:
     """For the target's passes of one row and of several, and for the draft model's."""
     target.set_threads(one, many)
     if draft is not None:

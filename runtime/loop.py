@@ -103,21 +103,30 @@ class SpecLoop:
         self.drafters = list(drafters)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.resting: Reason | None = None  # set when a drafter does not take part in this reply
+        self.short: Reason | None = None  # set when drafters were given up for want of memory, during this reply or before
+        self.watch: Callable[[Tokens], None] = lambda context: None  # looks at the memory before each step; may take drafters away, and back
         self._takes_part: set[str] = {drafter.name for drafter in drafters}
+        self._n_reply = 0  # tokens that this reply is expected to have
 
     def prepare(self, context: Tokens, n_reply: int, is_cancelled: Callable[[], bool]) -> None:
         """Before a reply of about `n_reply` tokens: drafters take the prompt in where that will repay itself; the others rest until the next."""
-        self.resting, self._takes_part = None, {drafter.name for drafter in self.drafters}
+        self.resting = self.short = None
+        self._n_reply = n_reply
         self.controller.begin(len(context))
         for drafter in list(self.drafters):
-            n_missing = drafter.n_missing(context)
-            if n_missing <= IN_PASSING:
-                continue
-            if self.controller.repays(drafter.name, n_missing, n_reply):
-                self._take_in(drafter, context, n_missing, is_cancelled)
-            else:
-                self._takes_part.remove(drafter.name)
-                self.resting = Reason("cost", f"the {drafter.name} drafter would have to read {n_missing} tokens, more than this reply repays")
+            self.admit(drafter, context, is_cancelled)
+
+    def admit(self, drafter: Drafter, context: Tokens, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Lets a drafter take part in the reply, unless what it has to take in for that does not repay itself."""
+        self._takes_part.add(drafter.name)
+        n_missing = drafter.n_missing(context)
+        if n_missing <= IN_PASSING:
+            return
+        if self.controller.repays(drafter.name, n_missing, self._n_reply):
+            self._take_in(drafter, context, n_missing, is_cancelled)
+        else:
+            self._takes_part.remove(drafter.name)
+            self.resting = Reason("cost", f"the {drafter.name} drafter would have to read {n_missing} tokens, more than this reply repays")
 
     def _take_in(self, drafter: Drafter, context: Tokens, n_missing: int, is_cancelled: Callable[[], bool]) -> None:
         """In pieces, so that it can be cancelled."""
@@ -134,6 +143,7 @@ class SpecLoop:
 
     def step(self, context: Tokens, sampler: Sampler, position: int, most: int, n_logprobs: int | None = None) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
+        self.watch(context)
         began = time.perf_counter()
         self.controller.begin(len(context), sampler.is_coupled)
         sampler.begin(context, position)
@@ -229,4 +239,4 @@ class SpecLoop:
 
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        return self.failed or self.resting or self.controller.reason()
+        return self.short or self.failed or self.resting or self.controller.reason()

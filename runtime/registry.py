@@ -11,6 +11,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from runtime.errors import RegistryError
+from runtime.hub.names import HubError
 from runtime.parts import is_first
 
 HUB = "hf:"  # what a file's name begins with that is fetched from the hub
@@ -49,7 +50,7 @@ def bundled(name: str) -> Path:
 
 def nearest(word: str, known: list[str]) -> str:
     """` Did you mean 'x'?`, or what there is."""
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known)}."
 
 
@@ -120,8 +121,7 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
     """
     if name in registry:
         return located(registry[name])
-    path = Path(name).expanduser()
-    if name.startswith(HUB) or name.endswith(".gguf") or "/" in name or "\\" in name or path.exists():
+    if name.startswith(HUB) or name.endswith(".gguf") or "/" in name or "\\" in name or Path(name).exists():
         target = find_file(name)
         return Pair(name=target.name, target=target)
     raise RegistryError(f"There is no pair '{name}'. {nearest(name, list(registry))} A path to a GGUF file works as well.")
@@ -130,10 +130,13 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
 def find_file(name: str) -> Path:
     """The model file that a person named by a path, a folder, or `hf:owner/repo:file`. Raises RegistryError and HubError."""
     if name.startswith(HUB):
-        from runtime.hub import here
+        from runtime.hub.cache import here
 
         return here(name)
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:
+        raise RegistryError(f"There is no home folder for '{name}'. Write the path in full.") from error
     return only_model(path) if path.is_dir() else path
 
 
@@ -153,4 +156,8 @@ def only_model(folder: Path) -> Path:
 def located(pair: Pair) -> Pair:
     """The pair with the places of the files that were fetched from the hub. Raises HubError for one that is not here."""
     names = {key: path.as_posix() for key, path in (("target", pair.target), ("draft", pair.draft)) if path is not None}
-    return replace(pair, **{key: find_file(name) for key, name in names.items() if name.startswith(HUB)})  # type: ignore[arg-type]  # paths
+    try:
+        found = {key: find_file(name) for key, name in names.items() if name.startswith(HUB)}
+    except HubError as error:
+        raise HubError(f"The pair '{pair.name}' is not on this machine. Fetch it with `slipstream models pull {pair.name}`.") from error
+    return replace(pair, **found)  # type: ignore[arg-type]  # paths

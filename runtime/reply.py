@@ -118,6 +118,7 @@ class Reply:
         self.stats.cached_n = backend.n_cached(self.tokens[: self.n_prompt])
         first = (self.stats.cached_n // PREFILL + 1) * PREFILL  # borders do not depend on how much drafts had left in the cache
         for end in [*range(first, total, PREFILL), total]:
+            self.loop.watch(self.tokens[: self.n_prompt])
             if cancel():
                 self.finish_reason = "cancelled"
                 return
@@ -175,7 +176,7 @@ class Reply:
         """What is only worth saying at the end."""
         stats, loop = self.stats, self.loop
         stats.plain_per_second = loop.controller.plain_rate
-        if loop.failed or 2 * stats.drafters["none"] > stats.passes:
+        if loop.short or loop.failed or 2 * stats.drafters["none"] > stats.passes:
             stats.reason = loop.why_plain()
         stats.n_near_ties = self.sampler.n_near_ties
         stats.memory_bytes = psutil.Process().memory_info().rss

@@ -14,6 +14,10 @@ def test_chatml_is_rendered_up_to_the_assistants_turn() -> None:
     assert text == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_a_template_may_count() -> None:
+    assert ChatTemplate("{{ messages | length * 2 + 1 }}").render([Message("user", "x")]) == "3"
+
+
 def test_special_tokens_are_handed_to_the_template() -> None:
     assert ChatTemplate("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", "<s>", "</s>").render([Message("user", "x")]) == "<s>x</s>"
 
@@ -24,6 +28,8 @@ def test_special_tokens_are_handed_to_the_template() -> None:
         ("{% if %}", "cannot be read"),
         ("{{ raise_exception('no system turn') }}", "no system turn"),
         ("{{ messages[5].content }}", "failed"),
+        ("{{ 9 ** 9 ** 9 }}", "may not be used"),
+        ("{{ 'x' * 999999999 }}", "may not be used"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "failed"),
     ],
 )

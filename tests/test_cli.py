@@ -126,7 +126,7 @@ def test_raw_continues_the_prompt() -> None:
         (("-m", "{cut}"), "damaged or incomplete. Download it again"),
         (("-m", "{headless}"), "damaged or incomplete"),
         (("-m", "{foreign}"), "architecture 'martian', which this version of llama.cpp cannot run"),
-        (("-m", "{folder}"), "cannot be read"),
+        (("-m", "{folder}"), "Name one of them"),
         (("--draft", "{tiny}"), "tiny.gguf cannot draft for target.gguf: token 0 is '<|endoftext|>' in the target and '!' in the draft"),
         (("--draft", "{cut}"), "damaged or incomplete"),
         (("-m", "{tiny}"), "has no chat template"),

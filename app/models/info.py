@@ -1,0 +1,103 @@
+"""`slipstream models info`: a model's facts in words. Reads headers; loads no model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from app.terminal import inert
+from runtime import machine
+from runtime.gguf_header import read_model_header
+from runtime.model_facts import CACHE_TYPES, ModelFacts
+from runtime.registry import find_pair, load_registry
+
+CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
+
+
+def show(name: str, as_json: bool) -> None:
+    """Prints the target, and the draft model of a pair that has one."""
+    pair = find_pair(name, load_registry())
+    bandwidth = machine.memory_bandwidth()
+    files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+    facts = {role: describe(path, ModelFacts(read_model_header(path)), bandwidth) for role, path in files.items()}
+    if as_json:
+        print(json.dumps({"name": pair.name, **facts}, ensure_ascii=False))
+        return
+    print("\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in rows(entry)) for entry in facts.values()))
+
+
+def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
+    """As plain data."""
+    contexts = sorted({n for n in CONTEXTS if n < facts.n_context} | {facts.n_context} - {0})
+    return {
+        "path": str(path),
+        "name": facts.name,
+        "architecture": facts.architecture,
+        "licence": facts.licence,
+        "parameters": facts.n_parameters,
+        "file_bytes": facts.header.n_file_bytes,
+        "bits_per_weight": round(facts.bits, 2),
+        "tensor_types": {kind: round(share, 4) for kind, share in facts.kinds.items()},
+        "layers": facts.n_layers,
+        "experts_used": facts.n_experts[0],
+        "experts": facts.n_experts[1],
+        "vocabulary": facts.n_vocab,
+        "context": facts.n_context,
+        "chat_template": facts.has_template,
+        "tools": facts.takes_tools,
+        "fill_in_the_middle": facts.fills_gaps,
+        "exit_layer": facts.exit_layer,
+        "memory_bytes": {str(n): {kind: facts.n_bytes + facts.cache_bytes(n, kind) for kind in CACHE_TYPES} for n in contexts},
+        "bytes_per_token": facts.n_bytes_per_token,
+        "tokens_per_second": round(bandwidth / facts.n_bytes_per_token, 2) if facts.n_bytes_per_token else 0.0,
+    }
+
+
+def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """A label and a sentence each."""
+    experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
+    kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
+    chat = ("takes tools" if entry["tools"] else "takes no tools") if entry["chat_template"] else "none: use `--raw`"
+    early = f"after layer {entry['exit_layer']} of {entry['layers']}, the file says" if entry["exit_layer"] else "the file says nothing of it"
+    found = [
+        ("file", f"{entry['path']}, {gigabytes(entry['file_bytes'])}"),
+        ("model", f"{entry['name'] or 'without a name'} ({entry['architecture'] or 'unknown architecture'})"),
+        ("licence", entry["licence"] or "the file names none"),
+        ("parameters", f"{large(entry['parameters'])} in {entry['layers']} layers{experts}"),
+        ("bits", f"{entry['bits_per_weight']:.2f} per weight ({kinds})" if kinds else "no weights: this is a vocabulary"),
+        ("vocabulary", f"{entry['vocabulary']:,} tokens"),
+        ("context", f"{entry['context']:,} tokens as trained"),
+        ("chat template", chat),
+        ("fill in middle", "yes" if entry["fill_in_the_middle"] else "no"),
+        ("early exit", early),
+    ]
+    if entry["tokens_per_second"]:
+        found.append(("speed here", f"plain decode at most about {rate(entry['tokens_per_second'])} tok/s, by the bandwidth of the memory"))
+    return found + memory_rows(entry)
+
+
+def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """Weights and cache, by the length of the context."""
+    if not entry["parameters"]:
+        return []
+    titles = ["cache in Q8_0 (as used here)", *(f"in {kind}" for kind in CACHE_TYPES[1:])]
+    lines = [("memory", "context, " + ", ".join(titles) + "; weights included")]
+    for n, sizes in entry["memory_bytes"].items():
+        lines.append(("", f"{int(n):>7,}  " + "  ".join(f"{gigabytes(sizes[kind]):>9}" for kind in CACHE_TYPES)))
+    return lines
+
+
+def gigabytes(n: int) -> str:
+    """Rounded to what matters."""
+    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
+
+
+def large(n: int) -> str:
+    """A count of parameters."""
+    return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.1f} million"
+
+
+def rate(per_second: float) -> str:
+    """Tokens per second, as exactly as an estimate can be."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"

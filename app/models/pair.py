@@ -1,0 +1,89 @@
+"""`slipstream models pair`: tries out the draft models that are here and says in numbers which pays. Knows the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from app.models.info import gigabytes
+from app.terminal import inert
+from runtime import self_drafts
+from runtime.errors import SlipstreamError
+from runtime.hub.cache import cached
+from runtime.pairing import Target, Trial, candidates, remembered
+from runtime.registry import HUB, find_pair, load_registry
+
+
+def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
+    """Looks, refuses, measures, keeps; with `make`, also makes drafts of the target itself."""
+    registry = load_registry()
+    target = Target(find_pair(name, registry))
+    named = [path for pair in registry.values() for path in (pair.target, pair.draft) if path is not None and not path.as_posix().startswith(HUB)]
+    given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
+    kept = filter(None, [remembered(target.pair.target)])
+    found = candidates(target.pair.target, [*kept, *given, *(file.path for file in cached()), *named])
+    try:
+        fit = list(fitting(target, [*found, *(path for path in (made(target) if make else ()) if path not in found)]))
+        trials = measure(target, fit)
+        best = target.keep(trials)
+    finally:
+        self_drafts.discard(target.pair.target, remembered(target.pair.target))
+    print(verdict(target, trials, best, len(found)))
+
+
+def made(target: Target) -> Iterator[Path]:
+    """Smaller copies of the target; says which cannot be made."""
+    path = target.pair.target
+    for recipe in self_drafts.makeable(path, target.facts):
+        say(f"Making a smaller copy of {path.name}: {recipe.name} ...")
+        try:
+            yield self_drafts.make(path, target.facts, recipe)
+        except SlipstreamError as error:
+            say(str(error))
+
+
+def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
+    """Those that can draft; says of the others why not."""
+    for path in found:
+        if why := target.refusal(path):
+            say(f"{path}: no: {why}")
+        else:
+            yield path
+
+
+def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
+    """A trial of each; what fails is said and left out."""
+    trials: dict[Path, Trial] = {}
+    if not fit:
+        return trials
+    plain = target.open(None)
+    try:
+        for path in fit:
+            say(f"{path} ({gigabytes(path.stat().st_size)}): measuring ...")
+            try:
+                trials[path] = trial = target.try_out(plain, path)
+            except SlipstreamError as error:
+                say(f"{path}: no: {error}")
+                continue
+            say(f"{path}: {trial.gain:.2f} times the speed without it, {trial.acceptance:.0%} of its guesses accepted")
+    finally:
+        plain.close()
+    return trials
+
+
+def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_found: int) -> str:
+    """One sentence."""
+    name = target.pair.target.name
+    if best is not None:
+        return f"Kept: {best} drafts for {name}, {trials[best].gain:.2f} times as fast as without it. `--draft auto` takes it from now on."
+    if trials:
+        gains = ", ".join(f"{path.name} {trial.gain:.2f}" for path, trial in trials.items())
+        return f"None pays for {name} here (times the speed without it: {gains}). Nothing is drafted by a model, which costs nothing."
+    looked = f"None of the {n_found} models that were found fits" if n_found else "No other model was found"
+    return f"{looked}. Fetch a small model of the same family with `slipstream models pull`, or name a folder with --from."
+
+
+def say(text: str) -> None:
+    """On standard error: the verdict alone is the output."""
+    print(inert(text), file=sys.stderr, flush=True)

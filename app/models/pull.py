@@ -1,0 +1,60 @@
+"""`slipstream models pull`: progress of each file and of all. Knows the terminal; the fetching is the hub's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from app.models.info import gigabytes, large
+from app.terminal import inert
+from runtime.gguf_header import read_model_header
+from runtime.hub.fetch import Hub, RemoteFile
+from runtime.model_facts import ModelFacts
+from runtime.registry import HUB, load_registry
+
+
+def pull_all(name: str) -> None:
+    """One model, or those of a pair that come from the hub; then says how to use what came."""
+    pair = load_registry().get(name)
+    if pair is None:
+        repo, file = pull(name.removeprefix(HUB))
+        name = f"{HUB}{repo}:{file}"
+    for path in filter(None, (pair.target, pair.draft) if pair else ()):
+        if path.as_posix().startswith(HUB):
+            pull(path.as_posix().removeprefix(HUB))
+        else:
+            print(f"{path} is a file of this machine already.")
+    print(f'Try it: slipstream run "Hello" -m {name}')
+
+
+def pull(name: str) -> tuple[str, str]:
+    """Plans, fetches, and reads the header of what came; returns the repository and the file to open. Raises HubError and ModelError."""
+    hub = Hub()
+    files = hub.plan(name)
+    path = fetch(hub, name, files)
+    facts = ModelFacts(read_model_header(path))
+    print(f"Here: {path}")
+    print(inert(f"      {facts.name or path.name} ({facts.architecture}), {large(facts.n_parameters)} parameters at {facts.bits:.1f} bits"))
+    return name.partition(":")[0], files[0].name
+
+
+def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
+    """With a bar per file, and one for all when there are several; lines without a terminal."""
+    console, total = Console(stderr=True, highlight=False), sum(file.size for file in files)
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    if not console.is_terminal:
+        print(f"Fetching {len(files)} file{'s' * (len(files) > 1)} of {inert(name)}, {gigabytes(total)}", file=sys.stderr)
+    here = {file.name: file.n_here for file in files}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bars = {file.name: progress.add_task(inert(file.name), total=file.size, completed=here[file.name]) for file in files}
+        overall = progress.add_task("all files", total=total, completed=sum(here.values()), visible=len(files) > 1)
+
+        def show(file: str, n_bytes: int) -> None:
+            here[file] = n_bytes
+            progress.update(bars[file], completed=n_bytes)
+            progress.update(overall, completed=sum(here.values()))
+
+        return hub.pull(name, files, show)

@@ -1,0 +1,169 @@
+"""Counts over all replies, for Prometheus: our names, and those of llama.cpp's server and vLLM where they mean the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from runtime.engine import Chunk
+
+RECENT = 0.3  # weight of the newest reply in the usual seconds of one
+
+
+@dataclass(slots=True)
+class Totals:
+    """What all replies so far add up to."""
+
+    replies: Counter[str] = field(default_factory=Counter)  # by finish reason
+    prompt_n: int = 0
+    cached_n: int = 0
+    prompt_seconds: float = 0.0
+    predicted_n: int = 0
+    decode_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    passes: Counter[str] = field(default_factory=Counter)  # by drafter, "none" for plain ones
+    k: Counter[str] = field(default_factory=Counter)  # passes by draft length
+    drafted: Counter[str] = field(default_factory=Counter)  # tokens by drafter
+    accepted: Counter[str] = field(default_factory=Counter)
+    accepted_at: Counter[str] = field(default_factory=Counter)  # tokens by place in the draft, from 0
+    fallbacks: Counter[str] = field(default_factory=Counter)  # replies that were mostly plain, by reason
+    memory_bytes: int = 0
+    seconds_per_reply: float = 0.0  # of late
+
+    def count(self, last: Chunk, waited: float, seconds: float) -> None:
+        """Adds a reply by its last chunk, and how long it waited and took."""
+        stats = last.stats
+        if stats is None:
+            return
+        self.replies[last.finish_reason or "none"] += 1
+        self.prompt_n += stats.prompt_n
+        self.cached_n += stats.cached_n
+        self.prompt_seconds += stats.prompt_seconds
+        self.predicted_n += stats.predicted_n
+        self.decode_seconds += stats.decode_seconds
+        self.draft_seconds += stats.draft_seconds
+        self.verify_seconds += stats.verify_seconds
+        self.waited_seconds += waited
+        self.passes.update(stats.drafters)
+        for _, drafter, n_drafted, n_accepted in stats.steps:
+            self.k[str(n_drafted)] += 1
+            self.drafted[drafter] += n_drafted
+            self.accepted[drafter] += n_accepted
+            self.accepted_at.update(str(place) for place in range(n_accepted))
+        if stats.reason is not None:
+            self.fallbacks[stats.reason.code] += 1
+        self.memory_bytes = stats.memory_bytes
+        self.seconds_per_reply += RECENT * (seconds - self.seconds_per_reply) if self.seconds_per_reply else seconds
+
+
+class Line(Protocol):
+    """Who is being answered and who waits."""
+
+    totals: Totals
+
+    @property
+    def n_waiting(self) -> int: ...  # noqa: D102
+
+    @property
+    def is_answering(self) -> bool: ...  # noqa: D102
+
+    @property
+    def memory_level(self) -> str: ...  # noqa: D102
+
+
+def counter(name: str, text: str, value: float) -> Metric:
+    """One number that only grows."""
+    return CounterMetricFamily(name, text, value)
+
+
+def by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
+    """A number that only grows for each value of a label."""
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """A number as it is now."""
+    return GaugeMetricFamily(name, text, value)
+
+
+class Metrics(Collector):
+    """Reads a worker when Prometheus asks."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family."""
+        totals, line = self.line.totals, self.line
+        yield from ours(totals)
+        yield gauge("slipstream_requests_running", "Replies being made.", line.is_answering)
+        yield gauge("slipstream_requests_waiting", "Requests in line.", line.n_waiting)
+        yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
+        level = GaugeMetricFamily("slipstream_memory_level", "1 for how short memory is: OK, TIGHT or CRITICAL.", labels=["level"])
+        level.add_metric([line.memory_level], 1)
+        yield level
+        yield from llama_cpp(totals)
+        yield gauge("llamacpp:requests_processing", "Replies being made.", line.is_answering)
+        yield gauge("llamacpp:requests_deferred", "Requests in line.", line.n_waiting)
+        yield from vllm(totals)
+        yield gauge("vllm:num_requests_running", "Replies being made.", line.is_answering)
+        yield gauge("vllm:num_requests_waiting", "Requests in line.", line.n_waiting)
+
+
+def ours(totals: Totals) -> Iterator[Metric]:
+    """What no other server counts is here alone."""
+    yield counter("slipstream_prompt_tokens", "Tokens of prompts.", totals.prompt_n)
+    yield counter("slipstream_cached_tokens", "Tokens of prompts that the cache held.", totals.cached_n)
+    yield counter("slipstream_predicted_tokens", "Tokens of replies.", totals.predicted_n)
+    yield counter("slipstream_prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
+    yield counter("slipstream_decode_seconds", "Time spent on writing replies.", totals.decode_seconds)
+    yield counter("slipstream_draft_seconds", "Of that, drafting.", totals.draft_seconds)
+    yield counter("slipstream_verify_seconds", "Of that, passes of the target.", totals.verify_seconds)
+    yield counter("slipstream_waited_seconds", "Time that requests spent in line.", totals.waited_seconds)
+    yield by("finish_reason", "slipstream_replies", "Replies.", totals.replies)
+    yield by("drafter", "slipstream_target_passes", "Passes of the target.", totals.passes)
+    yield by("k", "slipstream_passes_by_draft_length", "Passes of the target by tokens drafted for them.", totals.k)
+    yield by("drafter", "slipstream_drafted_tokens", "Draft tokens.", totals.drafted)
+    yield by("drafter", "slipstream_accepted_tokens", "Accepted draft tokens.", totals.accepted)
+    yield by("position", "slipstream_accepted_tokens_by_depth", "Accepted draft tokens by their place in the draft.", totals.accepted_at)
+    yield by("reason", "slipstream_fallbacks", "Replies that were mostly decoded without drafts.", totals.fallbacks)
+
+
+def llama_cpp(totals: Totals) -> Iterator[Metric]:
+    """The names of llama.cpp's server."""
+    yield counter("llamacpp:prompt_tokens", "Tokens of prompts that were read.", totals.prompt_n - totals.cached_n)
+    yield counter("llamacpp:prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
+    yield counter("llamacpp:tokens_predicted", "Tokens of replies.", totals.predicted_n)
+    yield counter("llamacpp:tokens_predicted_seconds", "Time spent on writing replies.", totals.decode_seconds)
+    yield counter("llamacpp:n_decode", "Passes of the target.", totals.passes.total())
+
+
+def vllm(totals: Totals) -> Iterator[Metric]:
+    """The names of vLLM."""
+    drafted = sum(n for k, n in totals.k.items() if k != "0")
+    yield counter("vllm:prompt_tokens", "Tokens of prompts.", totals.prompt_n)
+    yield counter("vllm:generation_tokens", "Tokens of replies.", totals.predicted_n)
+    yield counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up in the cache.", totals.prompt_n)
+    yield counter("vllm:prefix_cache_hits", "Tokens of prompts that the cache held.", totals.cached_n)
+    yield by("finished_reason", "vllm:request_success", "Replies.", totals.replies)
+    yield counter("vllm:spec_decode_num_drafts", "Passes with a draft.", drafted)
+    yield counter("vllm:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
+    yield counter("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
+    yield by("position", "vllm:spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by their place.", totals.accepted_at)

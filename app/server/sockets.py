@@ -1,0 +1,114 @@
+"""The sockets to listen on: a TCP address, and a Unix socket that only its owner can open. Knows no protocol."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.server.guard import is_loopback
+from runtime.errors import SlipstreamError
+
+BACKLOG = 128  # connections that may wait to be accepted
+LONGEST_PATH = 100  # bytes; systems allow about that many for a Unix socket
+
+
+class AddressError(SlipstreamError):
+    """The server cannot listen where it was asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where to listen; None is nowhere."""
+
+    host: str
+    port: int | None
+    path: Path | None
+
+
+def check(addresses: Addresses, api_key: str) -> None:
+    """Raises AddressError for an address that others reach, without a key."""
+    if addresses.port is not None and not api_key and not is_loopback(addresses.host):
+        raise AddressError(f"Other machines can reach {addresses.host}. Set an API key (SLIPSTREAM_API_KEY or --api-key), or leave --host out.")
+
+
+@contextmanager
+def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
+    """The sockets, until the block ends; then the socket file goes. Raises AddressError."""
+    with ExitStack() as stack:
+        sockets = []
+        if addresses.port is not None:
+            sockets.append(stack.enter_context(tcp(addresses.host, addresses.port)))
+        if addresses.path is not None:
+            sockets.append(stack.enter_context(unix(addresses.path)))
+        yield sockets
+
+
+def tcp(host: str, port: int) -> socket.socket:
+    """Listens on the first address that `host` stands for."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise AddressError(f"{host} is no address of this machine ({error.strerror}). Name another with --host.") from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise AddressError(f"Port {port} of {host} cannot be used ({error.strerror}). Name another with --port.") from error
+    return sock
+
+
+@contextmanager
+def unix(path: Path) -> Iterator[socket.socket]:
+    """Listens on `path`, for this user alone. It is bound beside it and moved there, so no moment shows it half made."""
+    path = path.expanduser()
+    refuse_in_use(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    if len(os.fsencode(beside)) > LONGEST_PATH:
+        raise AddressError(f"{path} is too long for a socket. Name a path of less than {LONGEST_PATH - 20} bytes with --socket.")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        sock.bind(str(beside))
+        sock.listen(BACKLOG)
+        beside.replace(path)
+    except OSError as error:
+        sock.close()
+        beside.unlink(missing_ok=True)
+        raise AddressError(f"A socket cannot be made at {path} ({error.strerror}). Name another path with --socket.") from error
+    finally:
+        os.umask(mask)
+    own = path.lstat().st_ino
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with suppress(OSError):
+            if path.lstat().st_ino == own:  # and not another server's, started since
+                path.unlink()
+
+
+def refuse_in_use(path: Path) -> None:
+    """Raises AddressError unless the path is free or holds a socket on which nobody listens."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise AddressError(f"{path} is a file, not a socket. Name another path with --socket.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError:
+            pass  # whoever has it is not to be thrown out
+    raise AddressError(f"A server listens on {path} already. Stop it, or name another path with --socket.")

@@ -1,0 +1,76 @@
+"""The Textual application: themes, keymap, command palette. Everything about chats is in the screens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from app.store import Store, default_path
+from app.tui import keymap
+from app.tui.chat import ChatScreen
+from app.tui.commands import COMMANDS
+from app.tui.session import Session
+from app.tui.talking import Talking
+from app.tui.turn import Turn
+from runtime.engine import Engine, Options
+from runtime.registry import Pair
+
+TWICE = 2.0  # seconds in which the second Ctrl+C leaves
+
+
+class ChatApp(App[None]):
+    """One chat at a time, on one engine."""
+
+    CSS_PATH = "style.tcss"
+    TITLE = "Slipstream"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self._pressed = -TWICE
+        self.set_keymap(session.keymap)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The chat."""
+        return ChatScreen(self.session)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: our commands, and the choice of themes."""
+        for command in COMMANDS:
+            if isinstance(screen, ChatScreen):
+                yield SystemCommand(command.title, command.help, partial(screen.action_do, command.name))
+        yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C: leaves when it is pressed twice."""
+        now, self._pressed, before = time.monotonic(), time.monotonic(), self._pressed
+        if now - before < TWICE:
+            self.exit()
+        else:
+            self.notify("Press Ctrl+C again to leave. Esc stops a reply.")
+
+
+def known_ids() -> list[str]:
+    """The bindings that a keymap file may name."""
+    bindings = [binding for owner in (Talking, Turn) for binding in owner.BINDINGS]
+    return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
+
+
+def run(pair: Pair, options: Options, chats: Path | None) -> None:
+    """The chat until it is left. Raises StoreError and SettingsError before anything is shown."""
+    opened = Store(chats or default_path())
+    keys = keymap.read_keymap(keymap.default_path(), known_ids())
+    session = Session(pair, options, opened, Engine, keys)
+    try:
+        ChatApp(session).run()
+    finally:
+        if session.engine is not None:
+            session.engine.close()
+        opened.close()

@@ -1,0 +1,188 @@
+"""The chat screen: what keys, slash commands and messages under the cursor do."""
+
+from __future__ import annotations
+
+from app.tui.chats import Chats, export
+from app.tui.commands import COMMANDS
+from app.tui.conversation import Conversation
+from app.tui.dialogs import Ask, Pick, Read
+from app.tui.editor import write_in_editor
+from app.tui.help import help_text
+from app.tui.talking import Talking
+from app.tui.why import Why
+from runtime.errors import SettingsError
+from runtime.registry import Pair, find_pair, load_registry
+
+DARK, LIGHT = "textual-dark", "textual-light"
+
+
+class ChatScreen(Talking):
+    """Every command of commands.py is a method `do_<name>` here."""
+
+    async def do_new(self, argument: str = "") -> None:
+        """An empty chat with the same system prompt."""
+        await self.open_chat(None)
+
+    async def open_chat(self, chat: int | None) -> None:
+        """Another chat; a reply that is being made is stopped first."""
+        if self.replying is not None:
+            self.cancelled.set()
+            self.waiting = lambda: self.open_chat(chat)
+            return
+        self.waiting = None
+        self.conversation = Conversation(self.session.store, chat, self.conversation.system if chat is None else "")
+        self.passes.clear()
+        self.end_editing()
+        await self.show_chat()
+        self.prompt.focus()
+
+    def do_chats(self, argument: str = "") -> None:
+        """All chats."""
+
+        async def open_or_refresh(chat: int | None) -> None:
+            if chat is not None and chat != self.conversation.id:
+                await self.open_chat(chat)
+            self.conversation.refresh()
+            self.show_title()
+
+        async def opened(chat: int | None) -> None:
+            await self.attempt(open_or_refresh, chat)
+
+        self.app.push_screen(Chats(self.session.store, self.conversation.id), opened)
+
+    def do_model(self, argument: str = "") -> None:
+        """Another pair, by name or path or from a list."""
+        registry = load_registry()
+
+        def find(typed: str) -> list[tuple[str, Pair]]:
+            return [(f"{name}: {pair.description}", pair) for name, pair in registry.items() if typed.lower() in f"{name} {pair.description}".lower()]
+
+        def chosen(pair: Pair | None) -> None:
+            if pair is not None:
+                self.switch(pair)
+
+        if argument:
+            self.switch(find_pair(argument, registry))
+        else:
+            typed = Pick("Load another model", find, "\nor type the path of a GGUF file", lambda name: find_pair(name, registry))
+            self.app.push_screen(typed, chosen)
+
+    def switch(self, pair: Pair) -> None:
+        """Loads a pair, after the reply that is being made was stopped."""
+        if self.replying is not None:
+            self.cancelled.set()
+            self.waiting = lambda: self.switch(pair)
+        else:
+            self.tally.passes.clear()
+            self.start_loading(pair)
+
+    async def do_regenerate(self, argument: str = "") -> None:
+        """Of the last reply."""
+        if said := self.conversation.said():
+            await self.regenerate(said[-1].id)
+
+    def do_continue(self, argument: str = "") -> None:
+        """Goes on with the last reply."""
+        replies = self.turns("assistant")
+        if self.is_busy or not replies or not replies[-1].text:
+            self.notify("There is no reply that could go on now.")
+        else:
+            self.start_reply(replies[-1])
+
+    def do_edit(self, argument: str = "") -> None:
+        """The last question."""
+        if questions := self.turns("user"):
+            self.edit(questions[-1])
+
+    def do_copy(self, argument: str = "") -> None:
+        """The last reply, or its last code block."""
+        replies = self.turns("assistant")
+        text = "" if not replies else replies[-1].code() if argument == "code" else replies[-1].text
+        self.copy(text, "code block" if argument == "code" else "reply")
+
+    def do_system(self, argument: str = "") -> None:
+        """What the model is told before the chat."""
+
+        def told(text: str | None) -> None:
+            if text is not None:
+                self.conversation.set_system(text)
+                self.notify("The system prompt holds from the next reply on.")
+
+        if argument:
+            told("" if argument == "none" else argument)
+        else:
+            self.app.push_screen(Ask("System prompt", self.conversation.system, " · /system none removes it"), told)
+
+    def do_rename(self, argument: str = "") -> None:
+        """Another title."""
+        chat = self.conversation.id
+
+        def titled(title: str | None) -> None:
+            if title and chat is not None:
+                self.session.store.rename(chat, title)
+                self.conversation.refresh()
+                self.show_title()
+
+        if chat is None:
+            self.notify("Say something first: an empty chat is not kept.")
+        elif argument:
+            titled(argument)
+        else:
+            self.app.push_screen(Ask("Rename chat", self.conversation.title), titled)
+
+    def do_export(self, argument: str = "") -> None:
+        """To a file."""
+        if self.conversation.id is None:
+            raise SettingsError("There is nothing to export yet. Say something first.")
+        self.save()
+        chat = self.session.store.chat(self.conversation.id)
+        self.notify(f"Written to {export(chat, self.conversation.said(), argument)}", markup=False)
+
+    def do_set(self, argument: str = "") -> None:
+        """Sampling and length."""
+        self.notify(self.session.set(argument), markup=False)
+
+    def do_history(self, argument: str = "") -> None:
+        """What was said before, searched."""
+
+        def find(typed: str) -> list[tuple[str, str]]:
+            said = [text for text in reversed(self.prompt.said) if typed.lower() in text.lower()]
+            return [(" ".join(text.split())[:200], text) for text in said]
+
+        self.app.push_screen(Pick("What you said before", find), lambda text: self.prompt.begin(text) if text else None)
+
+    def do_editor(self, argument: str = "") -> None:
+        """Writes in another program."""
+        self.prompt.begin(write_in_editor(self.app, self.prompt.unfolded()))
+
+    def do_tokens(self, argument: str = "") -> None:
+        """Markdown, or tokens in colours."""
+        self.toggle_class("-tokens")
+        for turn in self.turns("assistant"):
+            turn.show_tokens()
+
+    def do_panel(self, argument: str = "") -> None:
+        """Live graphs."""
+        self.toggle_class("-panel")
+
+    def do_why(self, argument: str = "") -> None:
+        """What decides about speculation."""
+        if self.session.explanation is None:
+            raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
+        self.app.push_screen(Why(self.session.explanation, self.passes))
+
+    def do_help(self, argument: str = "") -> None:
+        """Keys and commands."""
+        self.app.push_screen(Read("Help", help_text(COMMANDS, self.session.keymap)))
+
+    def do_log(self, argument: str = "") -> None:
+        """What happened."""
+        self.app.push_screen(Read("Log", "\n".join(self.session.log or ["Nothing happened yet."])))
+
+    def do_theme(self, argument: str = "") -> None:
+        """Light or dark."""
+        self.app.theme = LIGHT if self.app.current_theme.dark else DARK
+
+    def do_quit(self, argument: str = "") -> None:
+        """Leaves."""
+        self.app.exit()

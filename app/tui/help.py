@@ -1,0 +1,45 @@
+"""The help as text, made from the table of commands so that it cannot be out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.tui.commands import Command
+
+WRITING = """
+While writing
+  Enter        send
+  Ctrl+J       new line (Shift+Enter too, where the terminal can)
+  Up, Down     what you said before
+  Tab          complete a /command or an @file
+  Esc          stop the reply
+  PgUp, PgDn   scroll
+  Ctrl+P       command palette
+  Ctrl+C       twice: leave
+
+On a message (Shift+Tab goes there, or a click)
+  c  b         copy it, or its last code block
+  e  r         say the question differently; another reply
+  Left, Right  other versions of it
+  Enter        unfold a long question, or what was thought
+  Esc          back to writing
+
+@file in a question attaches the text of the file, @"a file" one with a space in its name. A long paste becomes a chip and is sent whole.
+Keys can be changed in the keymap file.
+"""
+
+
+def help_text(commands: Sequence[Command], keymap: Mapping[str, str]) -> str:
+    """Everything on one page."""
+    return "\n".join([*(row(each, keymap.get(f"chat.{each.name}", each.key)) for each in commands), WRITING])
+
+
+def row(command: Command, key: str) -> str:
+    """Key, command, what it does."""
+    argument = f" ({command.argument})" if command.argument else ""
+    return f"{shown(key):<7} /{command.name:<11} {command.help}{argument}"
+
+
+def shown(key: str) -> str:
+    """`ctrl+t` as people write it."""
+    return ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(",")) if key else ""

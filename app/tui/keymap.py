@@ -1,0 +1,39 @@
+"""The keymap file: which keys do what. Read strictly; knows binding ids, no screens."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from platformdirs import user_config_path
+
+from runtime.errors import SettingsError
+from runtime.registry import nearest
+
+
+def default_path() -> Path:
+    """Where this person's keymap is, if there is one."""
+    return user_config_path("slipstream", appauthor=False) / "keymap.toml"
+
+
+def read_keymap(path: Path, known: list[str]) -> dict[str, str]:
+    """Binding id -> keys, separated by commas; nothing without a file. Raises SettingsError naming file, id and the nearest known one."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}). Make it readable, or remove it.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}. Mend that line.") from error
+    if unknown := next((key for key in data if key != "keys"), None):
+        raise SettingsError(f"{path}: unknown key '{unknown}'. {nearest(unknown, ['keys'])}")
+    keys = data.get("keys", {})
+    if not isinstance(keys, dict):
+        raise SettingsError(f"{path}: 'keys' must be a table, such as [keys].")
+    for name, value in keys.items():
+        if name not in known:
+            raise SettingsError(f"{path}: there is nothing called '{name}' to press a key for. {nearest(name, known)}")
+        if not isinstance(value, str) or not value.strip():
+            raise SettingsError(f"{path}: '{name}' must be a key such as \"ctrl+t\", or several separated by commas.")
+    return keys

@@ -1,0 +1,165 @@
+"""Mutated GGUF headers and registries against their readers: `python -m bench.fuzz [N]`, a million of each by default.
+
+A reader may refuse with its own error and nothing else; a thousand inputs that take longer than LIMIT end the run with a traceback.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import random
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.timing import report
+from runtime.errors import ModelError, RegistryError, SlipstreamError
+from runtime.gguf_header import parse_header
+from runtime.model_facts import CACHE_TYPES, ModelFacts
+from runtime.registry import load_registry
+
+LIMIT = 60.0  # seconds; two are usual
+SEED = 11
+EXTREMES = (0, 1, 2, 7, 8, 9, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**61, 2**63 - 1, 2**63, 2**64 - 1)
+WORDS = (
+    "[",
+    "]",
+    "=",
+    "pairs",
+    "'",
+    '"',
+    "\n",
+    "target",
+    "draft",
+    "drafters",
+    "true",
+    "1e999",
+    "nan",
+    "{",
+    "}",
+    ",",
+    "\\u0000",
+    "#",
+    ".",
+    "[[",
+    "9" * 30,
+)
+TOML = (
+    "[pairs.a]\ntarget = 'x.gguf'\ndraft = 'hf:o/r:y.gguf'\ndrafters = ['model', 'ngram']\ncontext = 4096\n"
+    "temperature = 0.5\nexact = true\n[pairs.b]\ntarget = 'z.gguf'\nexit_layer = 4\n"
+)
+
+
+def text(value: str) -> bytes:
+    """A string as the format stores it."""
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def sample() -> bytes:
+    """A small whole GGUF file with every kind of value."""
+    values = [
+        ("general.architecture", 8, text("llama")),
+        ("general.alignment", 4, struct.pack("<I", 32)),
+        ("llama.block_count", 4, struct.pack("<I", 2)),
+        ("llama.context_length", 10, struct.pack("<Q", 512)),
+        ("llama.attention.head_count", 4, struct.pack("<I", 2)),
+        ("llama.attention.head_count_kv", 9, struct.pack("<IQ2i", 5, 2, 1, 1)),
+        ("llama.embedding_length", 5, struct.pack("<i", 64)),
+        ("llama.rope.freq_base", 6, struct.pack("<f", 1e4)),
+        ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 3) + text("a") + text("<PRE>") + text("<SUF>")),
+        ("tokenizer.ggml.scores", 9, struct.pack("<IQ3f", 6, 3, 0, 1, 2)),
+        ("tokenizer.ggml.add_bos_token", 7, b"\x01"),
+        ("tokenizer.chat_template", 8, text("{% for m in messages %}{{ m.content }}{% if tools %}{{ tools }}{% endif %}{% endfor %}")),
+    ]
+    keys = b"".join(text(name) + struct.pack("<I", kind) + data for name, kind, data in values)
+    tensors = text("token_embd.weight") + struct.pack("<IQQIQ", 2, 64, 3, 8, 0) + text("norm.weight") + struct.pack("<IQIQ", 1, 64, 0, 224)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2, len(values)) + keys + tensors
+    return head + bytes(-len(head) % 32 + 224 + 256)
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """A few changes: bytes, integers, cuts, repetitions."""
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
+        at, kind = rng.randrange(len(found)), rng.randrange(5)
+        if kind == 0:
+            found[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            found[at : at + 8] = rng.choice(EXTREMES).to_bytes(8, "little")
+        elif kind == 2:
+            found[at : at + 4] = (rng.choice(EXTREMES) % 2**32).to_bytes(4, "little")
+        elif kind == 3:
+            del found[at : at + rng.choice((1, 8, 64, len(found)))]
+        else:
+            found[at:at] = found[at : at + rng.randrange(1, 64)]
+        found = found or bytearray(b"G")
+    return bytes(found)
+
+
+def refused(error: SlipstreamError, file: str) -> str:
+    """In one line that names the file."""
+    assert file in str(error)
+    assert str(error).isprintable()
+    return "refused"
+
+
+def read_header(data: bytes, rng: random.Random) -> str:
+    """What became of one header; its size may be claimed to be larger than it is."""
+    size = len(data) + rng.choice((0, 0, 0, 0, 1, 2**40))
+    try:
+        facts = ModelFacts(parse_header(io.BytesIO(data), "x.gguf", size))
+    except ModelError as error:
+        return refused(error, "x.gguf")
+    assert facts.bits >= 0
+    assert min(facts.cache_bytes(4096, kind) for kind in CACHE_TYPES) >= 0
+    assert isinstance((facts.takes_tools, facts.fills_gaps, facts.n_bytes_per_token, facts.kinds, facts.exit_layer), tuple)
+    return "read"
+
+
+def read_registry(path: Path, rng: random.Random) -> str:
+    """What became of one registry."""
+    found = TOML
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.randrange(len(found) + 1)
+        found = found[:at] + rng.choice(WORDS) + found[at + rng.choice((0, 1, 1, 5, 20)) :]
+    path.write_text(found, encoding="utf8")
+    try:
+        load_registry(path)
+    except RegistryError as error:
+        return refused(error, str(path))
+    return "read"
+
+
+def fuzz(read: Callable[[random.Random], str], n: int, seed: int = SEED) -> tuple[Counter[str], float]:
+    """What became of n inputs, and the seconds of the slowest. Anything but a refusal is raised."""
+    rng, outcomes, slowest = random.Random(seed), Counter[str](), 0.0
+    for i in range(n):
+        if i % 1000 == 0:
+            faulthandler.dump_traceback_later(LIMIT, exit=True)
+        began = time.perf_counter()
+        outcomes[read(rng)] += 1
+        slowest = max(slowest, time.perf_counter() - began)
+    faulthandler.cancel_dump_traceback_later()
+    return outcomes, slowest
+
+
+def main() -> None:
+    """Prints what became of all."""
+    n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "models.toml"
+        results = {
+            "GGUF header": fuzz(lambda rng: read_header(mutate(whole, rng), rng), n),
+            "registry": fuzz(lambda rng: read_registry(path, rng), n),
+        }
+    rows = [[name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"] for name, (outcomes, slowest) in results.items()]
+    report("fuzz", ["reader", "read", "refused", "slowest, ms"], rows, {name: dict(outcomes) for name, (outcomes, _) in results.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Exports a picture of the chat for the README: the bundled pair answers two questions in the real app, without a terminal.
+
+python -m demo.screenshot docs/chat.svg
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from app.store import Store
+from app.tui.app import ChatApp
+from app.tui.replying import Replying
+from app.tui.session import Session
+from runtime.engine import Engine, Options
+from runtime.registry import load_registry
+
+SIZE = (110, 30)
+QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
+
+
+async def picture(path: Path) -> None:
+    """Asks, shows the tokens' colours and the graphs, and writes the picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(load_registry()["demo"], Options(), Store(Path(folder) / "chats.db"), Engine)
+        app = ChatApp(session)
+        async with app.run_test(size=SIZE) as pilot:
+            screen = app.screen
+            assert isinstance(screen, Replying)
+            for question in QUESTIONS:
+                while screen.is_busy:
+                    await pilot.pause(0.05)
+                screen.prompt.insert(question)
+                await pilot.press("enter")
+                await pilot.pause(0.2)
+            while screen.is_busy:
+                await pilot.pause(0.05)
+            await pilot.press("ctrl+t", "ctrl+b")
+            await pilot.pause(0.5)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(app.export_screenshot(title="slipstream"), encoding="utf8")
+        if session.engine is not None:
+            session.engine.close()
+        session.store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(picture(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/chat.svg")))

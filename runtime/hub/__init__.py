@@ -1,0 +1,1 @@
+"""Model files of the hub: their names, the shared cache, fetching."""

@@ -1,0 +1,110 @@
+"""`slipstream doctor`: what it measures, what it concludes, and the commands that it names."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import Any
+
+import pytest
+
+from app import doctor
+from app.doctor_advice import break_even, lengths_in_words, models_that_fit, problems, reinstall
+from runtime import diagnosis, machine
+
+HEALTHY: dict[str, Any] = {
+    "gpu_hardware": [],
+    "devices": [{"backend": "CPU", "name": "x", "free_bytes": 1, "total_bytes": 1}],
+    "processor_flags": ["avx2"],
+    "cpu_features": ["AVX2"],
+    "versions": {"llama-cpp-python": "0.3.36"},
+    "busy_processes": 0.1,
+    "cores": 4,
+    "is_exact": True,
+    "exactness": "exact up to width 9",
+    "memory_free_bytes": 2**33,
+}
+
+
+def found(**changes: Any) -> str:
+    """Problems and remedies in one text."""
+    return "\n".join(f"{entry['problem']} {entry['remedy']}" for entry in problems({**HEALTHY, **changes}))
+
+
+def test_a_draft_pays_from_the_share_at_which_it_is_as_fast_as_plain_decode() -> None:
+    share = break_even({1: 1.0, 2: 1.5, 4: 2.0}, 3, 0.1)
+    assert share is not None
+    assert (1 + share + share**2 + share**3) / (3 * 0.1 + 2.0) == pytest.approx(1.0)
+
+
+def test_a_free_pass_pays_at_once_and_one_that_costs_a_whole_pass_never() -> None:
+    assert break_even({1: 1.0, 2: 1.0}, 1, 0.0) == pytest.approx(0.0, abs=1e-6)
+    assert break_even({1: 1.0, 2: 1.9}, 1, 0.2) is None
+    assert lengths_in_words({1: 1.0, 2: 1.6, 3: 4.0}, 0.0) == [
+        "drafts of 1 pay here if more than 6.0 in 10 are accepted",
+        "drafts of 2 cannot pay here",
+    ]
+
+
+def test_a_healthy_machine_has_no_problem() -> None:
+    assert found() == ""
+
+
+def test_a_gpu_that_is_not_used_gets_the_command_that_compiles_for_it() -> None:
+    for hardware, option in (("CUDA", "-DGGML_CUDA=on"), ("HIP", "-DGGML_HIP=on"), ("METAL", "-DGGML_METAL=on"), ("VULKAN", "-DGGML_VULKAN=on")):
+        assert option in found(gpu_hardware=[hardware])
+    assert "-DGGML_CUDA=on" in found(gpu_hardware=["CUDA", "VULKAN"])
+
+
+def test_a_gpu_that_is_used_is_no_problem() -> None:
+    for hardware, backend in (("CUDA", "CUDA"), ("HIP", "ROCm"), ("METAL", "MTL"), ("VULKAN", "Vulkan")):
+        assert found(gpu_hardware=[hardware], devices=[{"backend": backend}]) == ""
+    assert found(gpu_hardware=["CUDA", "VULKAN"], devices=[{"backend": "Vulkan"}]) == ""
+
+
+def test_other_faults_are_named_with_what_mends_them() -> None:
+    assert "compiled without AVX2" in found(cpu_features=[])
+    assert "run `slipstream doctor` again" in found(busy_processes=3.0)
+    assert "Use `--exact`" in found(is_exact=False)
+    assert "no exact kernels" in found(is_exact=False, devices=[{"backend": "CUDA"}])
+    assert "use a small model" in found(memory_free_bytes=2**28)
+
+
+def test_the_command_is_one_that_a_shell_takes_apart_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    words = shlex.split(reinstall("0.3.36", "CUDA"))
+    assert words[:5] == ["CMAKE_ARGS=-DGGML_CUDA=on", sys.executable, "-m", "pip", "install"]
+    assert words[-1] == "llama-cpp-python==0.3.36"
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert reinstall("0.3.36", "VULKAN").startswith('$env:CMAKE_ARGS = "-DGGML_VULKAN=on"; & "')
+
+
+def test_more_fits_in_fewer_bits() -> None:
+    fits = models_that_fit(10**10)
+    assert fits["Q4_K"] > fits["Q8_0"] > 1
+
+
+def test_this_machine_is_examined(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(diagnosis, "BUDGET", 0.5)
+    monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 2**24)
+    doctor.run("demo", as_json=True)
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["memory_bytes_per_second"] > 1e8
+    assert seen["pass_seconds"]["1"] > 0
+    assert seen["draft_seconds"] > 0
+    assert seen["versions"]["llama-cpp-python"]
+    assert any(device["backend"] == "CPU" for device in seen["devices"])
+    lines = "\n".join(doctor.report(seen))
+    assert "time of a pass" in lines
+    assert "drafts of 1" in lines
+
+
+def test_a_library_that_cannot_be_loaded_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> list[machine.Device]:
+        raise OSError("libggml.so: cannot open shared object file")
+
+    monkeypatch.setattr(machine, "devices", fail)
+    monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 2**24)
+    with pytest.raises(doctor.LibraryError, match=r"cannot be loaded .* Compile it anew: .* pip install --force-reinstall"):
+        doctor.examine("demo")

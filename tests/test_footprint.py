@@ -1,0 +1,182 @@
+"""Memory is estimated from headers alone, and what does not fit is given up in order, or refused before it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.footprint import Case, measured
+from bench.processes import elsewhere
+from bench.shapes import DRAFT_10M, write_random
+from runtime.engine import Engine, Options
+from runtime.errors import ModelError
+from runtime.footprint import FLOOR, Room, Way, Wish, estimate, fit, room_of, usual_cache, wish_of
+from runtime.gguf_header import Header, TensorInfo, read_header
+from runtime.loading import Loaded
+from runtime.memory import MIB, Place, Reading, Thresholds
+from runtime.model_facts import ModelFacts
+from runtime.registry import load_registry
+
+
+def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1000, heads: int = 16) -> ModelFacts:
+    """A model of one matrix of 100 MiB."""
+    numbers = {
+        "embedding_length": width,
+        "block_count": layers,
+        "feed_forward_length": 4 * width,
+        "attention.head_count": heads,
+        "context_length": 8192,
+    }
+    metadata: dict[str, Any] = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in numbers.items()}}
+    metadata["tokenizer.ggml.tokens"] = [b"w"] * vocab
+    return ModelFacts(Header(metadata, (TensorInfo("blk.0.ffn_up.weight", (width, width), kind, 0, 100 * MIB),), 0))
+
+
+def wish(draft: bool = True, n_ctx: int = 8192, caches: tuple[str, ...] = ("F16", "Q8_0"), floor: int = FLOOR) -> Wish:
+    return Wish(facts(), facts() if draft else None, Way(n_ctx, caches[0], n_rows=9), caches, floor)
+
+
+def test_weights_cache_and_buffers_add_up() -> None:
+    found = estimate(facts(), Way(2000, "F16", n_rows=9))
+    assert found.weights == 100 * MIB
+    assert found.cache == 2 * 8 * 1024 * 2048 * 2  # keys and values, layers, width, padded context, bytes
+    assert found.needed == found.weights + found.cache + found.compute + found.words
+    assert found.resident == found.needed
+
+
+def test_a_quantized_cache_and_a_shorter_context_take_less() -> None:
+    long, half, small = (estimate(facts(), Way(n_ctx, kind)).cache for n_ctx, kind in ((4096, "F16"), (2048, "F16"), (4096, "Q8_0")))
+    assert half == long // 2
+    assert small == long * 17 // 32
+
+
+def test_weights_in_another_layout_are_there_twice_but_not_needed_twice() -> None:
+    found = estimate(facts("Q4_0"), Way(2048))
+    assert found.resident - found.needed == 100 * MIB
+    assert estimate(facts("Q4_0"), Way(2048, exact=True)).repacked == 0
+
+
+def test_heads_that_blocks_do_not_divide_have_a_cache_of_halves() -> None:
+    assert usual_cache(facts()) == "Q8_0"
+    assert usual_cache(facts(width=768, heads=16)) == "BF16"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random(tmp_path_factory.mktemp("models") / "small.gguf", DRAFT_10M)
+
+
+@pytest.mark.parametrize("cache", ["Q8_0", "F16"])
+def test_the_estimate_is_within_a_tenth_of_what_a_process_grows_by(tiny: Path, small: Path, cache: str) -> None:
+    case = Case("", small, Way(4096, cache, n_rows=9, n_batch=256))
+    assert case.estimated().resident == pytest.approx(elsewhere(measured, tiny, case), rel=0.1)
+
+
+def test_everything_is_kept_while_it_fits() -> None:
+    plan = fit(wish(), Room(4000 * MIB, 500 * MIB, 500 * MIB), "big.gguf")
+    assert (plan.n_ctx, plan.cache, plan.with_draft) == (8192, "F16", True)
+    assert "everything fits" in plan.text
+
+
+def test_the_draft_model_goes_first_then_context_then_the_caches_precision() -> None:
+    order = list[tuple[bool, bool, str]]()
+    for free in range(900, 100, -1):
+        try:
+            plan = fit(wish(), Room(free * MIB, 0, 0), "big.gguf")
+        except ModelError:
+            break
+        assert plan.n_bytes <= free * MIB
+        if not order or order[-1] != (plan.with_draft, plan.n_ctx == 8192, plan.cache):
+            order.append((plan.with_draft, plan.n_ctx == 8192, plan.cache))
+    assert order == [(True, True, "F16"), (False, True, "F16"), (False, False, "F16"), (False, False, "Q8_0")]
+
+
+def test_context_is_as_long_as_fits_and_never_below_the_floor() -> None:
+    lengths = set()
+    for free in range(159, 400, 3):
+        plan = fit(wish(draft=False, caches=("Q8_0",)), Room(free * MIB, 0, 0), "big.gguf")
+        lengths.add(plan.n_ctx)
+        if plan.n_ctx < 8192:
+            longer = Way(plan.n_ctx + 256, "Q8_0", n_rows=9)
+            assert estimate(facts(), longer).needed > free * MIB
+            assert f"context beyond {plan.n_ctx} of 8192 tokens" in plan.text
+    assert FLOOR <= min(lengths) < 2 * FLOOR
+
+
+def test_context_is_kept_where_only_the_draft_would_make_memory_tight() -> None:
+    plan = fit(wish(), Room(900 * MIB, 800 * MIB, 100 * MIB), "big.gguf")
+    assert (plan.n_ctx, plan.cache, plan.with_draft) == (8192, "F16", False)
+    assert plan.text.startswith("left out the draft model: all of it needs")
+
+
+def test_what_cannot_fit_is_refused_with_numbers_and_a_remedy() -> None:
+    with pytest.raises(ModelError, match=r"big.gguf needs \d+ MiB of memory with a context of 1024 tokens, but 50 MiB are free\. Close other"):
+        fit(wish(), Room(50 * MIB, 0, 0), "big.gguf")
+
+
+def test_the_least_is_loaded_even_where_nothing_can_be_spared() -> None:
+    plan = fit(wish(), Room(300 * MIB, 290 * MIB, 290 * MIB), "big.gguf")
+    assert (plan.n_ctx, plan.cache, plan.with_draft) == (FLOOR, "Q8_0", False)
+
+
+def test_room_is_that_of_the_scarcest_place_and_may_be_unknown() -> None:
+    places = Place("this machine", 9000 * MIB, 16_000 * MIB), Place("this process's cgroup", 700 * MIB, 1000 * MIB), Place("GPU", 1, 2 * MIB, True)
+    assert room_of(Reading(places), Thresholds(recovery=1)) == Room(700 * MIB, 80 * MIB, 30 * MIB)
+    assert room_of(Reading(places[2:]), Thresholds()) is None
+
+
+def test_files_that_cannot_be_read_leave_it_to_the_library(tmp_path: Path, tiny: Path) -> None:
+    odd = tmp_path / "odd.gguf"
+    odd.write_bytes(b"GGUF")
+    assert wish_of(odd, None, Way(512), FLOOR) is None
+    assert wish_of(tiny, tmp_path / "missing.gguf", Way(512), FLOOR) is None
+
+
+def demo_in(monkeypatch: pytest.MonkeyPatch, free: int, options: Options, seen: set[str]) -> Loaded:
+    """The bundled pair on a machine with `free` MiB of 16,000."""
+
+    class Small:
+        def __init__(self, devices: object) -> None:
+            pass
+
+        def __call__(self) -> Reading:
+            return Reading((Place("this machine", free * MIB, 16_000 * MIB),))
+
+    monkeypatch.setattr("runtime.loading.System", Small)
+    return Loaded(load_registry()["demo"], options, lambda what, share: seen.add(what) is None)
+
+
+def test_a_pair_is_loaded_without_its_draft_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+    loaded = demo_in(monkeypatch, 1645, Options(drafters=("model", "ngram")), seen)
+    assert seen == {"target"}
+    assert [drafter.name for drafter in loaded.loop.drafters] == ["ngram"]
+    assert loaded.loop.why_plain().code == "memory"
+    assert "left out the draft model: all of it needs" in loaded.loop.why_plain().text
+    loaded.close()
+
+
+def test_a_target_that_cannot_fit_is_refused_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+    with pytest.raises(ModelError, match=r"needs \d+ MiB of memory with a context of 1024 tokens, but 20 MiB are free"):
+        demo_in(monkeypatch, 20, Options(), seen)
+    assert seen == set()
+
+
+def test_a_context_that_was_asked_for_is_not_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = demo_in(monkeypatch, 600, Options(drafters=(), n_ctx=2048), set())
+    assert loaded.backend.n_ctx == 2048
+    loaded.close()
+
+
+def test_the_engine_says_what_was_chosen(open_demo: object) -> None:
+    engine: Engine = open_demo(drafters=())  # type: ignore[operator]
+    assert "everything fits: it needs" in engine.fit
+
+
+def test_the_estimate_reads_the_bundled_headers() -> None:
+    pair = load_registry()["demo"]
+    found = estimate(ModelFacts(read_header(pair.target)), Way(2048))
+    assert found.weights < pair.target.stat().st_size < found.needed

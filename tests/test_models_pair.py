@@ -1,0 +1,138 @@
+"""A draft model is found among those that are here, measured, and kept only if it pays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.models import pair as command
+from app.oneshot import choose
+from runtime import pairing, self_drafts
+from runtime.backends.shrink import RECIPES
+from runtime.engine import Engine
+from runtime.errors import ModelError
+from runtime.gguf_header import read_header
+from runtime.model_facts import ModelFacts
+from runtime.pairing import Target, Trial, candidates, remembered
+from runtime.registry import load_registry
+
+DEMO = load_registry()["demo"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny: Path) -> Path:
+    """The demo pair's files as strangers, beside a model with another vocabulary and a damaged one."""
+    assert DEMO.draft is not None
+    for source, name in ((DEMO.target, "big.gguf"), (DEMO.draft, "small.gguf"), (tiny, "foreign.gguf")):
+        shutil.copy(source, tmp_path / name)
+    (tmp_path / "damaged.gguf").write_bytes((tmp_path / "small.gguf").read_bytes()[:1000])
+    return tmp_path
+
+
+@pytest.fixture
+def target(folder: Path) -> Target:
+    return Target(replace(DEMO, target=folder / "big.gguf", draft=None))
+
+
+def test_candidates_are_the_other_models_each_once(folder: Path) -> None:
+    (folder / "big-00002-of-00002.gguf").touch()
+    (folder / "again.gguf").symlink_to(folder / "small.gguf")
+    found = candidates(folder / "big.gguf", [folder / "small.gguf", folder / "none.gguf"])
+    assert sorted(path.resolve().name for path in found) == ["damaged.gguf", "foreign.gguf", "small.gguf"]
+
+
+def test_a_refusal_names_its_reason(target: Target, folder: Path) -> None:
+    assert target.refusal(folder / "small.gguf") == ""
+    assert "token 0 is '<|endoftext|>' in the target and '!' in the draft" in target.refusal(folder / "foreign.gguf")
+    assert "damaged.gguf is damaged" in target.refusal(folder / "damaged.gguf")
+    assert "reads 100% of what the target reads" in target.refusal(folder / "big.gguf")
+
+
+def test_a_draft_model_that_fits_is_measured_with_the_real_engine(target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "BUDGET", 0.5)
+    plain = target.open(None)
+    try:
+        trial = target.try_out(plain, folder / "small.gguf")
+    finally:
+        plain.close()
+    assert trial.gain > 0
+    assert trial.per_second > 0
+    assert 0 <= trial.acceptance <= 1
+
+
+def test_the_best_is_kept_and_taken_by_auto(target: Target, folder: Path) -> None:
+    trials = {folder / "foreign.gguf": Trial(1.1, 0.5, 1.0), folder / "small.gguf": Trial(1.4, 0.5, 1.0)}
+    assert target.keep(trials) == remembered(folder / "big.gguf") == folder / "small.gguf"
+    settings = None, 8, None, None, None, False
+    assert choose(str(folder / "big.gguf"), "auto", *settings)[0].draft == folder / "small.gguf"
+    assert choose(str(folder / "big.gguf"), "off", *settings)[0].draft is None
+    os.utime(folder / "small.gguf", (1, 1))  # another file by now
+    assert remembered(folder / "big.gguf") is None
+
+
+def test_none_is_kept_when_none_pays_and_an_earlier_one_is_forgotten(target: Target, folder: Path) -> None:
+    assert target.keep({folder / "small.gguf": Trial(1.4, 0.5, 1.0)}) is not None
+    assert target.keep({folder / "small.gguf": Trial(1.01, 0.9, 1.0)}) is None
+    assert remembered(folder / "big.gguf") is None
+    assert target.keep({}) is None
+
+
+def test_a_target_that_is_not_there_has_no_draft_model(tmp_path: Path) -> None:
+    assert remembered(tmp_path / "none.gguf") is None
+
+
+def test_the_command_explains_refusals_and_ends_in_a_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "cached", list)
+    monkeypatch.setattr(command, "load_registry", dict)
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(0.9, 0.25, 10.0) if isinstance(plain, Engine) else None)
+    command.pair_up(str(folder / "big.gguf"), [])
+    out, err = capsys.readouterr()
+    assert "None pays for big.gguf here (times the speed without it: small.gguf 0.90)" in out
+    assert "foreign.gguf: no: foreign.gguf cannot draft" in err
+    assert "25% of its guesses accepted" in err
+    (folder / "small.gguf").unlink()
+    command.pair_up(str(folder / "big.gguf"), [])
+    assert "None of the 2 models that were found fits" in capsys.readouterr().out
+
+
+def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(target: Target) -> None:
+    path = target.pair.target
+    recipe = next(recipe for recipe in self_drafts.makeable(path, target.facts) if recipe.name == "half-q4")
+    made = self_drafts.make(path, target.facts, recipe)
+    facts = ModelFacts(read_header(made))
+    assert (facts.n_layers, facts.n_vocab) == (6, target.facts.n_vocab)
+    assert facts.bits < target.facts.bits
+    assert target.refusal(made) == ""
+    target.open(made).close()
+    self_drafts.discard(path, None)
+    assert not made.parent.exists()
+
+
+def test_only_a_made_draft_that_pays_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "cached", list)
+    monkeypatch.setattr(command, "load_registry", dict)
+    monkeypatch.setattr(self_drafts, "RECIPES", RECIPES[2:4])
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(1.2 if path.stem == "big-quarter" else 0.8, 0.5, 1.0))
+    path = folder / "big.gguf"
+    command.pair_up(str(path), [], make=True)
+    kept = remembered(path)
+    assert kept is not None
+    assert kept.name == "big-quarter.gguf"
+    assert list(kept.parent.iterdir()) == [kept]
+    assert "1.20 times as fast" in capsys.readouterr().out
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(0.8, 0.5, 1.0))
+    command.pair_up(str(path), [])
+    assert "big-quarter.gguf 0.80" in capsys.readouterr().out
+    assert not kept.exists()
+
+
+def test_a_model_that_cannot_be_shrunk_leaves_nothing_behind(target: Target, folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"cannot make a smaller copy of damaged.gguf"):
+        self_drafts.make(folder / "damaged.gguf", target.facts, RECIPES[1])
+    assert not list(self_drafts.folder(folder / "damaged.gguf").iterdir())

@@ -1,0 +1,167 @@
+"""Bad input and strangers: everything gets OpenAI's error body, and the server lives."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.server.guard import Guard, is_loopback
+from runtime.engine import Engine, Options
+from runtime.registry import load_registry
+from tests.serving import Running, running
+
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+KEY = "sk-secret-ü"
+
+
+def open_plain(on_progress: Any) -> Engine:
+    return Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Running]:
+    with running(open_plain) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(here: Running) -> httpx2.Client:
+    return here.client()
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[Running]:
+    with running(open_plain, api_key=KEY) as found:
+        yield found
+
+
+def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
+    assert reply.status_code == status, reply.text
+    error: dict[str, Any] = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"messages": "hi"}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]}, "messages.0.content.0.type"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": 1e999}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"seed": 2**64}, "seed"),
+        ({"n": 2}, "n"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"stop": [1]}, "stop.0"),
+        ({"stop": ["x"] * 65}, "stop"),
+        ({"logit_bias": {"4096": 1}}, "logit_bias"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"stream": "yes"}, "stream"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}}, "response_format"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools.0.function.name"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(client: httpx2.Client, change: dict[str, Any], param: str) -> None:
+    reply = client.post("/v1/chat/completions", content=json.dumps(CHAT | change), headers={"content-type": "application/json"})
+    assert refusal(reply, 400)["param"] == param
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages":[{"role":"user","content":"\\ud800"}]}', b"[" * 100_000])
+def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes) -> None:
+    refusal(client.post("/v1/chat/completions", content=body), 400)
+
+
+def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
+    assert "demo" in refusal(client.post("/v1/chat/completions", json=CHAT | {"model": "gpt-4o"}), 404)["message"]
+    refusal(client.get("/v2"), 404)
+    refusal(client.get("/v1/chat/completions"), 405)
+
+
+def test_a_prompt_of_ten_megabytes_is_too_long_for_the_context(client: httpx2.Client) -> None:
+    long = {"messages": [{"role": "user", "content": "word " * 2_000_000}]}
+    assert refusal(client.post("/v1/chat/completions", json=long), 400)["code"] == "context_length_exceeded"
+
+
+def test_a_body_over_the_limit_is_refused_however_it_comes(client: httpx2.Client, here: Running) -> None:
+    with socket.create_connection(("127.0.0.1", here.port)) as sock:
+        sock.sendall(f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {33 * 2**20}\r\n\r\n".encode())
+        assert b" 413 " in sock.recv(100)
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(33):
+            yield b" " * 2**20
+
+    refusal(client.post("/completion", content=parts()), 413)
+
+
+def test_an_empty_prompt_is_refused(client: httpx2.Client) -> None:
+    refusal(client.post("/completion", json={"prompt": ""}), 400)
+    refusal(client.post("/completion", json={"prompt": [99_999]}), 400)
+    refusal(client.post("/completion", json={"prompt": "x", "grammar": "root ::= x"}), 400)
+
+
+def test_a_strange_host_or_page_is_refused(client: httpx2.Client) -> None:
+    refusal(client.get("/health", headers={"host": "evil.example"}), 403)
+    refusal(client.get("/health", headers={"host": "127.0.0.1.evil.example:8012"}), 403)
+    refusal(client.post("/v1/chat/completions", json=CHAT, headers={"origin": "https://evil.example"}), 403)
+    for host in ("localhost:8012", "[::1]", "127.0.0.1"):
+        assert client.get("/health", headers={"host": host}).status_code == 200
+
+
+def test_only_local_pages_may_read_an_answer(client: httpx2.Client) -> None:
+    local = client.get("/v1/models", headers={"origin": "http://localhost:3000"})
+    assert local.headers["access-control-allow-origin"] == "http://localhost:3000"
+    asks = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
+    assert client.options("/v1/chat/completions", headers={"origin": "http://localhost:3000", **asks}).status_code == 200
+    strange = client.options("/v1/chat/completions", headers={"origin": "http://localhost.evil.example", **asks})
+    assert "access-control-allow-origin" not in strange.headers
+
+
+def test_a_key_opens_and_nothing_else_does(keyed: Running) -> None:
+    client = keyed.client()
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic x"}, {"authorization": "Bearer"}):
+        assert refusal(client.get("/v1/models", headers=headers), 401)["code"] == "invalid_api_key"
+    right = {"authorization": f"Bearer {KEY}".encode()}
+    assert client.get("/v1/models", headers=right).status_code == 200
+    page = client.get("/v1/models", headers={**right, "origin": b"https://app.example", "host": b"box.lan"})
+    assert page.headers["access-control-allow-origin"] == "https://app.example"
+    assert client.get("/health").status_code == 200
+
+
+def test_what_was_said_is_not_logged(client: httpx2.Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    with caplog.at_level(logging.INFO):
+        client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "xyzzy"}], "max_tokens": 2})
+        client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": ["xyzzy"]}]})
+    assert "xyzzy" not in caplog.text
+    assert "xyzzy" not in "".join(capfd.readouterr())
+
+
+def test_this_machine_is_told_from_others() -> None:
+    assert all(map(is_loopback, ("localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "::1")))
+    assert not any(map(is_loopback, ("", "0.0.0.0", "192.168.1.2", "localhost.evil.example", "::")))
+
+
+def test_a_unix_socket_needs_no_host_name() -> None:
+    async def nothing(*_: Any) -> None:
+        pass
+
+    guard = Guard(nothing, "")
+    scope: Any = {"type": "http", "path": "/", "server": ("/tmp/s", None)}
+    assert guard.refusal(scope, {"host": "anything"}) is None
+    assert guard.refusal(scope | {"server": ("127.0.0.1", 1)}, {"host": "anything"}) is not None

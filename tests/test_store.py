@@ -1,0 +1,168 @@
+"""Chats on disk: branches, search, two writers, a killed process, a disk that refuses, a newer format."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.store import Store, StoreError, as_json, as_markdown, title_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "data" / "chats.db")
+
+
+def ask(store: Store, question: str, answer: str) -> tuple[int, int, int]:
+    chat = store.new_chat(question)
+    first = store.say(chat, None, "user", question)
+    second = store.say(chat, first, "assistant", "")
+    store.write(second, answer, {"line": "1 tok/s"})
+    return chat, first, second
+
+
+def test_what_was_said_is_there_after_opening_again(store: Store) -> None:
+    chat, _, _ = ask(store, "What is a list?", "A sequence.")
+    store.close()
+    again = Store(store.path)
+    (found,) = again.chats()
+    assert (found.id, found.title) == (chat, "What is a list?")
+    assert [(each.role, each.content) for each in again.branch(found.leaf)] == [("user", "What is a list?"), ("assistant", "A sequence.")]
+    assert again.branch(found.leaf)[1].facts == {"line": "1 tok/s"}
+
+
+def test_only_the_owner_can_read_chats(store: Store) -> None:
+    assert store.path.stat().st_mode & 0o077 == 0
+
+
+def test_another_version_leaves_the_first_one_where_it_is(store: Store) -> None:
+    chat, first, second = ask(store, "Q", "one")
+    third = store.say(chat, first, "assistant", "two")
+    assert [each.content for each in store.branch(store.chat(chat).leaf)] == ["Q", "two"]
+    assert store.versions(third) == store.versions(second) == [second, third]
+    later = store.say(chat, third, "user", "more")
+    assert store.newest_leaf(third) == later
+    assert store.newest_leaf(second) == second
+
+
+def test_first_questions_are_versions_of_each_other(store: Store) -> None:
+    chat, first, _ = ask(store, "Q", "one")
+    assert store.versions(store.say(chat, None, "user", "Q2")) == [first, first + 2]
+
+
+def test_search_finds_words_by_their_beginning_in_any_branch(store: Store) -> None:
+    chat, first, _ = ask(store, "What is a list?", "An ordered sequence of things.")
+    ask(store, "What is a set?", "Things without order.")
+    store.say(chat, first, "assistant", "A mutable array.")
+    assert [found.id for found in store.chats("order sequ")] == [chat]
+    assert "sequence" in store.chats("sequence")[0].excerpt
+    assert len(store.chats("thing")) == 2
+    assert store.chats('"NOT) OR *') == []
+
+
+def test_search_knows_a_reply_that_grows_and_forgets_a_chat_that_went(store: Store) -> None:
+    chat, _, second = ask(store, "Q", "half")
+    store.write(second, "half an answer")
+    assert [found.id for found in store.chats("answer")] == [chat]
+    store.delete(chat)
+    assert store.chats("answer") == store.chats() == []
+
+
+def test_two_instances_write_to_one_store(store: Store) -> None:
+    other = Store(store.path)
+    ask(store, "from one", "a")
+    ask(other, "from two", "b")
+    assert {chat.title for chat in store.chats()} == {chat.title for chat in other.chats()} == {"from one", "from two"}
+
+
+def test_a_chat_that_another_instance_deleted_is_named(store: Store) -> None:
+    chat, _, second = ask(store, "Q", "A")
+    Store(store.path).delete(chat)
+    for act in (lambda: store.chat(chat), lambda: store.say(chat, second, "user", "more")):
+        with pytest.raises(StoreError, match="deleted in another window"):
+            act()
+
+
+def test_a_killed_process_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    script = f"""
+from pathlib import Path; from app.store import Store
+store = Store(Path({str(path)!r})); chat = store.new_chat("Q"); message = store.say(chat, None, "user", "Q")
+reply = store.say(chat, message, "assistant", ""); store.write(reply, "so far"); print("written", flush=True); input()
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"written\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (chat,) = Store(path).chats()
+    assert Store(path).branch(chat.leaf)[-1].content == "so far"
+
+
+def test_a_newer_format_is_refused_with_the_remedy(store: Store) -> None:
+    store.close()
+    with sqlite3.connect(store.path) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match=r"newer Slipstream \(format 99.*Update"):
+        Store(store.path)
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but long enough to be read as one" * 40, None])
+def test_what_cannot_be_opened_is_kept_in_memory_and_said(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "chats.db"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    store = Store(path)
+    assert "in memory only" in store.problem
+    ask(store, "Q", "A")
+    assert store.chats()[0].title == "Q"
+    assert content is None or path.read_bytes() == content
+
+
+def test_a_disk_that_fails_later_leaves_everything_in_memory(store: Store) -> None:
+    ask(store, "before", "A")
+    assert store.problem == ""
+    store._db.execute("PRAGMA query_only = ON")  # what SQLite says then is what it says of a read-only disk
+    chat, _, _ = ask(store, "after", "B")
+    assert "in memory only" in store.problem
+    assert [each.title for each in store.chats()] == ["after", "before"]
+    assert store.branch(store.chat(chat).leaf)[-1].content == "B"
+
+
+def test_prompts_come_oldest_first_and_once(store: Store) -> None:
+    for text in ("one", "two", "one"):
+        ask(store, text, "A")
+    assert store.prompts() == ["two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("\n  First line\nsecond", "First line"),
+        ("word " * 30, "word word word word word word word word word …"),
+        ("x" * 99, "x" * 47 + "…"),
+        (" ", "New chat"),
+    ],
+)
+def test_a_chat_is_titled_by_its_first_line(text: str, title: str) -> None:
+    assert title_of(text) == title
+
+
+def test_exports_hold_the_branch_and_the_system_prompt(store: Store) -> None:
+    chat, first, _ = ask(store, "Q", "old")
+    store.say(chat, first, "assistant", "new")
+    store.set_system(chat, "Be brief.")
+    facts, said = store.chat(chat), store.branch(store.chat(chat).leaf)
+    assert as_markdown(facts, said) == "# Q\n\n> Be brief.\n\n## You\n\nQ\n\n## Reply\n\nnew\n"
+    assert json.loads(as_json(facts, said))["messages"] == [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "new"},
+    ]  # fmt: skip

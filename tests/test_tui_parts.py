@@ -1,0 +1,183 @@
+"""The parts of the chat that need no screen: keymap file, commands, attachments, thinking, the text of Why, the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.tui.answering import prompt_of
+from app.tui.app import known_ids
+from app.tui.chat import ChatScreen
+from app.tui.commands import COMMANDS, parse
+from app.tui.conversation import split_thinking
+from app.tui.keymap import read_keymap
+from app.tui.numbers import Tally, fitted
+from app.tui.panel import rolling
+from app.tui.why_text import depths, observed, sections
+from runtime.controller import Controller, Scored
+from runtime.costs import PassCosts
+from runtime.engine import Message, Sampling
+from runtime.errors import SettingsError
+from runtime.explain import Explanation, Pass, expected_tokens, explain
+from tests.conftest import OpenEngine
+
+
+def controller(times: tuple[float, ...], drafted: float) -> Controller:
+    costs = PassCosts()
+    for width, seconds in enumerate(times, start=1):
+        costs.set(width, seconds)
+    return Controller(costs, {"model": drafted}, max_k=len(times) - 1)
+
+
+def heard(controller: Controller, right: int, known: int) -> Explanation:
+    """After a drafter was scored often enough to be believed."""
+    for _ in range(60):
+        controller.begin(0)
+        controller.learn([Scored("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)], 1 + right, 1e-4, 10e-3, 11e-3)
+    controller.begin(0)
+    return explain(controller, 0, "of a reason")
+
+
+def test_what_is_explained_is_what_the_controller_chooses() -> None:
+    good = heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3)
+    assert good.chosen == "model"
+    assert good.drafters[0].best_k == 3
+    assert good.drafters[0].acceptance > 0.9
+    assert good.rate > good.plain_per_second
+    bad = heard(controller((10e-3, 20e-3, 30e-3, 40e-3), 5e-3), 0, 1)
+    assert bad.chosen is None
+    assert max(bad.drafters[0].per_second) < bad.plain_per_second
+
+
+def test_expected_tokens_follow_the_closed_form() -> None:
+    for a, k in ((0.5, 1), (0.8, 4), (0.0, 3)):
+        assert expected_tokens(a, k) == pytest.approx((1 - a ** (k + 1)) / (1 - a))
+    assert expected_tokens(1.0, 3) == 4
+
+
+def test_the_engine_explains_itself_and_shows_its_passes(open_demo: OpenEngine) -> None:
+    engine = open_demo(drafters=("model",), fixed_k=3)
+    chunks = list(engine.reply([Message("user", "What is a list?")], Sampling(temperature=0), max_tokens=12))
+    passes, stats = engine.passes(), chunks[-1].stats
+    assert stats is not None
+    assert len(passes) == len(chunks) - 1 == stats.passes
+    assert sum(each.n_accepted for each in passes) >= stats.draft_n_accepted > 0
+    assert engine.passes(1) == passes[1:]
+    told = engine.explain()
+    assert (told.fixed_k, told.drafters[0].name) == (3, "model")
+    assert told.drafters[0].n_seen > 0
+    assert all(seconds > 0 for seconds in told.passes)
+
+
+def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngine) -> None:
+    engine, question = open_demo(drafters=()), Message("user", "What does os.path.join do?")
+    whole = "".join(chunk.text for chunk in engine.reply([question], Sampling(temperature=0)))
+    begun = whole[: whole.index(" ", len(whole) // 3)]
+    rest = engine.reply(prompt_of(engine, [question, Message("assistant", begun)]), Sampling(temperature=0))
+    assert begun + "".join(chunk.text for chunk in rest) == whole
+
+
+PASSES = [Pass(0.01, "model", 2, 2), Pass(0.01, "model", 2, 0), Pass(0.01, "none", 0, 0), Pass(0.01, "model", 1, 1)]
+
+
+def test_depths_count_only_what_was_reached() -> None:
+    rows = [row.split()[:3] for row in depths(PASSES).table.splitlines()[1:]]
+    assert rows == [["1", "3", "67%"], ["2", "1", "100%"]]
+
+
+def test_observed_tokens_stand_beside_the_expected() -> None:
+    told = heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3)
+    rows = [row.split() for row in observed(told, PASSES).table.splitlines()[1:]]
+    assert [(row[0], row[1], row[3], row[4]) for row in rows] == [("1", "1", "2.00", "100%"), ("2", "2", "2.00", "50%")]
+    assert float(rows[1][2]) == pytest.approx(told.drafters[0].tokens[1], abs=0.01)
+
+
+def test_why_marks_the_chosen_drafter_at_its_best_length_or_plain_decode() -> None:
+    good = "\n".join(section.table for section in sections(heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3), []))
+    assert next(line for line in good.splitlines() if "◀" in line).split()[0] == "3"
+    bad = sections(heard(controller((10e-3, 20e-3, 30e-3, 40e-3), 5e-3), 0, 1), [])
+    assert "of a reason" in bad[0].text
+    assert next(line for line in bad[2].table.splitlines() if "◀" in line).split()[0] == "0"
+
+
+def test_the_status_line_leaves_out_what_has_no_room() -> None:
+    assert fitted(["100 tok/s", "a very long word", "K 3"], 18) == "100 tok/s · K 3"
+    assert fitted(["100 tok/s"], 3) == ""
+
+
+def test_live_numbers_count_what_came() -> None:
+    tally = Tally()
+    tally.add(7, list(PASSES))
+    assert tally.per_second() == pytest.approx(175)
+    assert tally.acceptance() == pytest.approx(3 / 5)
+    assert tally.words(None, 100)[0] == "175 tok/s"
+    assert rolling(PASSES[:2]) == [1.0, 0.5]
+
+
+def test_every_command_has_a_method_and_no_key_is_taken_twice() -> None:
+    assert all(callable(getattr(ChatScreen, f"do_{command.name}", None)) for command in COMMANDS)
+    keys = [command.key for command in COMMANDS if command.key]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("text", ["hello", "/etc/hosts is a file", "2 / 3", "/ "])
+def test_what_is_no_command_is_said(text: str) -> None:
+    assert parse(text) is None
+
+
+def test_a_command_takes_the_rest_as_its_argument() -> None:
+    found = parse("/system Be brief.\nAnd kind.")
+    assert found is not None
+    assert (found[0].name, found[1]) == ("system", "Be brief.\nAnd kind.")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("<think>\na\n</think>\n\nb", ("a", "b")),
+        ("<think>still", ("still", "")),
+        ("no <think>x</think>", ("", "no <think>x</think>")),
+    ],
+)
+def test_thinking_is_told_from_the_answer(text: str, parts: tuple[str, str]) -> None:
+    assert split_thinking(text) == parts
+
+
+def test_a_keymap_is_read_and_none_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "keymap.toml"
+    assert read_keymap(path, known_ids()) == {}
+    path.write_text('[keys]\n"chat.why" = "f9"\n')
+    assert read_keymap(path, known_ids()) == {"chat.why": "f9"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[keys]\n"chat.wyh" = "f9"', "Did you mean 'chat.why'"),
+        ('[keys]\n"chat.why" = 9', "must be a key"),
+        ("[kyes]", "Did you mean 'keys'"),
+        ("keys = ", "not valid TOML"),
+        ("keys = 3", "must be a table"),
+    ],
+)
+def test_a_wrong_keymap_is_named_with_its_remedy(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "keymap.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=named) as caught:
+        read_keymap(path, known_ids())
+    assert str(path) in str(caught.value)
+
+
+def slipstream(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "from app.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+def test_without_a_terminal_there_is_help_instead_of_a_chat() -> None:
+    assert "Usage:" in slipstream().stdout
+    done = slipstream("chat")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "The chat needs a terminal" in done.stderr

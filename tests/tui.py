@@ -1,0 +1,121 @@
+"""The chat under test: the real app without a terminal, keys in, text on screen out."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from textual.events import Paste
+from textual.pilot import Pilot
+
+from app.store import Store
+from app.tui.app import ChatApp
+from app.tui.session import Session
+from runtime.engine import Options
+from runtime.registry import Pair
+from tests.scripted import ScriptedEngine
+
+PATIENCE = 10.0  # seconds, after which something is held not to come
+
+
+class Chat:
+    """What a test does and sees."""
+
+    def __init__(self, app: ChatApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot, self.session = app, pilot, app.session
+
+    def seen(self) -> str:
+        """The text on the screen, line by line."""
+        return "\n".join("".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips())
+
+    async def until(self, *words: str, gone: str = "") -> None:
+        """Waits until all of that is on the screen, and `gone` is not."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            await self.pilot.pause()
+            seen = " ".join(self.seen().split())
+            if all(word in seen for word in words) and not (gone and gone in seen):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{words} did not come (or {gone!r} did not go). On the screen:\n{self.seen()}")
+
+    async def idle(self) -> None:
+        """Waits until a model is there and no reply is made."""
+        screen = self.app.screen_stack[0]
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            await self.pilot.pause()
+            if not screen.is_busy and screen.waiting is None:  # type: ignore[attr-defined]
+                await self.pilot.pause()
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"still busy:\n{self.seen()}")
+
+    async def say(self, text: str) -> None:
+        """Writes in one go and sends."""
+        await self.paste(text)
+        await self.pilot.press("enter")
+
+    async def ask(self, text: str) -> None:
+        """The same, and waits for the reply."""
+        await self.say(text)
+        await self.pilot.pause()
+        await self.idle()
+
+    async def type(self, text: str) -> None:
+        """Key by key."""
+        names = {" ": "space", "\n": "ctrl+j", "/": "slash", "@": "at", ".": "full_stop", "?": "question_mark", "_": "underscore", "-": "minus"}
+        await self.pilot.press(*(names.get(letter, letter) for letter in text))
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def paste(self, text: str) -> None:
+        """As a terminal does it."""
+        assert self.app.focused is not None
+        self.app.focused.post_message(Paste(text))
+        await self.pilot.pause()
+
+    def copied(self) -> str:
+        return self.app.clipboard
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, *engines: Any, size: tuple[int, int] = (80, 24), wait: bool = True, keymap: dict[str, str] | None = None, pair: Pair | None = None
+) -> AsyncIterator[Chat]:
+    """The chat with its store at `path`; every loading takes the next of the engines, or raises it."""
+    left = list(engines or [ScriptedEngine("Hello.")])
+
+    def open_engine(pair: Pair, options: Options, on_progress: Callable[[str, float], bool]) -> Any:
+        engine = left.pop(0)
+        if callable(engine):
+            engine = engine(pair, options, on_progress)
+        if isinstance(engine, Exception):
+            raise engine
+        return engine
+
+    store = Store(path)
+    app = ChatApp(Session(pair or Pair("scripted", Path("none.gguf"), temperature=0.0), Options(), store, open_engine, keymap or {}))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        chat = Chat(app, pilot)
+        if wait:
+            await chat.idle()
+        yield chat
+    store.close()
+
+
+def piloted(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Runs an async test."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))  # type: ignore[arg-type]
+
+    return run
