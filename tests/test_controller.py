@@ -90,6 +90,12 @@ def test_the_fastest_number_of_threads_wins() -> None:
     assert fastest_threads([1, 2, 4], lambda n: current.__setitem__(0, n), work, 1, float("inf")) == 2
 
 
+def test_a_model_too_slow_for_a_comparison_keeps_all_threads() -> None:
+    tried: list[int] = []
+    assert fastest_threads([1, 2, 4], tried.append, lambda rows: None, 1, deadline=0.0) == 4
+    assert tried == [4]
+
+
 def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
     known = Acceptance()
     for i in range(100):
