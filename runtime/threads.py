@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
 
-FIRST_TRIAL, LAST_TRIAL = 128, 1024  # passes between two trials
+FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
 TRIES = 3  # passes of a trial that goes well
 BETTER = 0.9  # of the present time, below which another number is taken
 DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at once
