@@ -22,6 +22,15 @@ GENERATE, MODEL, SAMPLE, GRAMMAR, MEASURE, OUTPUT = "What to say", "Which models
 LISTEN = "Where to listen"
 
 app.add_typer(models, name="models")
+Draft = Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)]
+Drafters = Annotated[
+    str | None, typer.Option(help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix; or none.", rich_help_panel=MODEL)
+]
+MaxK = Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)]
+Context = Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)]
+Threads = Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)]
+Exact = Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)]
+PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -48,14 +57,12 @@ def run(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.", rich_help_panel=MODEL)
     ] = "demo",
-    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
-    drafters: Annotated[
-        str | None, typer.Option(help="Which may guess: model, ngram, grammar, layerskip, prediction, suffix; or none.", rich_help_panel=MODEL)
-    ] = None,
-    max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
+    draft: Draft = "auto",
+    drafters: Drafters = None,
+    max_k: MaxK = 8,
     fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=MODEL)] = None,
-    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
+    context: Context = None,
+    threads: Threads = None,
     temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="0 takes the likeliest token.", rich_help_panel=SAMPLE)] = None,
     top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest; 0 = off.", rich_help_panel=SAMPLE)] = None,
     top_p: Annotated[float | None, typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=SAMPLE)] = None,
@@ -64,7 +71,7 @@ def run(
     repetition_penalty: Annotated[float, typer.Option(help="Make recent tokens less likely; 1 = off.", rich_help_panel=SAMPLE)] = 1.0,
     presence_penalty: Annotated[float, typer.Option(help="The same by a fixed amount; 0 = off.", rich_help_panel=SAMPLE)] = 0.0,
     frequency_penalty: Annotated[float, typer.Option(help="The same for each time it occurred; 0 = off.", rich_help_panel=SAMPLE)] = 0.0,
-    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=SAMPLE)] = False,
+    exact: Exact = False,
     json_object: Annotated[bool, typer.Option("--json-object", help="The reply is a JSON object.", rich_help_panel=GRAMMAR)] = False,
     json_schema: Annotated[Path | None, typer.Option(help="The reply is JSON by the schema in this file.", rich_help_panel=GRAMMAR)] = None,
     regex: Annotated[str | None, typer.Option(help="The reply matches this regular expression.", rich_help_panel=GRAMMAR)] = None,
@@ -104,13 +111,13 @@ def run(
 
 @app.command()
 def chat(
-    pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
-    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
-    drafters: Annotated[str | None, typer.Option(help="Which may guess, separated by commas; or none.", rich_help_panel=MODEL)] = None,
-    max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
-    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)] = False,
+    pair: PairName = "demo",
+    draft: Draft = "auto",
+    drafters: Drafters = None,
+    max_k: MaxK = 8,
+    context: Context = None,
+    threads: Threads = None,
+    exact: Exact = False,
     chats: Annotated[Path | None, typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=OUTPUT)] = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
@@ -126,18 +133,18 @@ def chat(
 
 @app.command()
 def bench(
-    pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
+    pair: PairName = "demo",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=MEASURE)] = False,
     runs: Annotated[int | None, typer.Option(min=1, help="Rounds that count (5).", show_default=False, rich_help_panel=MEASURE)] = None,
     kinds: Annotated[str | None, typer.Option(help="Which of question, code, edit, summary, turns, prose.", rich_help_panel=MEASURE)] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a reply (64).", show_default=False, rich_help_panel=MEASURE)] = None,
     drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=MEASURE)] = None,
     ks: Annotated[str | None, typer.Option(help="Draft lengths to compare with (1,2,3,4,6,8).", show_default=False, rich_help_panel=MEASURE)] = None,
-    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
-    max_k: Annotated[int, typer.Option(min=1, max=16, help="Adaptive decoding drafts at most so many.", rich_help_panel=MODEL)] = 8,
-    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)] = False,
+    draft: Draft = "auto",
+    max_k: MaxK = 8,
+    context: Context = None,
+    threads: Threads = None,
+    exact: Exact = False,
     html: Annotated[Path | None, typer.Option(help="Write a report with plots to this file.", rich_help_panel=OUTPUT)] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every reply's numbers to this file.", rich_help_panel=OUTPUT)] = None,
 ) -> None:
@@ -163,7 +170,7 @@ def bench(
 
 @app.command()
 def serve(
-    pair: Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")] = "demo",
+    pair: PairName = "demo",
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port (8012, or none with --socket).", rich_help_panel=LISTEN)] = None,
     host: Annotated[str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=LISTEN)] = "127.0.0.1",
     socket: Annotated[Path | None, typer.Option(help="A Unix socket that only you can open.", rich_help_panel=LISTEN)] = None,
@@ -171,12 +178,12 @@ def serve(
         str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN)
     ] = "",
     max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=LISTEN)] = 16,
-    draft: Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)] = "auto",
-    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, prediction, ...; or none.", rich_help_panel=MODEL)] = None,
-    max_k: Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)] = 8,
-    context: Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)] = False,
+    draft: Draft = "auto",
+    drafters: Drafters = None,
+    max_k: MaxK = 8,
+    context: Context = None,
+    threads: Threads = None,
+    exact: Exact = False,
 ) -> None:
     """Answer editors and other programs.
 
