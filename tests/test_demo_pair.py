@@ -53,7 +53,7 @@ def test_greedy_text_is_plain_decodes_over_a_hundred_prompts(open_demo: OpenEngi
         tokens, _, stats = ask(engine, prompt)
         assert tokens == ask(plain, prompt)[0], prompt
         drafted += stats.draft_n
-    assert drafted > 0
+    assert drafted > 0 or "fixed_k" not in way  # else whether drafting pays is this machine's to say
 
 
 @pytest.mark.parametrize("way", WAYS[1:], ids=name_of)

@@ -19,7 +19,7 @@ from tests.conftest import OpenEngine
 from tests.forms import SCHEMA, follows_schema
 
 LARK = 'start: "def " NAME "(): return " NUMBER\nNAME: /[a-z]{3,8}/\nNUMBER: /[0-9]{1,4}/'
-WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",)}, {"branches": 2}, {}]
+WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",), "fixed_k": 8}, {"branches": 2}, {}]
 
 
 def said(engine: Engine, grammar: Grammar, seed: int, temperature: float = 1.0) -> tuple[str, list[int], int]:
@@ -52,11 +52,11 @@ def test_every_reply_validates_and_is_plain_decodes(open_demo: OpenEngine, way: 
         assert is_valid(grammar, text), text
         assert tokens == said(plain, grammar, seed, temperature=(0.0, 0.7, 1.2)[seed % 3])[1]
         accepted += n
-    assert accepted > 0
+    assert accepted > 0 or "fixed_k" not in way  # else whether drafting pays is this machine's to say
 
 
 def test_forced_text_is_a_draft_that_is_nearly_always_right(open_demo: OpenEngine) -> None:
-    chunks = list(open_demo(drafters=("grammar",)).reply("Q", Sampling(0), 120, grammar=GRAMMARS[0]))
+    chunks = list(open_demo(drafters=("grammar",), fixed_k=8).reply("Q", Sampling(0), 120, grammar=GRAMMARS[0]))
     stats = chunks[-1].stats
     assert stats is not None
     assert stats.drafters["grammar"] > 0
