@@ -448,7 +448,7 @@ def test_what_was_learned_of_drafters_that_are_away_is_kept_at_the_end() -> None
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Engine]:
-    engine = Engine(load_registry()["demo"], Options(memory=Thresholds(calm_seconds=2)))
+    engine = Engine(load_registry()["demo"], Options(fixed_k=3, memory=Thresholds(calm_seconds=2)))
     yield engine
     engine.close()
 
