@@ -90,6 +90,7 @@ class Controller:
                 break
         for known in self.known.values():
             known.has_news = False
+            known.appeal(self.plain_rate)
 
     def _value(self, known: Known) -> None:
         """At the best rate; a free drafter is worth what it brought lately."""
@@ -172,6 +173,7 @@ class Controller:
                 if each.n_known and each.n_right == each.n_known:  # perhaps the text has changed: look again at once
                     known.wait = 0
             elif self.fixed_k is None and (each.is_used or not known.is_free):
+                known.note_pace(n_tokens, total)
                 known.hold_to_account(lost, PATIENCE / self.plain_rate, PROBE_SHARE * self.decode_seconds)
 
     def costs_of(self, name: str, width: int) -> PassCosts:

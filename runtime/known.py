@@ -15,6 +15,7 @@ from runtime.policy import Policy
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
 LAST_SENTENCE = 1024  # steps that a drafter is barred for at most
 LEARN = 0.1  # weight of a new time
+PACE = 0.8  # of what was noted a step ago
 PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
 PREFILL_SHARE = 0.25  # of a drafted token's seconds, for a token of a prompt, before any was measured
 
@@ -48,6 +49,7 @@ class Known:
         self.rate = 0.0  # tokens per second with it
         self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was barred
         self.sentence = LAST_PROBE  # steps that it will be barred for
+        self.tokens, self.seconds = 0.0, 1e-9  # that steps with it brought and took lately
         self.waited, self.wait = 0, FIRST_PROBE  # steps since it was parked or probed, steps until the next probe
         self.is_barred = False  # it lost more than was believed
 
@@ -72,6 +74,15 @@ class Known:
             self.acceptance.doubt()
         self.waited, self.wait, self.is_barred = 0, max(FIRST_PROBE, min(2 * self.wait, LAST_PROBE)), False
         return True
+
+    def note_pace(self, n_tokens: int, seconds: float) -> None:
+        """Takes in what a step with it brought and took."""
+        self.tokens, self.seconds = PACE * self.tokens + n_tokens, PACE * self.seconds + seconds
+
+    def appeal(self, plain_rate: float) -> None:
+        """Lets a barred drafter go whose pace was above plain decode's after all: then the machine had become slower, not the drafter."""
+        if self.is_barred and self.tokens / self.seconds > plain_rate:
+            self.is_barred, self.lost, self.sentence = False, 0.0, LAST_PROBE
 
     def hold_to_account(self, lost: float, patience: float, allowed: float) -> None:
         """Bars the drafter for a while when it loses time although it is believed to pay (a one-sided cumulative sum; Page, 1954).

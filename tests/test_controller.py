@@ -181,6 +181,22 @@ def test_a_drafter_that_is_slower_than_its_numbers_say_is_barred() -> None:
     assert controller.reason().code == "cost"
 
 
+def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> None:
+    """Everything takes three times as long from one moment on: drafting still pays, though it is slower than plain decode was."""
+    controller, asked = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8), list[bool]()
+    for i in range(400):
+        slow = 3 if i > 50 else 1
+        controller.begin(0)
+        asked.append(controller.is_worth_asking(NAME))
+        if asked[-1]:
+            controller.costs.observe(4, 0, 82.0 * slow)
+            controller.learn([said(0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow)
+        else:
+            controller.costs.observe(1, 0, 46.0 * slow)
+            controller.learn([], 1, 0.0, 46.0 * slow, 46.0 * slow)
+    assert sum(asked[60:]) > 0.85 * len(asked[60:])
+
+
 def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> None:
     controller = Controller(costs_of(*PASSES), {"ngram": 0.01}, max_k=8, free=["ngram"])
     for _ in range(100):
