@@ -19,7 +19,7 @@ from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.nodes import EarlyExitError
-from runtime.backends.vocab import Vocab
+from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import Calibration, calibrate, cores, passes
 from runtime.controller import Controller, Reason
 from runtime.costs import timed
@@ -31,7 +31,7 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.replies import Replies, folder
 from runtime.drafters.suffix import SuffixDrafter
-from runtime.errors import ModelError, SettingsError, VocabError
+from runtime.errors import ModelError, SettingsError
 from runtime.exactness import Exactness, self_test
 from runtime.footprint import DRAFT_BATCH, FLOOR, Plan, Way, Wish, fit, room_of, wish_of
 from runtime.loop import SpecLoop
@@ -111,8 +111,12 @@ class Loaded:
         self.exactness = self._exactness(options) if drafters else Exactness(1, 1)
         self.loop = SpecLoop(self.backend, drafters, controller, options.branches, threads)
         self.loop.failed = self.left_out
-        watch = Watch(self.memory, options.memory, reserve=wish.draft_needs(n_ctx) if wish and draft_backend else 0)
-        self.shortage = Shortage(self.loop, watch, draft_backend, partial(self._drafters, names))
+        reserve = wish.draft_needs(n_ctx) if wish and draft_backend else 0
+        self._watch_memory(Watch(self.memory, options.memory, reserve=reserve), draft_backend, names)
+
+    def _watch_memory(self, watch: Watch, draft: Releasable | None, names: Collection[str]) -> None:
+        """Drafters are given up between two tokens when it runs short."""
+        self.shortage = Shortage(self.loop, watch, draft, partial(self._drafters, names))
         self.loop.watch = self.shortage.look
         self._open.append(self.shortage.close)
 
@@ -246,14 +250,3 @@ def set_threads(target: Backend, draft: Backend | None, one: int, many: int, dra
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)
-
-
-def compare_vocabularies(target: Vocab, draft: Vocab, target_name: str, draft_name: str) -> None:
-    """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
-    for token in range(min(target.n_vocab, draft.n_vocab)):
-        ours, theirs = target.text(token), draft.text(token)
-        if ours != theirs:
-            raise VocabError(
-                f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} in the draft. "
-                "Choose a draft model of the same family, or run with `--draft off`."
-            )

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 
 from runtime.backends import library
+from runtime.backends.vocab import compare_vocabularies
 from runtime.chat import Message
 from runtime.engine import Engine, Sampling
 from runtime.errors import SlipstreamError
 from runtime.gguf_header import Header, read_model_header
-from runtime.loading import compare_vocabularies
 from runtime.measured import Measured, fingerprint
 from runtime.model_facts import ModelFacts
 from runtime.parts import is_first

@@ -10,10 +10,11 @@ import pytest
 
 from runtime import calibration
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import cores
 from runtime.engine import Engine, Options
 from runtime.errors import ModelError, VocabError
-from runtime.loading import Loaded, compare_vocabularies
+from runtime.loading import Loaded
 from runtime.measured import Measured
 from runtime.registry import load_registry
 from tests.toy import ToyBackend

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import llama_cpp.llama_cpp as lib
 
+from runtime.errors import VocabError
+
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
@@ -82,3 +84,14 @@ class Vocab:
     def special_text(self, token: int) -> str:
         """A control token as it is written in text; "" where there is none (-1)."""
         return self._read_piece(token, special=True).decode("utf8", "replace") if token >= 0 else ""
+
+
+def compare_vocabularies(target: Vocab, draft: Vocab, target_name: str, draft_name: str) -> None:
+    """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
+    for token in range(min(target.n_vocab, draft.n_vocab)):
+        ours, theirs = target.text(token), draft.text(token)
+        if ours != theirs:
+            raise VocabError(
+                f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} in the draft. "
+                "Choose a draft model of the same family, or run with `--draft off`."
+            )
