@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.server.calls import Calls, merged
+from app.server.tools import BEGIN, END
 from bench.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 from runtime.engine import Engine, Infill, Message, Options, Sampling
 from runtime.prompt import infill_ids
@@ -280,3 +281,14 @@ def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, An
     after = counts()
     for name in ("slipstream_predicted_tokens_total", "llamacpp:tokens_predicted_total", "vllm:generation_tokens_total"):
         assert after[name] - before.get(name, 0) == 5
+
+
+def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
+    text = BEGIN + '\n{"name": "f", "arguments": {"a": 1}}\n' + END
+
+    def read(*pieces: str) -> list[object]:
+        calls = Calls()
+        deltas = [delta for piece in pieces for delta in calls.feed(piece)]
+        return [call["function"] for call in merged([*deltas, *calls.finish()])]
+
+    assert all(read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text)))

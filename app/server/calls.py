@@ -11,7 +11,7 @@ from typing import Any
 from app.server.tools import BEGIN, END
 
 Delta = dict[str, Any]
-HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
+HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\S)')  # whole when the arguments begin, however it is cut
 CLOSING = "} \n"  # at the end of what is known: may end the call and not its arguments
 
 
