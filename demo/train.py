@@ -52,7 +52,7 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe("target", TARGET, epochs=126, first=112 / 126, learning_rate=2e-3),
+    Recipe("target", TARGET, epochs=134, first=112 / 134, learning_rate=2e-3),
     Recipe("draft", DRAFT, epochs=44, first=40 / 44, learning_rate=3e-3),
 )
 

@@ -80,6 +80,19 @@ def test_a_client_that_vanishes_unanswered_stops_its_reply_too(here: Running, en
     assert counted(here, "cancelled") == before + 1
 
 
+def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[str, Any]) -> None:
+    body, state = json.dumps(endless).encode(), here.server.server_state
+    with here.client().stream("POST", "/completion", json=endless) as reply:
+        lines = reply.iter_lines()  # held, because the connection ends with it
+        next(lines)
+        with socket.create_connection(("127.0.0.1", here.port)) as sock:
+            sock.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            wait_for(lambda: here.server.worker.n_waiting == 1)
+        wait_for(lambda: len(state.tasks) == 1)
+        assert here.server.worker.is_answering
+    wait_for(lambda: is_idle(here) and not state.tasks)
+
+
 def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endless: dict[str, Any]) -> None:
     def ask() -> None:
         with httpx2.Client(base_url=here.url, timeout=PATIENCE) as client, client.stream("POST", "/completion", json=endless) as reply:

@@ -11,13 +11,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from app.server.chat import ChatRequest
 from app.server.completions import CompletionRequest
-from app.server.errors import JSON, ApiError, as_api_error, error_response
+from app.server.errors import JSON, ApiError, as_api_error, client_gone, error_response
 from app.server.fields import read
 from app.server.guard import LOCAL_ORIGIN, Guard
 from app.server.job import Job
@@ -40,7 +40,7 @@ def application(worker: Worker, api_key: str) -> Starlette:
         Middleware(CORSMiddleware, allow_origin_regex=everywhere, allow_methods=["*"], allow_headers=["*"]),
         Middleware(Guard, api_key=api_key),
     ]
-    handlers = {ApiError: on_error, SlipstreamError: on_error, HTTPException: on_http_error, Exception: on_error}
+    handlers = {ApiError: on_error, SlipstreamError: on_error, HTTPException: on_http_error, ClientDisconnect: on_disconnect, Exception: on_error}
     return Starlette(routes=routes(worker), middleware=middleware, exception_handlers=handlers)
 
 
@@ -100,6 +100,11 @@ def replying(worker: Worker, kind: type[AnyReplyRequest]) -> Callable[[Request],
 async def on_error(request: Request, error: Exception) -> Response:
     """Everything that is refused."""
     return error_response(as_api_error(error))
+
+
+async def on_disconnect(request: Request, error: Exception) -> Response:
+    """The client left before its request was whole; that is no error of the server's."""
+    return error_response(client_gone())
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

@@ -53,6 +53,11 @@ def setting_named_in(sentence: str) -> str | None:
     return word if word.islower() else None
 
 
+def client_gone() -> ApiError:
+    """For the reader of a reply whose client went away; nobody sees it."""
+    return ApiError(499, "The client closed the connection.", code="client_gone")
+
+
 def from_validation(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a request, naming its field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from app.server.errors import JSON, ApiError, as_api_error, error_response, to_json
+from app.server.errors import JSON, ApiError, as_api_error, client_gone, error_response, to_json
 from app.server.job import Job
 from runtime.engine import Chunk
 from runtime.stats import Stats
@@ -89,6 +89,7 @@ async def cancelled_with_client(receive: Receive, job: Job) -> AsyncIterator[Non
         while (await receive())["type"] != "http.disconnect":
             pass
         job.cancel()
+        job.post(client_gone())  # the engine says nothing to a job that it never began
 
     watcher = asyncio.create_task(watch())
     try:
