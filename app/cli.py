@@ -26,7 +26,9 @@ Draft = Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' o
 Drafters = Annotated[
     str | None, typer.Option(help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix; or none.", rich_help_panel=MODEL)
 ]
-MaxK = Annotated[int, typer.Option(min=1, max=16, help="Draft at most so many tokens at once.", rich_help_panel=MODEL)]
+MaxK = Annotated[
+    int | None, typer.Option(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False, rich_help_panel=MODEL)
+]
 Context = Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)]
 Threads = Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)]
 Exact = Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)]
@@ -59,7 +61,7 @@ def run(
     ] = "demo",
     draft: Draft = "auto",
     drafters: Drafters = None,
-    max_k: MaxK = 8,
+    max_k: MaxK = None,
     fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=MODEL)] = None,
     context: Context = None,
     threads: Threads = None,
@@ -114,7 +116,7 @@ def chat(
     pair: PairName = "demo",
     draft: Draft = "auto",
     drafters: Drafters = None,
-    max_k: MaxK = 8,
+    max_k: MaxK = None,
     context: Context = None,
     threads: Threads = None,
     exact: Exact = False,
@@ -141,7 +143,7 @@ def bench(
     drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=MEASURE)] = None,
     ks: Annotated[str | None, typer.Option(help="Draft lengths to compare with (1,2,3,4,6,8).", show_default=False, rich_help_panel=MEASURE)] = None,
     draft: Draft = "auto",
-    max_k: MaxK = 8,
+    max_k: MaxK = None,
     context: Context = None,
     threads: Threads = None,
     exact: Exact = False,
@@ -159,7 +161,7 @@ def bench(
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     names = plan.choose_drafters(chosen, options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
-    options = replace(options, max_k=max(max_k, *wanted.ks))
+    options = replace(options, max_k=max(options.max_k, *wanted.ks))
     try:
         code = command.run(chosen, options, wanted, command.Files(html, json_file))
     except BrokenPipeError:
@@ -180,7 +182,7 @@ def serve(
     max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=LISTEN)] = 16,
     draft: Draft = "auto",
     drafters: Drafters = None,
-    max_k: MaxK = 8,
+    max_k: MaxK = None,
     context: Context = None,
     threads: Threads = None,
     exact: Exact = False,

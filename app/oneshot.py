@@ -52,7 +52,7 @@ class Output:
 
 
 def choose(
-    model: str, draft: str, drafters: str | None, max_k: int, fixed_k: int | None, context: int | None, threads: int | None, exact: bool
+    model: str, draft: str, drafters: str | None, max_k: int | None, fixed_k: int | None, context: int | None, threads: int | None, exact: bool
 ) -> tuple[Pair, Options]:
     """The pair and how to run it; wrong names are usage errors."""
     pair = find_pair(model, load_registry())
@@ -65,7 +65,8 @@ def choose(
         pair = replace(pair, draft=remembered(pair.target))
     if names and "model" in names and pair.draft is None:
         raise typer.BadParameter("The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'")
-    return pair, Options(context, names, max(max_k, fixed_k or 0), fixed_k, threads, exact)
+    options = Options(context, names, fixed_k=fixed_k, threads=threads, exact=exact)
+    return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
 
 
 def with_prediction(pair: Pair, options: Options) -> Options:

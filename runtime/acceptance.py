@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # between which confidences are calibrated together
 N_BINS = len(EDGES) + 1
@@ -54,9 +53,9 @@ class Acceptance:
         return self._total[1] / self._total[0]
 
     @property
-    def chances(self) -> NDArray[np.float64]:
+    def chances(self) -> list[float]:
         """[N_BINS] chance of acceptance by bin of confidence, now."""
-        return np.array(self._chances)
+        return self._chances
 
     def chance(self, confidence: float) -> float:
         """What such a confidence means now."""

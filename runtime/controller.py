@@ -18,7 +18,8 @@ REFRESH = 8  # steps between two looks at what every drafter is worth
 PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
 PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
 PATIENCE = 4  # plain passes that drafting may lose before it is held to be a mistake
-PLAIN_EVERY = 64  # steps after which a plain pass is made, so that it is known what it costs
+PLAIN_EVERY = 128  # steps after which plain passes are made, so that it is known what they cost
+STEADY = 2  # plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
 CHEAP = 0.02  # of a plain pass: a free drafter that takes more is asked as seldom as one that does not pay
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
@@ -54,7 +55,7 @@ class Controller:
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
-        self._n_steps, self._since_plain, self._is_plain = 0, 0, False
+        self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.begin(0)
 
@@ -76,20 +77,20 @@ class Controller:
             self._take_stock()
         self._n_steps += 1
         self._probing = None
-        self._is_plain = self.fixed_k is None and self._since_plain >= PLAIN_EVERY
+        self._is_plain = self.fixed_k is None and self._since_steady >= PLAIN_EVERY
 
     def _take_stock(self) -> None:
         """Values every drafter at the best rate, which follows from the values: a few rounds settle it."""
         self.rate = max(self.rate, self.plain_rate)
+        is_time = self._n_steps % (8 * REFRESH) == 0
+        stale = [known for known in self.known.values() if known.is_free or known.has_news or is_time]
         for _ in range(3):
-            for known in self.known.values():
-                if known.is_free or known.has_news or self._n_steps % (8 * REFRESH) == 0:
-                    self._value(known)
+            for known in stale:
+                self._value(known)
             before, self.rate = self.rate, max([self.plain_rate, *(known.rate for known in self.known.values() if not known.is_barred)])
             if abs(self.rate / before - 1) < 0.03:
                 break
         for known in self.known.values():
-            known.has_news = False
             known.appeal(self.plain_rate)
 
     def _value(self, known: Known) -> None:
@@ -101,6 +102,7 @@ class Controller:
         passes = [self._passes[0], *own[1:]]  # a pass without a draft is the same for all
         known.policy = Policy(known.acceptance, passes, Price(known.first_seconds, known.rest_seconds, self.overhead), self.rate)
         known.rate, known.surplus = known.policy.rate, known.policy.surplus
+        known.note_valued()
 
     def _pays(self, known: Known) -> bool:
         asking = known.first_seconds * self.rate if known.is_free else 0.0  # the value of the others' drafts has it in already
@@ -157,13 +159,13 @@ class Controller:
         """Takes in a finished step: what drafters said, how many tokens came, the seconds for drafting, for the pass, and in all."""
         self.decode_seconds += total
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
-        is_drafted = any(each.is_used for each in scored)
-        self._since_plain = self._since_plain + 1 if is_drafted else 0
+        is_plain = not any(each.is_used or not self.known[each.name].is_free for each in scored)
+        self._n_plain = self._n_plain + 1 if is_plain else 0
+        self._since_steady = 0 if self.is_steady else self._since_steady + 1
         for name in self.known.keys() - {each.name for each in scored}:
             self.known[name].acceptance.rest()
         for each in scored:
             known = self.known[each.name]
-            known.has_news = True
             if each.confidences:
                 known.acceptance.observe(each.confidences, each.n_right, each.n_known)
             known.learn_times(each)
@@ -175,6 +177,11 @@ class Controller:
             elif self.fixed_k is None and (each.is_used or not known.is_free):
                 known.note_pace(n_tokens, total)
                 known.hold_to_account(lost, PATIENCE / self.plain_rate, PROBE_SHARE * self.decode_seconds)
+
+    @property
+    def is_steady(self) -> bool:
+        """Was the last step as it would be in plain decode?"""
+        return self._n_plain >= STEADY
 
     def costs_of(self, name: str, width: int) -> PassCosts:
         """The table that holds what passes over that drafter's tokens cost."""

@@ -15,6 +15,7 @@ from runtime.policy import Policy
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
 LAST_SENTENCE = 1024  # steps that a drafter is barred for at most
 LEARN = 0.1  # weight of a new time
+NEWS = 0.03  # in a chance of acceptance
 PACE = 0.8  # of what was noted a step ago
 PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
 PREFILL_SHARE = 0.25  # of a drafted token's seconds, for a token of a prompt, before any was measured
@@ -44,7 +45,7 @@ class Known:
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a drafted token
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not free
-        self.has_news = True  # since it was valued
+        self._valued = list[float]()  # its chances when it was last valued
         self.surplus = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
         self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was barred
@@ -52,6 +53,15 @@ class Known:
         self.tokens, self.seconds = 0.0, 1e-9  # that steps with it brought and took lately
         self.waited, self.wait = 0, FIRST_PROBE  # steps since it was parked or probed, steps until the next probe
         self.is_barred = False  # it lost more than was believed
+
+    @property
+    def has_news(self) -> bool:
+        """Has what is believed of it changed by much since it was valued?"""
+        return not self._valued or any(abs(now - then) > NEWS for now, then in zip(self.acceptance.chances, self._valued, strict=True))
+
+    def note_valued(self) -> None:
+        """What follows from the belief of now is known."""
+        self._valued = self.acceptance.chances
 
     def learn_times(self, scored: Scored) -> None:
         """Clamped averages."""

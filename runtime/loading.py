@@ -54,7 +54,7 @@ class Options:
 
     n_ctx: int | None = None
     drafters: tuple[str, ...] | None = None  # () = plain decode
-    max_k: int = 8
+    max_k: int = 12  # with the token before it still a width at which CPU kernels round alike (16)
     fixed_k: int | None = None
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well

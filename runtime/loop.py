@@ -159,9 +159,10 @@ class SpecLoop:
         verdict = verify(draft, logits, sampler)
         said = logprobs(logits[[0, *(node + 1 for node in verdict.accepted)]], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
         name = "+".join(proposal.name for proposal in used) or "none"
-        self._learn_cost(name, 1 + len(draft), len(context), passed - drafted)
         seconds = drafted - began, passed - drafted, time.perf_counter() - began
         self.controller.learn([proposal.score(verdict.tokens) for proposal in proposals], 1 + len(verdict.accepted), *seconds)
+        if draft or self.controller.is_steady:
+            self._learn_cost(name, 1 + len(draft), len(context), passed - drafted)
         return Step(verdict.tokens, len(verdict.accepted), len(draft), name, *seconds, said)
 
     def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:

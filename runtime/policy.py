@@ -55,7 +55,7 @@ class Policy:
         most = len(passes) - 1
         gain = (1 - rates * price.overhead)[:, None, None]
         stop = -rates[:, None] * passes
-        survival = GRID[:, None] * acceptance.chances  # after one more token of each confidence
+        survival = GRID[:, None] * np.array(acceptance.chances)  # after one more token of each confidence
         low = np.minimum((survival * (len(GRID) - 1)).astype(int), len(GRID) - 2)
         share = survival * (len(GRID) - 1) - low
         near = low * N_BINS + COLUMNS  # where the value at the survival below stands, flat; N_BINS further the one above

@@ -19,7 +19,6 @@ from runtime.logits import nucleus, peak, softmax, top_ids
 from runtime.noise import MASK, gumbel
 
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
-NO_IDS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +178,9 @@ class Sampler:
         """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
         row = self.adjusted(logits, path)
         if self.is_greedy:
-            token, near = int(row.argmax()), top_ids(row, n_others + 1) if n_others else NO_IDS
-            return Pick(token, peak(row, token), None, best(near, row[near], token, n_others))
+            token = int(row.argmax())
+            near = top_ids(row, n_others + 1) if n_others else None
+            return Pick(token, peak(row, token), None, () if near is None else best(near, row[near], token, n_others))
         given = distribution(row, self.sampling)
         token, confidence = self.couple(given, len(path)), float(given.probs.max())
         others = best(given.ids, self._scores(given, len(path)), token, n_others) if n_others else ()
