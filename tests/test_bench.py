@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from app.bench import command, engines
 from app.bench.facts import Facts
+from app.bench.hindsight import Guesser, right_at, seconds_by_length, shortest
 from app.bench.page import page
 from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan, Way, make_plan
 from app.bench.plots import plots
@@ -75,6 +76,23 @@ def test_a_draft_token_counts_as_tried_when_all_before_it_were_accepted() -> Non
     longer.plan = replace(PLAN, ks=(2, 4, 6))
     longer.samples = [replace(sample, way="model K=6") for sample in longer.samples]
     assert longer.acceptance("model", 0.0)[4:] == [None, None]
+
+
+def test_hindsight_drafts_exactly_what_comes_true() -> None:
+    right = right_at(6, [[(1.0, "model", 4, 2), (1.0, "model", 4, 1)], [(1.0, "model", 2, 0), (1.0, "model", 2, 1)]])
+    assert right == [2, 1, 0, 1, 0, 0]
+    seconds = seconds_by_length([(3.0, "model", 2, 0), (5.0, "model", 2, 2), (4.0, "model", 2, 2), (2.5, "model", 1, 1), (2.0, "none", 0, 0)])
+    assert seconds == {2: 4.0, 1: 2.5, 0: 2.0}
+    assert shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0  # two and the next, one and the next, and the last alone
+    assert shortest(6, 2.0, []) == 12.0
+
+
+def test_the_ceiling_is_compared_over_all_prompts_of_a_cell() -> None:
+    cell = Cell("question", 0.0)
+    assert 0 < made().against_hindsight()[cell] < made().ratio(ADAPTIVE, PLAIN, [cell]).median  # type: ignore[union-attr]
+    results = made()
+    results.samples = [sample for sample in results.samples if sample.way != PLAIN]
+    assert not results.against_hindsight()
 
 
 def test_lengths_stand_where_the_pass_began() -> None:

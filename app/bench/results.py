@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import geometric_mean, median
 
+from app.bench.hindsight import Guesser, Step, right_at, seconds_by_length, shortest
 from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan
-
-Step = tuple[float, str, int, int]  # seconds, drafter, tokens drafted, tokens accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +96,35 @@ class Results:
         """The geometric mean of that over the cells."""
         ratios = [spread.median for spread in self.against_best().values()]
         return geometric_mean(ratios) if ratios else None
+
+    def against_hindsight(self) -> dict[Cell, float]:
+        """Adaptive decoding / the shortest way that the fixed settings' replies show to exist, by cell."""
+        found = dict[Cell, float]()
+        for cell in self.cells:
+            replies = self._replies(cell)
+            ceilings = {prompt: self._ceiling(replies, prompt) for way, prompt in replies if way == ADAPTIVE}
+            taken = sum(median(sample.seconds for sample in replies[ADAPTIVE, prompt]) for prompt in ceilings)
+            if taken and all(ceilings.values()):
+                found[cell] = sum(ceilings.values()) / taken
+        return found
+
+    def _replies(self, cell: Cell) -> dict[tuple[str, int], list[Sample]]:
+        """(way, prompt) -> its replies."""
+        replies = dict[tuple[str, int], list[Sample]]()
+        for sample in self.samples:
+            if sample.cell == cell:
+                replies.setdefault((sample.way, sample.prompt), []).append(sample)
+        return replies
+
+    def _ceiling(self, replies: dict[tuple[str, int], list[Sample]], prompt: int) -> float:
+        """Seconds for that prompt's reply; 0 while plain decode is not known."""
+        plain = replies.get((PLAIN, prompt), [])
+        n, guessers = plain[0].n_tokens if plain else 0, list[Guesser]()
+        for drafter in self.plan.drafters:
+            ways = [way.name for way in self.plan.ways if way.drafters == (drafter,)]
+            steps = [sample.steps for way in ways for sample in replies.get((way, prompt), [])]
+            guessers.append(Guesser(right_at(n, steps), seconds_by_length(step for each in steps for step in each)))
+        return shortest(n, seconds_by_length(step for sample in plain for step in sample.steps)[0], guessers) if plain else 0.0
 
     def acceptance(self, drafter: str, temperature: float) -> list[float | None]:
         """By depth: the chance that a draft token is accepted, given that those before it were. From the longest fixed drafts."""

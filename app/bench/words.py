@@ -133,6 +133,7 @@ def cell_as_json(results: Results, cell: Cell) -> dict[str, Any]:
         "times_plain": number(results.ratio(ADAPTIVE, PLAIN, [cell])),
         "best_fixed": best,
         "times_best_fixed": number(results.ratio(ADAPTIVE, best, [cell])),
+        "times_hindsight": round(ceiling, 4) if (ceiling := results.against_hindsight().get(cell)) else None,
     }
 
 
