@@ -179,6 +179,7 @@ def serve(
     api_key: Annotated[
         str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN)
     ] = "",
+    parallel: Annotated[int, typer.Option(min=1, help="Chats that are answered in turns.", rich_help_panel=LISTEN)] = 3,
     max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=LISTEN)] = 16,
     draft: Draft = "auto",
     drafters: Drafters = None,
@@ -192,6 +193,8 @@ def serve(
     OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
+    from dataclasses import replace
+
     from app import oneshot
     from app.server import command
     from app.server.sockets import Addresses
@@ -199,8 +202,9 @@ def serve(
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     tcp = command.PORT if port is None and socket is None else port
-    settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting)
-    command.serve(lambda on_progress: Engine(chosen, options, on_progress), settings)
+    settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
+    several = replace(options, n_kept=parallel + 1)  # and a completion
+    command.serve(lambda on_progress: Engine(chosen, several, on_progress), settings)
 
 
 @app.command()

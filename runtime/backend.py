@@ -27,6 +27,12 @@ class Backend(Protocol):
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
 
+    def keep(self, n: int) -> None:
+        """Holds up to `n` conversations from now on, the last one included."""
+
+    def recall(self, context: Tokens) -> None:
+        """Makes ready what is kept of a conversation that `context` goes on; `forward` does so by itself, but this takes its time apart."""
+
     def set_threads(self, one: int, many: int) -> None:
         """Threads for passes of one row and of several rows."""
 

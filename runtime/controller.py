@@ -21,6 +21,7 @@ PATIENCE = 4  # plain passes that drafting may lose before it is held to be a mi
 PLAIN_EVERY = 128  # steps after which plain passes are made, so that it is known what they cost
 STEADY = 2  # plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
 CHEAP = 0.02  # of a plain pass: a free drafter that takes more is asked as seldom as one that does not pay
+IMPATIENCE = 0.1  # by which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -57,12 +58,18 @@ class Controller:
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
+        self.n_others = 0  # replies that wait while this one's step is made
         self.begin(0)
 
     def set_kind(self, kind: str) -> None:
         """Says of what kind the text is from now on, because acceptance differs by kind."""
         for known in self.known.values():
             known.acceptance.set_kind(kind)
+
+    @property
+    def price(self) -> float:
+        """Tokens that a second of drafting or verifying must bring."""
+        return self.rate * (1 + IMPATIENCE * self.n_others)
 
     def begin(self, n_context: int, scores_unused: bool = True) -> None:
         """Takes stock before a step: what passes cost at this context length and, now and then, what each drafter promises.
@@ -100,7 +107,7 @@ class Controller:
             return
         own = known.costs.up_to(self.max_k + 1, self._n_context) if known.costs else self._passes
         passes = [self._passes[0], *own[1:]]  # a pass without a draft is the same for all
-        known.policy = Policy(known.acceptance, passes, Price(known.first_seconds, known.rest_seconds, self.overhead), self.rate)
+        known.policy = Policy(known.acceptance, passes, Price(known.first_seconds, known.rest_seconds, self.overhead), self.price)
         known.rate, known.surplus = known.policy.rate, known.policy.surplus
         known.note_valued()
 
@@ -121,7 +128,7 @@ class Controller:
             pays = self._pays(known)
         if pays:
             known.waited, known.wait = 0, FIRST_PROBE
-        elif self.probe_seconds <= PROBE_SHARE * self.decode_seconds and known.is_probe_due():
+        elif not self.n_others and self.probe_seconds <= PROBE_SHARE * self.decode_seconds and known.is_probe_due():
             self._probing = name
         return pays or self._probing == name
 
@@ -150,7 +157,7 @@ class Controller:
             return k, float(k)
         known = self.known[name]
         chances = [known.acceptance.chance(confidence) for confidence in confidences]
-        k, surplus = best_length(chances, self._passes, self.rate, self.overhead)
+        k, surplus = best_length(chances, self._passes, self.price, self.overhead)
         known.surplus += LEARN * (surplus - known.surplus)
         forgone = max((other.surplus for other in self.known.values() if not other.is_free and self._pays(other)), default=0.0)
         return (k, surplus) if surplus > forgone and not self._is_plain and not known.is_barred else (0, 0.0)

@@ -151,6 +151,9 @@ class Drafter:
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context` [n]."""
 
+    def recall(self, context: Tokens) -> None:
+        """The reply whose `context` [n] this is goes on, after another one's steps."""
+
     def n_missing(self, context: Tokens) -> int:
         """How many tokens of `context` it must take in before it can guess what follows."""
         return 0

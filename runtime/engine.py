@@ -5,6 +5,7 @@ The only door for the command line, the chat and the server. Plain data in, plai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,11 +27,12 @@ from runtime.window import POLICIES
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 MAX_LOGPROBS = 20
+TURN = 10  # times what it takes to change from one reply to another
 Prompt = str | Sequence[Message] | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
 
 
 class Engine:
-    """A pair in memory. One reply at a time."""
+    """A pair in memory. Replies are made one at a time, or in turns on one thread."""
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
         self.pair = pair
@@ -90,10 +92,12 @@ class Engine:
         n_logprobs: int | None = None,
         when_full: str = "stop",
         prediction: str = "",
+        pauses: bool = False,
     ) -> Iterator[Chunk]:
         """Streams the reply. `n_logprobs` likeliest tokens come with each token; `when_full` is one of POLICIES.
 
-        `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use of it.
+        `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use of it. Between two
+        chunks other replies may go on; where it `pauses`, empty chunks come while the prompt is read.
         Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
         """
         sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
@@ -106,7 +110,21 @@ class Engine:
         expected = self.vocab.encode(prediction, special=False) if prediction else ()
         reply = Reply(self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness, expected)
         self._stats = reply.stats
-        return reply.run(cancel, on_prefill)
+        return reply.run(cancel, on_prefill, pauses)
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long a reply should go on before another has its turn, so that changing costs little; infinite where only one can be held."""
+        return TURN * self.loop.switch_seconds if self._loaded.backend.kept.most else math.inf
+
+    @property
+    def n_held(self) -> int:
+        """Conversations that need not be read again."""
+        return 1 + len(self._loaded.backend.kept)
+
+    def share(self, n_others: int) -> None:
+        """So many replies wait for the steps that are made from now on."""
+        self.loop.controller.n_others = n_others
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """The target passes of the last reply, also while it is made, from the `first` on."""

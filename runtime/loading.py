@@ -60,6 +60,7 @@ class Options:
     exact: bool = False  # bit-identical kernels for K-quants as well
     branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
     memory: Thresholds = USUAL  # when drafters are given up
+    n_kept: int = 1  # conversations whose caches are held, so that several replies can be made in turns
 
 
 class Loaded:
@@ -112,11 +113,14 @@ class Loaded:
         self.loop = SpecLoop(self.backend, drafters, controller, options.branches, threads)
         self.loop.failed = self.left_out
         reserve = wish.draft_needs(n_ctx) if wish and draft_backend else 0
-        self._watch_memory(Watch(self.memory, options.memory, reserve=reserve), draft_backend, names)
+        self._watch_memory(Watch(self.memory, options.memory, reserve=reserve), draft_backend, names, options.n_kept)
 
-    def _watch_memory(self, watch: Watch, draft: Releasable | None, names: Collection[str]) -> None:
+    def _watch_memory(self, watch: Watch, draft: Releasable | None, names: Collection[str], n_kept: int) -> None:
         """Drafters are given up between two tokens when it runs short."""
-        self.shortage = Shortage(self.loop, watch, draft, partial(self._drafters, names))
+        for backend in (self.backend, draft):
+            if backend is not None:
+                backend.keep(n_kept)
+        self.shortage = Shortage(self.loop, watch, draft, partial(self._drafters, names), n_kept)
         self.loop.watch = self.shortage.look
         self._open.append(self.shortage.close)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from runtime.backend import Backend
 from runtime.controller import Controller, Reason
@@ -92,6 +92,15 @@ class Asking:
         return Proposal(self.name, said, self.confidences, draft, first, seconds - first, len(self.confidences) - 1)
 
 
+@dataclass(slots=True)
+class Part:
+    """What a reply has of the loop to itself: several may be made in turns."""
+
+    n_reply: int = 0  # tokens that it is expected to have
+    drafters: set[str] = field(default_factory=set)  # that take part in it
+    resting: Reason | None = None  # set when a drafter does not
+
+
 class SpecLoop:
     """A target, the drafters offered to it in order of cost, and the controller that chooses among them."""
 
@@ -102,31 +111,29 @@ class SpecLoop:
         self.branches = branches if backend.can_branch else 0  # side branches per drafted token; all proposals then form one tree
         self.drafters = list(drafters)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
-        self.resting: Reason | None = None  # set when a drafter does not take part in this reply
         self.short: Reason | None = None  # set when drafters were given up for want of memory, during this reply or before
         self.watch: Callable[[Tokens], None] = lambda context: None  # looks at the memory before each step; may take drafters away, and back
-        self._takes_part: set[str] = {drafter.name for drafter in drafters}
-        self._n_reply = 0  # tokens that this reply is expected to have
+        self.part = Part(drafters={drafter.name for drafter in drafters})  # of the reply that is being made
+        self.switch_seconds = 0.0  # that the last change from one reply to another took
 
     def prepare(self, context: Tokens, n_reply: int, is_cancelled: Callable[[], bool]) -> None:
         """Before a reply of about `n_reply` tokens: drafters take the prompt in where that will repay itself; the others rest until the next."""
-        self.resting = self.short = None
-        self._n_reply = n_reply
+        self.short, self.part = None, Part(n_reply)
         self.controller.begin(len(context))
         for drafter in list(self.drafters):
             self.admit(drafter, context, is_cancelled)
 
     def admit(self, drafter: Drafter, context: Tokens, is_cancelled: Callable[[], bool] = lambda: False) -> None:
         """Lets a drafter take part in the reply, unless what it has to take in for that does not repay itself."""
-        self._takes_part.add(drafter.name)
+        self.part.drafters.add(drafter.name)
         n_missing = drafter.n_missing(context)
         if n_missing <= IN_PASSING:
             return
-        if self.controller.repays(drafter.name, n_missing, self._n_reply):
+        if self.controller.repays(drafter.name, n_missing, self.part.n_reply):
             self._take_in(drafter, context, n_missing, is_cancelled)
         else:
-            self._takes_part.remove(drafter.name)
-            self.resting = Reason("cost", f"the {drafter.name} drafter would have to read {n_missing} tokens, more than this reply repays")
+            self.part.drafters.remove(drafter.name)
+            self.part.resting = Reason("cost", f"the {drafter.name} drafter would have to read {n_missing} tokens, more than this reply repays")
 
     def _take_in(self, drafter: Drafter, context: Tokens, n_missing: int, is_cancelled: Callable[[], bool]) -> None:
         """In pieces, so that it can be cancelled."""
@@ -140,6 +147,17 @@ class SpecLoop:
             self._drop(drafter, error)
         else:
             self.controller.known[drafter.name].learn_prefill(n_missing, time.perf_counter() - began)
+
+    def resume(self, part: Part, context: Tokens) -> None:
+        """The reply with that `part` goes on. What was kept of it comes back here, so that no step's time has that in it."""
+        if part is self.part:
+            return
+        began, self.part = time.perf_counter(), part
+        self.backend.recall(context)
+        for drafter in list(self.drafters):
+            if drafter.name in part.drafters:
+                drafter.recall(context)
+        self.switch_seconds = time.perf_counter() - began
 
     def step(self, context: Tokens, sampler: Sampler, position: int, most: int, n_logprobs: int | None = None) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
@@ -179,7 +197,7 @@ class SpecLoop:
         proposals: list[Proposal] = []
         if room <= 0:
             return proposals
-        asked = [drafter for drafter in self._in_order() if drafter.name in self._takes_part]
+        asked = [drafter for drafter in self._in_order() if drafter.name in self.part.drafters]
         for drafter in asked:
             if drafter.is_free and self.controller.is_worth_asking(drafter.name):
                 proposals += self._ask(self._look_up, drafter, context, sampler, room)
@@ -240,4 +258,4 @@ class SpecLoop:
 
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        return self.short or self.failed or self.resting or self.controller.reason()
+        return self.short or self.failed or self.part.resting or self.controller.reason()

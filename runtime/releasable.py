@@ -25,6 +25,7 @@ class Releasable:
         self._coming: Future[tuple[Backend, ExitStack]] | None = None
         self._wanted = True
         self._threads: tuple[int, int] | None = None
+        self._n_kept = 1
         self._take(self._open(on_progress))
         self.n_ctx, self.n_vocab = self.inner.n_ctx, self.inner.n_vocab
         self.can_rewind, self.can_branch = self.inner.can_rewind, self.inner.can_branch
@@ -48,11 +49,21 @@ class Releasable:
         """See Backend."""
         return self.inner.n_cached(context)
 
+    def recall(self, context: Tokens) -> None:
+        """See Backend."""
+        self.inner.recall(context)
+
     def set_threads(self, one: int, many: int) -> None:
         """Holds for what is opened later, too."""
         self._threads = one, many
         if self._inner is not None:
             self._inner.set_threads(one, many)
+
+    def keep(self, n: int) -> None:
+        """How many conversations it holds; also for what is opened later."""
+        self._n_kept = n
+        if self._inner is not None:
+            self.inner.keep(n)
 
     def reopen(self) -> bool:
         """Sees to it that it is opened, in a thread of its own; is it? Raises what opening raised."""
@@ -86,3 +97,4 @@ class Releasable:
         self._inner, self._stack = opened
         if self._threads is not None:
             self.inner.set_threads(*self._threads)
+        self.inner.keep(self._n_kept)

@@ -17,7 +17,7 @@ from runtime.chat import Message
 from runtime.draft import Tokens
 from runtime.exactness import Exactness
 from runtime.logits import TokenLogprobs
-from runtime.loop import SpecLoop
+from runtime.loop import Part, SpecLoop
 from runtime.sampling import Sampler
 from runtime.stats import Stats
 from runtime.text import TextStream
@@ -89,19 +89,21 @@ class Reply:
         self.left = max_tokens  # tokens to go; None: no limit
         self.text, self.stats = TextStream(stops), Stats(prompt_n=len(ids), exactness=exactness)
         self.finish_reason: str | None = None
-        self.notice = conversation.notice
+        self.notice, self.part = conversation.notice, Part()
 
-    def run(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Prefill, then one chunk per target pass."""
-        began = time.perf_counter()
-        self._prefill(cancel, on_prefill)
-        self.stats.prompt_seconds = time.perf_counter() - began
+    def run(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool = False) -> Iterator[Chunk]:
+        """Prefill, then one chunk per target pass; where it `pauses`, an empty one for each piece of the prompt before them."""
+        for _ in self._prefill(cancel, on_prefill):
+            if pauses:
+                yield Chunk("")
+        self._begin_drafting(cancel)
         try:
             while self.finish_reason is None:
                 if cancel():
                     self.finish_reason = "cancelled"
                     break
                 began = time.perf_counter()
+                self.loop.resume(self.part, self.tokens[: self.n])
                 chunk = self._step()
                 self.stats.decode_seconds += time.perf_counter() - began
                 yield chunk
@@ -112,28 +114,41 @@ class Reply:
         tail = self.text.finish()
         yield Chunk(tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats)
 
-    def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> None:
+    def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[None]:
         """Decodes the prompt but for its last token in pieces: the backend remembers, so the first step has little left to do."""
         backend, total = self.loop.backend, self.n_prompt - 1
         self.stats.cached_n = backend.n_cached(self.tokens[: self.n_prompt])
         first = (self.stats.cached_n // PREFILL + 1) * PREFILL  # borders do not depend on how much drafts had left in the cache
         for end in [*range(first, total, PREFILL), total]:
+            began = time.perf_counter()
+            self.loop.resume(self.part, self.tokens[:end])
             self.loop.watch(self.tokens[: self.n_prompt])
             if cancel():
                 self.finish_reason = "cancelled"
                 return
             if end > self.stats.cached_n:
                 backend.forward(self.tokens[:end])
+            self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
+            yield
+
+    def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
+        """The drafters learn what is asked, and take the prompt in where that will repay itself."""
+        if self.finish_reason is not None:
+            return
+        began = time.perf_counter()
         for drafter in self.loop.drafters:
             drafter.begin(self.tokens[: self.n_prompt], self.expected)
         likely = EXPECTED if self.left is None else min(EXPECTED, self.left)
         self.loop.prepare(self.tokens[: self.n_prompt], likely, cancel)
+        self.part = self.loop.part
+        self.stats.prompt_seconds += time.perf_counter() - began
 
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
         room = self.n_ctx - self.n
         most = room if self.left is None else min(room, self.left)
+        self.loop.controller.set_kind("code" if self.text.is_code else "prose")
         step = self.loop.step(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.n_logprobs)
         pieces: list[str] = []
         for token in step.tokens:
@@ -143,7 +158,6 @@ class Reply:
             if self.vocab.is_end(token) or self.text.stopped:
                 self.finish_reason = "stop"
                 break
-        self.loop.controller.set_kind("code" if self.text.is_code else "prose")
         if self.left is not None:
             self.left -= len(pieces)
         self.stats.count(step, len(pieces))

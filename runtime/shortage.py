@@ -1,8 +1,8 @@
 """What is given up when memory is short, between two tokens, and taken back when it is not: drafters, never the target.
 
-TIGHT closes the draft model; those who guess without memory of their own go on. CRITICAL leaves plain decode, and drafters whose memory can be
-built again from the context or from disk are made anew, empty. The text does not depend on any of it: the loop may lose and gain drafters at
-every step. Knows the loop and the level; reads no memory itself.
+TIGHT closes the draft model and forgets all conversations but the last; those who guess without memory of their own go on. CRITICAL leaves
+plain decode, and drafters whose memory can be built again from the context or from disk are made anew, empty. The text does not depend on any
+of it: the loop may lose and gain drafters at every step. Knows the loop and the level; reads no memory itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 class Shortage:
     """Keeps a loop's drafters to what memory allows."""
 
-    def __init__(self, loop: SpecLoop, watch: Watch, draft: Releasable | None, renew: Callable[[], Sequence[Drafter]]) -> None:
+    def __init__(self, loop: SpecLoop, watch: Watch, draft: Releasable | None, renew: Callable[[], Sequence[Drafter]], n_kept: int = 1) -> None:
+        self.n_kept = n_kept  # conversations that the target's cache holds while there is room
         self.loop, self.watch, self._draft, self._renew = loop, watch, draft, renew
         self.level = Level.OK  # that the loop is kept to
         self.reason = Reason("memory", "")  # for what was given up last
@@ -46,6 +47,7 @@ class Shortage:
     def _change(self, level: Level) -> None:
         """Gives up what the level does not allow."""
         is_worse, self.level = level > self.level, level
+        self.loop.backend.keep(self.n_kept if level == Level.OK else 1)
         for drafter in [drafter for drafter in self.loop.drafters if self._is_barred(drafter.name)]:
             self.loop.drafters.remove(drafter)
             self._away[drafter.name] = drafter, self.loop.controller.known.pop(drafter.name)

@@ -80,7 +80,7 @@ def prepared(n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[S
 
 def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it() -> None:
     loop, draft = prepared(n_prompt=900, n_reply=200)
-    assert (draft.n_passes, loop.resting) == (4, None)
+    assert (draft.n_passes, loop.part.resting) == (4, None)
     loop, draft = prepared(n_prompt=900, n_reply=2)
     assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
     assert "900 tokens" in loop.why_plain().text

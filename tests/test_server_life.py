@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import signal
 import socket
@@ -170,6 +171,7 @@ class Echo:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.go_on = threading.Event()
+        self.turn_seconds = math.inf  # one reply at a time
 
     def reply(self, prompt: str, *args: Any, **more: Any) -> Iterator[Chunk]:
         if prompt == "bad":
@@ -180,6 +182,9 @@ class Echo:
         self.said.append(prompt)
         self.go_on.wait(PATIENCE)
         yield Chunk(prompt, finish_reason="stop")
+
+    def share(self, n_others: int) -> None:
+        pass
 
     def tend(self) -> None:
         pass

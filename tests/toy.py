@@ -40,6 +40,12 @@ class ToyBackend:
     def n_cached(self, context: Tokens) -> int:
         return 0
 
+    def keep(self, n: int) -> None:
+        pass
+
+    def recall(self, context: Tokens) -> None:
+        pass
+
     def set_threads(self, one: int, many: int) -> None:
         pass
 

@@ -31,5 +31,5 @@ class Ask:
 
         return engine.reply(
             self.prompt(engine), self.sampling, self.max_tokens or None, self.stops, cancel, report,
-            grammar=self.grammar, n_logprobs=self.n_logprobs, prediction=self.prediction,
+            grammar=self.grammar, n_logprobs=self.n_logprobs, prediction=self.prediction, pauses=True,
         )  # fmt: skip

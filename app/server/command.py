@@ -27,13 +27,14 @@ class Settings:
     addresses: Addresses
     api_key: str = ""
     max_waiting: int = 16  # requests in line; more are sent away
+    max_active: int = 3  # chats that are answered in turns; a short completion goes before them
 
 
 class Server(uvicorn.Server):
     """A web server with an engine. `failure` is what kept the engine from loading."""
 
     def __init__(self, open_engine: OpenEngine, settings: Settings, on_loaded: Callable[[], None] = lambda: None) -> None:
-        self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed)
+        self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active)
         self.failure: Exception | None = None
         app = application(self.worker, settings.api_key)
         config = uvicorn.Config(

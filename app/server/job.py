@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,10 +20,11 @@ class Job:
 
     def __init__(self, ask: Ask) -> None:
         self.ask, self.came = ask, time.perf_counter()
-        self.is_cancelled = False
+        self.is_cancelled, self.waited = False, 0.0  # seconds in line
         self._why: Exception | None = None  # it is cancelled, if its reader is to know
         self._until: float | None = None  # when the time for decoding is over
         self._is_read = False
+        self._chunks: Iterator[Chunk] | None = None  # from when it is begun
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
 
@@ -54,24 +55,27 @@ class Job:
 
     # on the engine's thread
 
-    def run(self, engine: Engine) -> Chunk:
-        """Answers, but for the last chunk, which is returned and to be posted. Raises what the engine raises, and why it was cancelled."""
-        chunks = self.ask.begin(engine, self._is_over, self._on_read)
-        self.post(None)
-        last = Chunk("")
-        for last in chunks:
-            if last.finish_reason is None:
-                self.post(last)
-        if last.finish_reason == "cancelled" and self._why:
+    def step(self, engine: Engine) -> Chunk | None:
+        """Goes on by a piece. Returns the last chunk, which is to be posted. Raises what the engine raises, and why it was cancelled."""
+        if self._chunks is None:
+            self.waited = time.perf_counter() - self.came
+            self._chunks = self.ask.begin(engine, self.is_over, self._on_read)
+            self.post(None)
+        chunk = next(self._chunks)
+        if chunk.finish_reason is None:
+            if chunk.tokens or chunk.text:
+                self.post(chunk)
+            return None
+        if chunk.finish_reason == "cancelled" and self._why:
             raise self._why
-        return replace(last, finish_reason="length") if last.finish_reason == "cancelled" and not self.is_cancelled else last
+        return replace(chunk, finish_reason="length") if chunk.finish_reason == "cancelled" and not self.is_cancelled else chunk
 
     def _on_read(self) -> None:
         self._is_read = True
         if self.ask.max_seconds is not None:
             self._until = time.perf_counter() + self.ask.max_seconds
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Was it cancelled, is its time over, or was the prompt only to be read?"""
         in_time = self._until is None or time.perf_counter() < self._until
         return self.is_cancelled or not in_time or (self._is_read and self.ask.max_tokens == 0)

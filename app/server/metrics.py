@@ -73,7 +73,10 @@ class Line(Protocol):
     def n_waiting(self) -> int: ...  # noqa: D102
 
     @property
-    def is_answering(self) -> bool: ...  # noqa: D102
+    def n_active(self) -> int: ...  # noqa: D102
+
+    @property
+    def n_held(self) -> int: ...  # noqa: D102
 
     @property
     def memory_level(self) -> str: ...  # noqa: D102
@@ -113,17 +116,18 @@ class Metrics(Collector):
         """Every family."""
         totals, line = self.line.totals, self.line
         yield from ours(totals)
-        yield gauge("slipstream_requests_running", "Replies being made.", line.is_answering)
+        yield gauge("slipstream_requests_running", "Replies being made.", line.n_active)
         yield gauge("slipstream_requests_waiting", "Requests in line.", line.n_waiting)
+        yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", line.n_held)
         yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
         level = GaugeMetricFamily("slipstream_memory_level", "1 for how short memory is: OK, TIGHT or CRITICAL.", labels=["level"])
         level.add_metric([line.memory_level], 1)
         yield level
         yield from llama_cpp(totals)
-        yield gauge("llamacpp:requests_processing", "Replies being made.", line.is_answering)
+        yield gauge("llamacpp:requests_processing", "Replies being made.", line.n_active)
         yield gauge("llamacpp:requests_deferred", "Requests in line.", line.n_waiting)
         yield from vllm(totals)
-        yield gauge("vllm:num_requests_running", "Replies being made.", line.is_answering)
+        yield gauge("vllm:num_requests_running", "Replies being made.", line.n_active)
         yield gauge("vllm:num_requests_waiting", "Requests in line.", line.n_waiting)
 
 

@@ -1,4 +1,4 @@
-"""The engine on a thread of its own, and the line of requests before it. One reply at a time; knows no protocol."""
+"""The engine on a thread of its own, the replies that it makes in turns, and the line of requests before it. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ LONGEST_RETRY = 60  # seconds after which a refused client should have tried aga
 
 
 class Worker:
-    """Loads the engine, then answers the jobs that wait: short ones first, else in the order they came."""
+    """Loads the engine, then answers the jobs that wait: up to `max_active` in turns, and a short one before them all."""
 
-    def __init__(self, open_engine: OpenEngine, max_waiting: int, on_loaded: Callable[[], None], on_failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, open_engine: OpenEngine, max_waiting: int, on_loaded: Callable[[], None], on_failed: Callable[[Exception], None], max_active: int = 1
+    ) -> None:
         self.totals = Totals()
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[Job]()
+        self._max_active, self._active = max_active, list[Job]()  # the one whose turn was longest ago is first
         self._changed = threading.Condition()
         self._engine: Engine | None = None
-        self._current: Job | None = None
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="engine")
 
@@ -46,9 +48,19 @@ class Worker:
         return len(self._waiting)
 
     @property
+    def n_active(self) -> int:
+        """Replies that are being made."""
+        return len(self._active)
+
+    @property
     def is_answering(self) -> bool:
         """Is a reply being made?"""
-        return self._current is not None
+        return self.n_active > 0
+
+    @property
+    def n_held(self) -> int:
+        """Conversations in the target's cache; 0 while nothing is loaded."""
+        return self._engine.n_held if self._engine else 0
 
     @property
     def memory_level(self) -> str:
@@ -65,11 +77,18 @@ class Worker:
             self._waiting = [other for other in self._waiting if not other.is_cancelled]
             if self._engine is None or self._is_stopping:
                 raise self._unavailable()
-            if len(self._waiting) >= self._max_waiting + (self._current is None):  # without a reply under way, the first does not wait
+            if len(self._waiting) >= self._max_waiting + self._n_free(self._engine, job):  # who can begin does not wait
                 seconds = min(LONGEST_RETRY, math.ceil(self.totals.seconds_per_reply * len(self._waiting)) + 1)
                 raise ApiError(429, f"{len(self._waiting)} requests wait already. Try again in {seconds} s.", code="queue_full", retry_after=seconds)
             self._waiting.append(job)
             self._changed.notify()
+
+    def _n_free(self, engine: Engine, job: Job) -> int:
+        """How many replies like this one could begin now: one short one and some long ones, or a single one where turns cannot be taken."""
+        if math.isinf(engine.turn_seconds):
+            return 0 if self._active else 1
+        same = sum(other.ask.is_short == job.ask.is_short for other in self._active)
+        return max(0, (1 if job.ask.is_short else self._max_active) - same)
 
     def stop(self) -> None:
         """Every reply and request ends with an error; returns at once."""
@@ -78,8 +97,8 @@ class Worker:
             for job in self._waiting:
                 job.post(self._unavailable())
             self._waiting.clear()
-            if self._current is not None:
-                self._current.cancel(self._unavailable())
+            for job in self._active:
+                job.cancel(self._unavailable())
             self._changed.notify()
 
     def join(self) -> None:
@@ -103,35 +122,55 @@ class Worker:
             with self._changed:
                 self._engine = engine
             self._on_loaded()
-            while not self._is_stopping:
-                if (job := self._next()) is not None:
-                    self._answer(job, engine)
-                else:
+            while self._active or not self._is_stopping:
+                self._admit(engine)
+                if self._active:
+                    self._take_turn(engine)
+                elif not self._is_stopping:
                     engine.tend()
         finally:
             engine.close()
 
-    def _next(self) -> Job | None:
-        """Waits for a job; None when none came for a while, or when it is time to stop."""
+    def _admit(self, engine: Engine) -> None:
+        """Begins what can begin, short ones first; waits a while for something to do where there is nothing."""
         with self._changed:
-            self._current = None
-            self._changed.wait_for(lambda: self._is_stopping or self._waiting, IDLE)
+            if not self._active:
+                self._changed.wait_for(lambda: self._is_stopping or self._waiting, IDLE)
             self._waiting = [job for job in self._waiting if not job.is_cancelled]
-            if self._is_stopping or not self._waiting:
-                return None
-            self._current = next((job for job in self._waiting if job.ask.is_short), self._waiting[0])
-            self._waiting.remove(self._current)
-            return self._current
+            for job in sorted(self._waiting, key=lambda job: not job.ask.is_short):
+                if self._n_free(engine, job):
+                    self._waiting.remove(job)
+                    self._active.append(job)
 
-    def _answer(self, job: Job, engine: Engine) -> None:
-        began = perf_counter()
+    def _take_turn(self, engine: Engine) -> None:
+        """One reply goes on, by a step at least, for as long as changing to another would cost too much."""
+        job = self._next()
+        engine.share(len(self._active) - 1)
+        began, last = perf_counter(), self._step(job, engine)
+        while not last and len(self._active) > 1 and perf_counter() - began < engine.turn_seconds and job is self._next():
+            last = self._step(job, engine)
+        with self._changed:
+            self._active.remove(job)
+            if not last:
+                self._active.append(job)
+
+    def _next(self) -> Job:
+        """Whose turn it is: that of one that is to end, of a short one, of who has waited longest."""
+        with self._changed:
+            return min(self._active, key=lambda job: (not job.is_over(), not job.ask.is_short))
+
+    def _step(self, job: Job, engine: Engine) -> bool:
+        """The next piece of a reply; was it the last?"""
         try:
-            last = job.run(engine)
+            last = job.step(engine)
         except (ApiError, SlipstreamError) as error:
             job.post(as_api_error(error))
         except Exception as error:  # the server outlives a reply
             log.exception("A reply failed.")
             job.post(as_api_error(error))
         else:
-            self.totals.count(last, began - job.came, perf_counter() - began)
+            if last is None:
+                return False
+            self.totals.count(last, job.waited, perf_counter() - job.came - job.waited)
             job.post(last)
+        return True

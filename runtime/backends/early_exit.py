@@ -157,6 +157,10 @@ class EarlyExitBackend(LlamaBackend):
         self._drop_low(0)
         return super()._rewind(context)
 
+    def _put_away(self) -> None:
+        self._drop_low(0)
+        super()._put_away()
+
     def _drop_low(self, kept: int) -> None:
         """Drops all but the first `kept` positions that only have the first layers."""
         if kept < self._n_low:
@@ -164,8 +168,8 @@ class EarlyExitBackend(LlamaBackend):
                 self._clear()
             self._n_low = min(kept, self._n_low)
 
-    def _clear(self) -> None:
-        super()._clear()
+    def _clear(self, wipes: bool = True) -> None:
+        super()._clear(wipes)
         self._n_low = 0
 
     @contextmanager
@@ -217,6 +221,12 @@ class EarlyExit:
     def n_cached(self, context: Tokens) -> int:
         """See Backend."""
         return self.backend.n_cached_early(context)
+
+    def keep(self, n: int) -> None:
+        """They are the target's."""
+
+    def recall(self, context: Tokens) -> None:
+        """It is the target's."""
 
     def set_threads(self, one: int, many: int) -> None:
         """They are the target's."""

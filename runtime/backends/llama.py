@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from runtime.backends import library
 from runtime.backends.gguf import LlamaModel
+from runtime.backends.kept import Conversation, KeptConversations
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.errors import ContextError, ModelError
@@ -23,6 +24,7 @@ INT8_P = ctypes.POINTER(ctypes.c_int8)
 GGML_TYPE_BF16 = 30
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
 Q8_BLOCK = 32  # values that share a scale in a Q8_0 cache
+IN_PASSING = 16  # tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
 
 
 class LlamaBackend:
@@ -38,7 +40,7 @@ class LlamaBackend:
             reason = "; ".join(library.complaints()[-2:]) or "no reason given"
             raise ModelError(f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context.")
         self.memory = lib.llama_get_memory(self.handle)
-        self.tree = TreeCache(self.memory)
+        self.tree, self.kept = TreeCache(self.memory), KeptConversations(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_decoded = 0  # rows decoded since the start
@@ -100,7 +102,9 @@ class LlamaBackend:
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
         n = self._n_shared(context)
-        return min(n + len(self._taken(context, n)), len(context) - 1)
+        here = min(n + len(self._taken(context, n)), len(context) - 1)
+        kept = self.kept.n_shared(context)
+        return kept if kept > here + IN_PASSING else here
 
     def _n_shared(self, context: Tokens) -> int:
         """How many of the first tokens of `context[:-1]` the main sequence holds."""
@@ -112,8 +116,44 @@ class LlamaBackend:
         """The nodes of the last tree along which `context[:-1]` goes on."""
         return self.tree.taken(context[:-1]) if n_shared == self._n_held else []
 
+    def keep(self, n: int) -> None:
+        """Holds up to `n` conversations from now on, the one in the context included."""
+        self.kept.limit(n - 1)
+
+    def recall(self, context: Tokens) -> None:
+        """Sees to it that the context has the conversation that `context` goes on, and that no other is lost; see Backend."""
+        if not self.kept.most:
+            return
+        shared = self._n_shared(context)
+        shared += len(self._taken(context, shared))
+        is_lost, is_short = shared < self._n_held - IN_PASSING, shared < len(context) - IN_PASSING
+        if not is_lost and not is_short:
+            return
+        better = self.kept.pop(context, shared + IN_PASSING)
+        if is_lost:
+            self._put_away()
+        if better is not None:
+            self._bring_back(better)
+            if better.n_shared(context) < len(better.tokens) - IN_PASSING:
+                self.kept.add(better)
+
+    def _bring_back(self, kept: Conversation) -> None:
+        """In place of what the context holds."""
+        self._clear(wipes=False)
+        if self.kept.restore(kept):
+            self._n_held = len(kept.tokens)
+            self._held[: self._n_held] = kept.tokens
+        else:
+            self._clear()
+
+    def _put_away(self) -> None:
+        """Keeps a copy of the conversation in the context."""
+        self.tree.settle([])
+        self.kept.add(self.kept.copy(self._held[: self._n_held]))
+
     def _rewind(self, context: Tokens) -> int:
         """Drops what the cache holds beyond its common prefix with context[:-1]; returns that prefix's length."""
+        self.recall(context)
         start = self._n_shared(context)
         if len(self.tree.draft):
             taken = self._taken(context, start)
@@ -129,9 +169,9 @@ class LlamaBackend:
             self._n_held = start
         return start
 
-    def _clear(self) -> None:
+    def _clear(self, wipes: bool = True) -> None:
         """Empties the cache."""
-        lib.llama_memory_clear(self.memory, True)
+        lib.llama_memory_clear(self.memory, wipes)
         self.tree.clear()
         self._n_held = 0
 
@@ -181,6 +221,7 @@ class LlamaBackend:
         """Frees the context; the model stays."""
         if self.handle:
             self._views.clear()
+            self.keep(1)
             lib.llama_free(self.handle)
             self.handle = None
 

@@ -110,6 +110,10 @@ class Lookup:
         del self.tokens[kept:]
         self.add(context[kept:])
 
+    def n_to_unlearn(self, context: Tokens) -> int:
+        """How many of its last tokens are not those of `context`."""
+        return len(self.tokens) - self._n_shared(context)
+
     def _n_shared(self, context: Tokens) -> int:
         """How many of its first tokens are those of `context`."""
         n = min(len(self.tokens), len(context))

@@ -38,6 +38,10 @@ class ModelDrafter(Drafter):
             picks.append(pick)
         return as_draft(picks, budget.max_k)
 
+    def recall(self, context: Tokens) -> None:
+        """Has the draft model go back to that conversation."""
+        self.backend.recall(context)
+
     def n_missing(self, context: Tokens) -> int:
         """What the draft model's cache lacks; nothing where the context is too long for it to guess at all."""
         return len(context) - self.backend.n_cached(context) if len(context) < self.backend.n_ctx else 0

@@ -7,7 +7,9 @@ when the context's end was edited.
 from __future__ import annotations
 
 from runtime.draft import Budget, Draft, Drafter, Tokens
-from runtime.drafters.lookup import Lookup, tail_of
+from runtime.drafters.lookup import BULK, Lookup, tail_of
+
+MOST = 4  # conversations that are remembered
 
 
 class NgramDrafter(Drafter):
@@ -17,9 +19,20 @@ class NgramDrafter(Drafter):
     is_free = True
 
     def __init__(self) -> None:
-        self._lookup = Lookup()
+        self._lookups = [Lookup()]  # of conversations, the last one last
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """A chain of what most likely comes next; empty without a match."""
-        self._lookup.become(context)
-        return self._lookup.draft(tail_of(context), budget)
+        lookup = self._lookup_of(context)
+        lookup.become(context)
+        return lookup.draft(tail_of(context), budget)
+
+    def _lookup_of(self, context: Tokens) -> Lookup:
+        """The one that has least to unlearn; a new one where the last would have to begin anew."""
+        last = self._lookups[-1]
+        if last.n_to_unlearn(context) > BULK:
+            best = min(self._lookups, key=lambda lookup: lookup.n_to_unlearn(context))
+            if best.n_to_unlearn(context) > BULK:
+                best = Lookup() if len(self._lookups) < MOST else self._lookups[0]
+            self._lookups = [*(lookup for lookup in self._lookups if lookup is not best), best]
+        return self._lookups[-1]

@@ -14,6 +14,7 @@ from runtime.draft import NO_DRAFT, Budget, Draft, Drafter, Tokens
 
 LONGEST = 8  # tokens of a match by which the place is found again
 REACH = 8  # a match that is a token longer may lie this many times as far off
+MOST = 4  # replies that are followed at a time
 GIVEN = 2  # tokens in step that the caller's word is worth
 TRUSTED = 4  # tokens in step after which the place is taken for certain
 DOUBT, DOUBT_PER_TOKEN = 0.6, 0.6  # 1 - confidence right after nothing was in step, and what each token in step leaves of it
@@ -26,20 +27,37 @@ class PredictionDrafter(Drafter):
     is_free = True
 
     def __init__(self) -> None:
-        self._expected: Tokens = np.zeros(0, dtype=np.int32)
-        self._n = 0  # tokens of the context that it was followed through
-        self._at = 0  # place in the expected text
-        self._n_in_step = 0  # tokens before it that are the reply's; 0: the place is lost
-        self._left = self._level = 0  # where it was left: as if the reply had put tokens in; as if it had replaced as many
+        self._followers: list[Follower] = []  # of replies, the newest last
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """The reply starts where the expected text does, until its tokens show otherwise."""
-        self._expected = np.array(expected, dtype=np.int32)
-        self._n, self._n_in_step = len(context), GIVEN
-        self._at = self._left = self._level = 0
+        self._followers = [*self._followers[1 - MOST :], Follower(context, expected)]
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """A chain of what comes next in the expected text; empty while the place is lost."""
+        if not self._followers:
+            return NO_DRAFT
+        newest_first = reversed(self._followers)
+        follower = next((follower for follower in newest_first if follower.belongs_to(context)), self._followers[-1])
+        return follower.propose(context, budget)
+
+
+class Follower:
+    """The place of one reply in its expected text."""
+
+    def __init__(self, prompt: Tokens, expected: Sequence[int]) -> None:
+        self._prompt = prompt.copy()
+        self._expected: Tokens = np.array(expected, dtype=np.int32)
+        self._n, self._n_in_step = len(prompt), GIVEN  # tokens of the context that it was followed through; of them in step, 0: the place is lost
+        self._at = 0  # place in the expected text
+        self._left = self._level = 0  # where it was left: as if the reply had put tokens in; as if it had replaced as many
+
+    def belongs_to(self, context: Tokens) -> bool:
+        """Does `context` begin with its prompt?"""
+        return len(context) >= len(self._prompt) and bool((context[: len(self._prompt)] == self._prompt).all())
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        """See PredictionDrafter."""
         if not len(self._expected):
             return NO_DRAFT
         self._follow(context)
