@@ -24,7 +24,7 @@ LISTEN = "Where to listen"
 app.add_typer(models, name="models")
 Draft = Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)]
 Drafters = Annotated[
-    str | None, typer.Option(help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix; or none.", rich_help_panel=MODEL)
+    str | None, typer.Option(help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix, lookahead; or none.", rich_help_panel=MODEL)
 ]
 MaxK = Annotated[
     int | None, typer.Option(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False, rich_help_panel=MODEL)

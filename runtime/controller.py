@@ -37,7 +37,8 @@ class Controller:
     """One decision per step: `begin`, then a question per drafter and token, then `learn`.
 
     `drafters` maps names to the seconds of a drafted token, as measured; those in `free` cost nothing to use once they have spoken, those in
-    `reused` leave work behind that makes the target's pass over their tokens cheaper.
+    `reused` leave work behind that makes the target's pass over their tokens cheaper; `riding` says how many rows others have in every pass
+    that they are asked before.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class Controller:
         off: Reason | None = None,
         free: Collection[str] = (),
         reused: Collection[str] = (),
+        riding: Mapping[str, int] | None = None,
     ) -> None:
         self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
         self.known = {name: Known(seconds, name in free, costs.copy() if name in reused else None) for name, seconds in drafters.items()}
+        self._riding = riding or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
@@ -90,24 +93,26 @@ class Controller:
         """Values every drafter at the best rate, which follows from the values: a few rounds settle it."""
         self.rate = max(self.rate, self.plain_rate)
         is_time = self._n_steps % (8 * REFRESH) == 0
-        stale = [known for known in self.known.values() if known.is_free or known.has_news or is_time]
+        stale = {name: known for name, known in self.known.items() if known.is_free or known.has_news or is_time}
         for _ in range(3):
-            for known in stale:
-                self._value(known)
+            for name, known in stale.items():
+                self._value(known, self._riding.get(name, 0))
             before, self.rate = self.rate, max([self.plain_rate, *(known.rate for known in self.known.values() if not known.is_barred)])
             if abs(self.rate / before - 1) < 0.03:
                 break
         for known in self.known.values():
             known.appeal(self.plain_rate)
 
-    def _value(self, known: Known) -> None:
-        """At the best rate; a free drafter is worth what it brought lately."""
+    def _value(self, known: Known, n_riding: int) -> None:
+        """At the best rate; a free drafter is worth what it brought lately. Rows that ride along are part of the price of asking."""
         if known.is_free:
             known.rate = (1 + known.surplus) * self.plain_rate
             return
         own = known.costs.up_to(self.max_k + 1, self._n_context) if known.costs else self._passes
+        riding = max(0.0, self._passes[min(n_riding, self.max_k)] - self._passes[0])
         passes = [self._passes[0], *own[1:]]  # a pass without a draft is the same for all
-        known.policy = Policy(known.acceptance, passes, Price(known.first_seconds, known.rest_seconds, self.overhead), self.price)
+        price = Price(known.first_seconds + riding, known.rest_seconds, self.overhead)
+        known.policy = Policy(known.acceptance, passes, price, self.price)
         known.rate, known.surplus = known.policy.rate, known.policy.surplus
         known.note_valued()
 

@@ -140,10 +140,14 @@ class Drafter:
 
     name = "none"
     is_free = False  # costs so little that it may be asked on every step
+    has_passes = False  # each of its tokens takes a pass of a model
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """At most `budget.max_k` tokens that may follow `context` [n]."""
         return NO_DRAFT
+
+    def observe(self, draft: Draft, logits: Logits) -> None:
+        """Sees the target's logits [1 + len(draft), n_vocab] of a step, whoever drafted; they are valid until it returns."""
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """A reply to `context` [n] begins; `expected` are the tokens that the caller thinks it will have, if any."""

@@ -22,10 +22,11 @@ from runtime.backends.nodes import EarlyExitError
 from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import Calibration, calibrate, cores, passes
 from runtime.controller import Controller, Reason
-from runtime.costs import timed
+from runtime.costs import PassCosts, timed
 from runtime.draft import Drafter
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.layerskip import LayerSkipDrafter, settle
+from runtime.drafters.lookahead import MIN_ROWS, LookaheadDrafter, best_shape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
@@ -86,6 +87,7 @@ class Loaded:
         n_ctx = min(self.plan.n_ctx if self.plan else options.n_ctx or self.pair.context, self.target.n_ctx_train)
         options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
         self.left_out: Reason | None = None  # a drafter that cannot be had for this target
+        self._needs_trees = options.branches > 0 or LookaheadDrafter.name in names
         self.backend = self._target_backend(options, n_ctx, "layerskip" in names)
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
@@ -104,8 +106,12 @@ class Loaded:
         if isinstance(self.backend, EarlyExitBackend):
             drafters.append(LayerSkipDrafter(self.backend.early, self.target.vocab.n_vocab))
             seconds[LayerSkipDrafter.name] = timed(passes(self.backend.early), 1, 5, float("inf"))
+        riding: dict[str, int] = {}
+        if LookaheadDrafter.name in names and (lookahead := self._lookahead(known.costs(), options)):
+            drafters.append(lookahead)
+            seconds[lookahead.name], riding = LOOKUP_SECONDS, {lookahead.name: lookahead.shape.n_window}
         free = [drafter.name for drafter in drafters if drafter.is_free]
-        controller = Controller(known.costs(), seconds, options.max_k, options.fixed_k, off, free, [LayerSkipDrafter.name])
+        controller = Controller(known.costs(), seconds, options.max_k, options.fixed_k, off, free, [LayerSkipDrafter.name], riding)
         if drafters and options.fixed_k is None:
             self._remember(controller, options)
         threads = Threads(counts, known.one, known.many, drafting, partial(set_threads, self.backend, draft_backend))
@@ -139,6 +145,17 @@ class Loaded:
         drafters: list[Drafter] = [make() for make in (GrammarDrafter, PredictionDrafter, NgramDrafter) if make.name in names]
         return [*drafters, SuffixDrafter(self._replies())] if SuffixDrafter.name in names else drafters
 
+    def _lookahead(self, costs: PassCosts, options: Options) -> LookaheadDrafter | None:
+        """In the shape that is best for what passes cost here; none where not even that pays. A fixed draft length asks for the most tokens."""
+        if options.max_k < MIN_ROWS:
+            return None
+        shape, gain = best_shape(costs.up_to(options.max_k + 1, 0) if options.fixed_k is None else [1.0] * (options.max_k + 1))
+        if gain > 1:
+            return LookaheadDrafter(shape)
+        text = f"the lookahead drafter is left out, because rows cost too much here: it promises {gain:.2f} times plain decode at best"
+        self.left_out = Reason("cost", text)
+        return None
+
     def _draft_backend(self, path: Path, n_ctx: int, on_progress: OnProgress) -> Releasable:
         """The draft model's context, whose memory can be given up. Raises VocabError."""
 
@@ -164,11 +181,11 @@ class Loaded:
                     message = f"The drafter 'layerskip' cannot run on {self.pair.target.name}, because {why}. Leave it out of `--drafters`."
                     raise SettingsError(message) from why
                 self.left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
-        return self._backend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch=options.branches > 0)
+        return self._backend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch=self._needs_trees)
 
     def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
         """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
-        if options.branches:
+        if self._needs_trees:
             raise EarlyExitError("token trees leave the cache out of order")
         self.backend = backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
         said = self.target.metadata("slipstream.exit_layer")

@@ -175,6 +175,8 @@ class SpecLoop:
         logits = self.backend.forward(context, draft)
         passed = time.perf_counter()
         verdict = verify(draft, logits, sampler)
+        for drafter in self.drafters:
+            drafter.observe(draft, logits)
         said = logprobs(logits[[0, *(node + 1 for node in verdict.accepted)]], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
         name = "+".join(proposal.name for proposal in used) or "none"
         seconds = drafted - began, passed - drafted, time.perf_counter() - began
@@ -231,7 +233,7 @@ class SpecLoop:
         asking = Asking(self.controller, drafter.name)
         draft = drafter.propose(context, Budget(room, asking.go_on, sampler.pick, asking.is_worth_drafting, self.branches))
         proposal, known = asking.proposal(draft), self.controller.known[drafter.name]
-        if self.threads and proposal.n_rest:
+        if self.threads and proposal.n_rest and drafter.has_passes:
             change = self.threads.draft.observe(1, proposal.rest_seconds / proposal.n_rest, known.rest_seconds)
             known.scale(change or 1.0)
         return proposal

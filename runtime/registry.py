@@ -17,7 +17,7 @@ from runtime.parts import is_first
 HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
-DRAFTERS = (*USUAL, "layerskip", "suffix")  # what a pair may name under `drafters`
+DRAFTERS = (*USUAL, "layerskip", "suffix", "lookahead")  # what a pair may name under `drafters`
 
 
 @dataclass(frozen=True, slots=True)

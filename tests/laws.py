@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from runtime.controller import Controller
 from runtime.costs import PassCosts
 from runtime.draft import Drafter
+from runtime.drafters.lookahead import LookaheadDrafter, Shape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.loop import SpecLoop
@@ -29,6 +30,8 @@ DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side bra
     "poor model": (lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)], 0),
     "ngram": (lambda: [NgramDrafter()], 0),
     "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
+    "lookahead": (lambda: [LookaheadDrafter(Shape(2, 3))], 0),
+    "model and lookahead as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(Shape(2, 2))], 1),
     "model as a tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB)], 2),
     "model and ngram as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB), NgramDrafter()], 1),
 }

@@ -2,7 +2,7 @@
 
 Knows sequences and positions; knows no logits. When a branch wins that was not decoded first, the losers' cells lie between the winners'.
 They are kept, in a garbage sequence that nothing attends to: freeing them would let later tokens in, out of order, and then sums over
-the cache round otherwise than plain decode's.
+the cache round otherwise than plain decode's. Losers behind the last winner are freed.
 """
 
 from __future__ import annotations
@@ -74,20 +74,22 @@ class TreeCache:
         return found
 
     def settle(self, taken: list[int]) -> None:
-        """Makes the taken nodes part of the main sequence and all others garbage."""
+        """Makes the taken nodes part of the main sequence, those between their cells garbage, and frees the others."""
         if not len(self.draft):
             return
-        winner = FIRST_BRANCH
+        winner, last = FIRST_BRANCH, max(taken, default=-1)
         for branch, path in enumerate(self._paths, start=FIRST_BRANCH):
             shared = sum(1 for a, b in zip(path, taken, strict=False) if a == b)
             winner = branch if shared == len(taken) else winner
-            lib.llama_memory_seq_cp(self.memory, branch, GARBAGE, self.start + shared, -1)
+            in_front = sum(1 for node in path[shared:] if node < last)
+            if in_front:
+                lib.llama_memory_seq_cp(self.memory, branch, GARBAGE, self.start + shared, self.start + shared + in_front)
         for branch in range(FIRST_BRANCH, FIRST_BRANCH + len(self._paths)):
             if branch != winner:
                 lib.llama_memory_seq_rm(self.memory, branch, -1, -1)
         lib.llama_memory_seq_cp(self.memory, winner, MAIN, self.start, self.start + len(taken))
         lib.llama_memory_seq_rm(self.memory, winner, -1, -1)
-        losers = (node for node in range(len(self.draft)) if node not in taken)
+        losers = (node for node in range(last) if node not in taken)
         self.garbage += [(self.start, self.start + len(path_to(self.draft, node)) - 1) for node in losers]
         self.draft = Draft()
 

@@ -17,6 +17,7 @@ class ModelDrafter(Drafter):
     """Asks a draft model token by token, as long as the budget says that the next one is worth it."""
 
     name = "model"
+    has_passes = True
 
     def __init__(self, backend: Backend, n_vocab: int) -> None:
         self.backend, self.n_vocab = backend, n_vocab  # the target's vocabulary; the draft's may have a longer tail

@@ -1,0 +1,139 @@
+"""Drafts from the target's own guesses at places further ahead (lookahead decoding; Fu et al., arXiv 2402.02057): no draft model.
+
+A window of guesses rides along in the target's passes as branches of the token tree; what the target says there takes its place in the next
+pass (Jacobi iteration). The n-grams that pass by are pooled, and those that begin with the context's last token are verified in the same
+pass. Knows token ids and logits; where it pays follows from what passes cost, and is said by `best_shape`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.draft import NO_DRAFT, Budget, Draft, Drafter, Logits, Path, Tokens, merge
+
+ORDERS = range(2, 6)  # lengths of n-grams that are weighed against each other
+RIGHT, STEPS_PER_HIT = 0.425, 3.106  # chance of a token of a good n-gram, and steps for one such n-gram: what fits the paper's measurements
+MIN_ROWS = 2  # of the least shape
+DOUBT = 0.5  # 1 - confidence in an n-gram seen once; each further time leaves that share of it
+MAX_STARTS = 4096  # first tokens that n-grams are kept of
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many rows ride along: `n_columns` places of the window, each with an n-gram but for its last token, and as many n-grams to verify."""
+
+    n_columns: int
+    order: int
+
+    @property
+    def n_window(self) -> int:
+        """Rows of the window."""
+        return self.n_columns * (self.order - 1)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the window and of the n-grams."""
+        return 2 * self.n_window
+
+    @property
+    def tokens_per_step(self) -> float:
+        """What a step brings, by the paper's law for n-grams that are right with the usual chance."""
+        missed = sum((1 - RIGHT**depth) ** self.n_columns for depth in range(1, self.order))
+        return 1 + (self.order - 1 - missed) / STEPS_PER_HIT
+
+
+def best_shape(passes: Sequence[float]) -> tuple[Shape, float]:
+    """The shape that promises most where passes over 1, 2, ... rows take these seconds [at least 3], and how many times plain decode that is."""
+    shapes = [Shape(n, order) for order in ORDERS for n in range(1, len(passes)) if Shape(n, order).n_rows < len(passes)]
+    gains = [shape.tokens_per_step * passes[0] / max(passes[shape.n_rows], 1e-9) for shape in shapes]
+    best = max(range(len(shapes)), key=gains.__getitem__)
+    return shapes[best], gains[best]
+
+
+class Pool:
+    """N-grams by their first token, with how often they were seen: the newest few of each."""
+
+    def __init__(self, n_each: int) -> None:
+        self.n_each = n_each
+        self._found: dict[int, dict[Path, int]] = {}
+
+    def add(self, ngram: Path) -> None:
+        """As the newest."""
+        known = self._found.setdefault(ngram[0], {})
+        known[ngram[1:]] = known.pop(ngram[1:], 0) + 1
+        if len(known) > self.n_each:
+            del known[next(iter(known))]
+        if len(self._found) > MAX_STARTS:
+            del self._found[next(iter(self._found))]
+
+    def after(self, token: int) -> list[tuple[Path, int]]:
+        """(what follows, times seen), most often seen first, then the newest."""
+        return sorted(reversed(self._found.get(token, {}).items()), key=lambda item: -item[1])
+
+
+class LookaheadDrafter(Drafter):
+    """Proposes n-grams from the pool, and has the window ride along."""
+
+    name = "lookahead"
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._pool = Pool(shape.n_columns)
+        self._rng = random.Random(0)
+        self._levels: list[list[int]] = []  # [order - 1][n_columns] guesses, oldest first; each level's places lie one further ahead
+        self._at = 0  # the place of the first guess
+
+    def begin(self, context: Tokens, expected: Sequence[int]) -> None:
+        """The window is of another text."""
+        self._levels = []
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        """A tree: the likeliest n-gram as far as it is worth verifying, the others, and the window; the last is there without being asked for."""
+        if not budget.max_k:
+            return NO_DRAFT
+        self._move(context)
+        (first, n_seen), *others = self._pool.after(int(context[-1])) or [((), 0)]
+        k, confidence = 0, 1 - DOUBT**n_seen
+        if not first:
+            budget.go_on(0.0)  # so that it is known how often there is nothing to say
+        while k < len(first) and budget.go_on(confidence, first[k]):
+            k += 1
+        guesses = [first[:k], *(other for other, _ in others)] if k else []
+        return merge([Draft(), *map(Draft, guesses), *map(Draft, self._columns())]).first(budget.max_k)
+
+    def _move(self, context: Tokens) -> None:
+        """Lets the window begin where the context ends; new columns are filled with tokens of the context."""
+        passed = len(context) - self._at
+        if not self._levels or not 0 <= passed < self.shape.n_columns:
+            passed, self._levels = self.shape.n_columns, [[0] * self.shape.n_columns for _ in range(1, self.shape.order)]
+        self._at = len(context)
+        for level in self._levels:
+            level[:] = [*level[passed:], *(int(context[self._rng.randrange(len(context))]) for _ in range(passed))]
+
+    def _columns(self) -> list[Path]:
+        """The window as paths after the context: the oldest guesses up to a place, then what later passes said from there on."""
+        oldest, *later = self._levels
+        return [(*oldest[: i + 1], *(level[i] for level in later)) for i in range(self.shape.n_columns)]
+
+    def observe(self, draft: Draft, logits: Logits) -> None:
+        """Takes the target's tokens [1 + len(draft), n_vocab] at the ends of the columns in; nothing where the window was left out."""
+        columns = self._columns() if self._levels else []
+        ends = [node_at(draft, column) for column in columns]
+        if not ends or None in ends:
+            return
+        said = [int(logits[end + 1].argmax()) for end in ends if end is not None]
+        for column, token in zip(columns, said, strict=True):
+            self._pool.add((*column[1 - self.shape.order :], token))
+        self._levels, self._at = [*self._levels[1:], said], self._at + 1
+
+
+def node_at(draft: Draft, path: Path) -> int | None:
+    """The node at which `path` ends, if the draft has it."""
+    node: int | None = -1
+    for token in path:
+        node = next((child for child in draft.children(node) if draft.tokens[child] == token), None)
+        if node is None:
+            return None
+    return node
