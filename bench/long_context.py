@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.planted import SYLLABLES, plant, walk
-from bench.shapes import DRAFT_10M, Shape
+from bench.planted import plant, walk
+from bench.shapes import Shape
 from bench.timing import report
 from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
 from runtime.footprint import DRAFT_WINDOW, draft_context
@@ -28,7 +28,8 @@ N_TOKENS = 96  # of each reply
 N_LAST = 6  # replies of the bundled pair
 ALL = 1 << 20  # a window that no context fills
 NARROW = 128, 256, 512, 1024  # for the bundled pair, whose context is short
-TARGET, DRAFT = replace(DRAFT_10M, vocab=4736), Shape(width=192, layers=2, heads=3, kv_heads=3, ffn=512, vocab=4736)
+SMALL = Shape(width=64, layers=2, heads=1, kv_heads=1, ffn=128, vocab=1024)  # of both planted models: 32k tokens of attention take a while
+WORDS = 512  # of the walk
 QUESTIONS = "os.path.join", "re.compile", "collections.deque", "json.dumps", "itertools.chain", "functools.partial", "shutil.copy", "heapq.heappush"
 
 
@@ -47,7 +48,8 @@ def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Fou
     """Answers the prompts with drafts of a fixed length by a draft model of that window."""
     engine = Engine(pair, Options(n_ctx, ("model",), fixed_k=K, threads=1, draft_window=window))
     try:
-        texts, counts = list[str](), list[tuple[int, int]]()
+        backend = engine.loop.drafters[0].backend.inner  # type: ignore[attr-defined]
+        texts, counts, n_before = list[str](), list[tuple[int, int]](), backend.n_decoded
         for prompt in prompts:
             chunks = list(engine.reply(prompt, Sampling(temperature=0), N_TOKENS))
             texts.append("".join(chunk.text for chunk in chunks))
@@ -55,9 +57,8 @@ def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Fou
             assert stats is not None
             counts.append((stats.draft_n, stats.draft_n_accepted))
         drafted, accepted = (sum(count) for count in zip(*counts, strict=True))
-        backend = engine.loop.drafters[0].backend.inner  # type: ignore[attr-defined]
         cache = cache_bytes(pair, draft_context(n_ctx, window, K, 0))
-        return Found(accepted / drafted, stats.prompt_n + stats.predicted_n, backend.n_decoded, cache, tuple(texts))
+        return Found(accepted / drafted, stats.prompt_n + stats.predicted_n, backend.n_decoded - n_before, cache, tuple(texts))
     finally:
         engine.close()
 
@@ -70,7 +71,7 @@ def cache_bytes(pair: Pair, n_ctx: int) -> int:
 
 def on_the_walk(n: int) -> Sequence[Prompt]:
     """A prompt of `n` words of the planted walk."""
-    order = [int(word) for word in walk(TARGET.vocab, len(SYLLABLES) ** 2)]
+    order = [int(word) for word in walk(SMALL.vocab, WORDS)]
     return [Ids(tuple((order * (n // len(order) + 1))[:n]))]
 
 
@@ -88,32 +89,42 @@ def conversation(pair: Pair) -> Sequence[Prompt]:
     return prompts[-N_LAST:]
 
 
+def planted(n: int, acceptance: float) -> Iterator[tuple[str, Found]]:
+    """A context of `n` tokens with and without a window."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair, prompt = plant(Path(folder), SMALL, SMALL, acceptance, words=WORDS, n_ctx=n), on_the_walk(n - 2 * N_TOKENS)
+        for name, window in (("all", ALL), (f"{DRAFT_WINDOW:,}", DRAFT_WINDOW)):
+            yield name, found(pair, n, window, prompt)
+
+
+def bundled() -> Iterator[tuple[str, Found]]:
+    """A conversation that nearly fills the context, with and without windows."""
+    pair = load_registry()["demo"]
+    prompts = conversation(pair)
+    for window in (ALL, *NARROW):
+        yield "all" if window == ALL else f"{window:,}", found(pair, pair.context, window, prompts)
+
+
 def main() -> None:
     """Wanted: every text the same with and without a window, and on the planted pair the same acceptance for a fraction of the rows."""
     parser = argparse.ArgumentParser(description="Acceptance and cost of a bounded draft cache.")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[8192, 32_768], help="tokens of context of the planted pair")
-    parser.add_argument("--acceptance", type=float, default=0.8, help="of the planted pair")
+    parser.add_argument("--lengths", type=int, nargs="*", default=[8192, 32_768], help="tokens of context of the planted pair")
+    parser.add_argument("--acceptance", type=float, default=0.8, help="of the planted pair, word by word")
+    parser.add_argument("--no-bundled", action="store_true", help="leave the bundled pair out")
     args = parser.parse_args()
-    results: dict[str, list[tuple[str, Found]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for n in args.lengths:
-            pair = plant(Path(folder), TARGET, DRAFT, args.acceptance, n_ctx=n)
-            windows = {"all": ALL, f"{DRAFT_WINDOW:,}": DRAFT_WINDOW}
-            prompt = on_the_walk(n - 2 * N_TOKENS)
-            results[f"planted, {n:,} tokens"] = [(name, found(pair, n, window, prompt)) for name, window in windows.items()]
-    said = conversation(load_registry()["demo"])
-    demo, narrow = load_registry()["demo"], {"all": ALL, **{f"{window:,}": window for window in NARROW}}
-    results["bundled pair"] = [(name, found(demo, demo.context, window, said)) for name, window in narrow.items()]
-    rows = [row(name, window, one) for name, group in results.items() for window, one in group]
-    n_different = sum(one.texts != group[0][1].texts for group in results.values() for _, one in group)
-    summary = {f"{name}, window {window}": round(one.acceptance, 4) for name, group in results.items() for window, one in group}
+    groups = {f"planted, {n:,} tokens": planted(n, args.acceptance) for n in args.lengths}
+    groups |= {} if args.no_bundled else {"bundled pair": bundled()}
+    rows, summary, n_different = list[list[str]](), dict[str, float](), 0
+    for name, group in groups.items():
+        texts: tuple[str, ...] = ()
+        for window, one in group:
+            texts = texts or one.texts
+            n_different += one.texts != texts
+            summary[f"{name}, window {window}"] = round(one.acceptance, 4)
+            rows.append([name, window, f"{one.n_context:,}", f"{one.acceptance:.1%}", f"{one.n_decoded:,}", f"{one.cache / MIB:.2f}"])
+            print(" | ".join(rows[-1]), flush=True)
     columns = ["pair", "window", "context at the end", "accepted", "rows decoded by the draft", "its cache, MiB"]
     report(f"bounded draft cache, K = {K}", columns, rows, {"acceptance": summary, "different_texts": n_different})
-
-
-def row(name: str, window: str, one: Found) -> list[str]:
-    """One line of the table."""
-    return [name, window, f"{one.n_context:,}", f"{one.acceptance:.1%}", f"{one.n_decoded:,}", f"{one.cache / MIB:.2f}"]
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ class Plan:
     with_draft: bool
     n_bytes: int  # that it needs
     text: str
+    is_less: bool = False  # than was wished for
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def plan(wish: Wish, n_ctx: int, cache: str, with_draft: bool, room: Room) -> Pl
     needs, all_of_it = wish.needs(n_ctx, cache, with_draft), wish.needs(wish.way.n_ctx, wish.caches[0], wish.draft is not None)
     what = f"left out {', '.join(lost)}: all of it needs {all_of_it // MIB:,} MiB" if lost else f"everything fits: it needs {needs // MIB:,} MiB"
     text = f"{what} of memory, where {room.free // MIB:,} MiB are free and {room.for_draft // MIB:,} MiB should stay free"
-    return Plan(n_ctx, cache, with_draft, needs, text)
+    return Plan(n_ctx, cache, with_draft, needs, text, bool(lost))
 
 
 def room_of(reading: Reading, thresholds: Thresholds) -> Room | None:

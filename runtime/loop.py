@@ -104,6 +104,7 @@ class SpecLoop:
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.resting: Reason | None = None  # set when a drafter does not take part in this reply
         self.short: Reason | None = None  # set when drafters were given up for want of memory, during this reply or before
+        self.memory_level = "OK"  # how short memory is, as far as the drafters are kept to it
         self.watch: Callable[[Tokens], None] = lambda context: None  # looks at the memory before each step; may take drafters away, and back
         self._takes_part: set[str] = {drafter.name for drafter in drafters}
         self._n_reply = 0  # tokens that this reply is expected to have

@@ -139,7 +139,7 @@ def test_of_a_long_context_the_draft_model_sees_the_first_tokens_and_the_latest(
         seen = memo.held[:-3]  # what was drafted comes after it
         n_latest = min(n, len(seen)) - 4
         assert seen[:4].tolist() == context[:4].tolist()
-        assert n <= 100 and len(seen) == n or 50 < len(seen) <= 100
+        assert (n <= 100 and len(seen) == n) or 50 < len(seen) <= 100
         assert n < 5 or seen[4:].tolist() == context[n - n_latest :].tolist()
 
 

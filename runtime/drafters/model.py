@@ -14,7 +14,6 @@ import numpy as np
 from runtime.backend import Backend
 from runtime.draft import UNSAID, Budget, Draft, Drafter, Pick, Tokens, certain
 
-
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
 
