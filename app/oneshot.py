@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from app.report import describe
+from app.settings import read_settings
 from app.terminal import LoadProgress, inert, marked
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
 from runtime.pairing import remembered
@@ -65,7 +66,7 @@ def choose(
         pair = replace(pair, draft=remembered(pair.target))
     if names and "model" in names and pair.draft is None:
         raise typer.BadParameter("The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'")
-    options = Options(context, names, fixed_k=fixed_k, threads=threads, exact=exact)
+    options = Options(context, names, fixed_k=fixed_k, threads=threads, exact=exact, memory=read_settings().memory)
     return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
 
 
@@ -147,6 +148,8 @@ def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
     with interrupt.watching():
         with LoadProgress() as progress:
             engine = Engine(pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed))
+        if engine.left_out:
+            print(f"slipstream: memory is short: {engine.left_out}.", file=sys.stderr)
         try:
             chunks = engine.reply(
                 request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
@@ -158,7 +161,7 @@ def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
     if last.notice:
         print(f"slipstream: {last.notice}", file=sys.stderr)
     if output.stats and last.stats is not None:
-        print(describe(last.stats), file=sys.stderr)
+        print(describe(last.stats, engine.fit), file=sys.stderr)
     return 130 if last.finish_reason == "cancelled" else 0
 
 
@@ -190,11 +193,17 @@ def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
             "finish_reason": last.finish_reason,
             "usage": usage,
             "timings": stats.timings(),
+            "memory": describe_memory(engine),
         }
         if likely := [entry for part in parts for entry in part.logprobs]:
             reply["logprobs"] = [describe_logprobs(engine, entry) for entry in likely]
         print(json.dumps(reply, ensure_ascii=False))
     return last
+
+
+def describe_memory(engine: Engine) -> dict[str, object]:
+    """How short it is, what was given up for that, and what was loaded given what was free; null where there is nothing to say."""
+    return {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None}
 
 
 def describe_logprobs(engine: Engine, entry: TokenLogprobs) -> dict[str, object]:

@@ -7,8 +7,8 @@ from runtime.stats import Stats
 BAR = 24  # characters of the longest bar
 
 
-def describe(stats: Stats) -> str:
-    """The report, a line per fact."""
+def describe(stats: Stats, fit: str = "") -> str:
+    """The report, a line per fact; `fit` says what was loaded given the memory that was free."""
     rows = [("prompt", prompt(stats)), ("speed", speed(stats))]
     if stats.draft_n:
         rows.append(("accepted", f"{stats.draft_n_accepted} of {stats.draft_n} draft tokens ({stats.acceptance_rate:.0%})"))
@@ -17,7 +17,9 @@ def describe(stats: Stats) -> str:
     rows.append(("K used", ", ".join(f"{k}: {n}" for k, n in sorted(stats.k.items()))))
     other = stats.decode_seconds - stats.draft_seconds - stats.verify_seconds
     rows.append(("time", f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms, other {other * 1e3:.1f} ms"))
-    rows.append(("memory", f"{stats.memory_bytes / 2**20:.0f} MiB"))
+    rows.append(("memory", f"{stats.memory_bytes / 2**20:.0f} MiB taken, level {stats.memory_level}"))
+    if fit:
+        rows.append(("at load", fit))
     if stats.exactness is not None and stats.exactness.tried > 1:
         rows.append(("reproducible", str(stats.exactness) + near_ties(stats)))
     if stats.reason is not None:

@@ -52,6 +52,7 @@ def plant(
     words: int = MAX_WORDS,
     file_type: int = lib.LLAMA_FTYPE_MOSTLY_Q8_0,
     seed: int = 0,
+    n_ctx: int = N_CTX,
 ) -> Pair:
     """Writes target.gguf and draft.gguf of these shapes (the vocabulary is the target's) and a file type of llama.h's enum llama_ftype.
 
@@ -59,14 +60,15 @@ def plant(
     likely: probability of the walk's next word at temperature 1; the rest, above 0, is for skipping one word (two thirds of it) or two.
     hesitation: share of noise in what the draft reads where it is wrong; from 0.5 to 0.8, its confidence tells where it is right.
     words: at most so many are in the walk, after which it begins again; widths below 192 have no room for thousands.
+    n_ctx: tokens of context that the models are said to be trained on.
     """
     folder.mkdir(parents=True, exist_ok=True)
     order = walk(target.vocab, words, seed)
     read = misread(len(order), acceptance, change, np.random.default_rng([seed, 1]))
     own, rngs = np.arange(len(order)), [np.random.default_rng([seed, model]) for model in (2, 3)]
-    path = write(folder / "target.gguf", target, order, own, likely, 0.0, file_type, rngs[0])
-    draft_path = write(folder / "draft.gguf", replace(draft, vocab=target.vocab), order, read, likely, hesitation, file_type, rngs[1])
-    return Pair(folder.name, path, draft_path, description=f"planted, acceptance {acceptance}", context=N_CTX)
+    path = write(folder / "target.gguf", target, order, own, likely, 0.0, file_type, rngs[0], n_ctx)
+    draft_path = write(folder / "draft.gguf", replace(draft, vocab=target.vocab), order, read, likely, hesitation, file_type, rngs[1], n_ctx)
+    return Pair(folder.name, path, draft_path, description=f"planted, acceptance {acceptance}", context=n_ctx)
 
 
 def walk(n_vocab: int, words: int = MAX_WORDS, seed: int = 0) -> Ids:
@@ -90,11 +92,13 @@ def directions(n: int, width: int, rng: np.random.Generator) -> Floats:
     return (signs * HADAMARD[np.arange(n) % 4, None]).reshape(n, width)
 
 
-def write(path: Path, shape: Shape, order: Ids, read: Ids, likely: float, hesitation: float, file_type: int, rng: np.random.Generator) -> Path:
+def write(
+    path: Path, shape: Shape, order: Ids, read: Ids, likely: float, hesitation: float, file_type: int, rng: np.random.Generator, n_ctx: int
+) -> Path:
     """Writes one model; `read` [n] says which place of the walk it takes each for."""
     places = directions(len(order), shape.width, rng)
     source = path.with_suffix(".q8_0")
-    writer = begin(source, shape, n_ctx=N_CTX)
+    writer = begin(source, shape, n_ctx=n_ctx)
     add_words(writer, shape.vocab)
     add_rows(writer, "token_embd.weight", embeddings(shape.vocab, order, places, read, hesitation, rng))
     writer.add_tensor("output_norm.weight", np.full(shape.width, shape.width**-0.5, dtype=np.float32))

@@ -185,9 +185,19 @@ class Engine:
         return self._loaded.plan.text if self._loaded.plan else ""
 
     @property
+    def left_out(self) -> str:
+        """The same where something had to be left out, else ""."""
+        return self.fit if self._loaded.plan and self._loaded.plan.is_less else ""
+
+    @property
     def memory_level(self) -> str:
         """How short memory was at the last token: OK, TIGHT or CRITICAL."""
         return self._loaded.shortage.level.name
+
+    @property
+    def given_up(self) -> str:
+        """What was given up for that and why, with numbers; "" while nothing is."""
+        return self._loaded.shortage.given_up
 
     @property
     def n_bytes(self) -> int:

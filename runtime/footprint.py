@@ -20,6 +20,7 @@ FLOAT, HALF = 4, 2  # bytes
 WORD = 150  # bytes that llama.cpp's tables take for a token or a merge
 PER_ROW = 24  # floats of a row besides those of the layers
 DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
+DRAFT_WINDOW = 2048  # tokens of a context that a draft model looks at: half of them at least are the latest
 FLOOR = 1024  # tokens of context that are not given up
 REPACKED = "Q4_0", "Q4_K", "IQ4_NL"  # copied into another layout on x86, where 8 divides the number of rows
 LEFT_ALONE = "token_embd.weight"  # looked up by row, so never repacked
@@ -108,6 +109,7 @@ class Plan:
     with_draft: bool
     n_bytes: int  # that it needs
     text: str
+    is_less: bool = False  # than was wished for
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class Wish:
     way: Way
     caches: Sequence[str]
     floor: int = FLOOR
+    window: int = DRAFT_WINDOW
 
     def needs(self, n_ctx: int, cache: str, with_draft: bool) -> int:
         """Bytes of the target, and of the draft model where there is one and it comes along."""
@@ -128,7 +131,8 @@ class Wish:
         """Bytes of the draft model."""
         if self.draft is None:
             return 0
-        return estimate(self.draft, Way(n_ctx, usual_cache(self.draft), 1, DRAFT_BATCH)).needed
+        n_drafting = draft_context(n_ctx, self.window, self.way.n_rows - 1, self.draft.n_context)
+        return estimate(self.draft, Way(n_drafting, usual_cache(self.draft), 1, DRAFT_BATCH)).needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,7 @@ def plan(wish: Wish, n_ctx: int, cache: str, with_draft: bool, room: Room) -> Pl
     needs, all_of_it = wish.needs(n_ctx, cache, with_draft), wish.needs(wish.way.n_ctx, wish.caches[0], wish.draft is not None)
     what = f"left out {', '.join(lost)}: all of it needs {all_of_it // MIB:,} MiB" if lost else f"everything fits: it needs {needs // MIB:,} MiB"
     text = f"{what} of memory, where {room.free // MIB:,} MiB are free and {room.for_draft // MIB:,} MiB should stay free"
-    return Plan(n_ctx, cache, with_draft, needs, text)
+    return Plan(n_ctx, cache, with_draft, needs, text, bool(lost))
 
 
 def room_of(reading: Reading, thresholds: Thresholds) -> Room | None:
@@ -194,7 +198,12 @@ def room_of(reading: Reading, thresholds: Thresholds) -> Room | None:
     return Room(place.free, *(int(thresholds.recovery * thresholds.wanted(place, level)) for level in (Level.TIGHT, Level.CRITICAL)))
 
 
-def wish_of(target: Path, draft: Path | None, way: Way, floor: int) -> Wish | None:
+def draft_context(n_ctx: int, window: int, max_k: int, n_trained: int) -> int:
+    """Tokens of a draft model's context: those it looks at and those it drafts, but no more than it was trained on (0: not known)."""
+    return min(min(n_ctx, window) + max_k, n_trained or n_ctx + max_k)
+
+
+def wish_of(target: Path, draft: Path | None, way: Way, floor: int, window: int = DRAFT_WINDOW) -> Wish | None:
     """By the headers of a pair's files; None where they cannot be read, of which the library will say more when it loads them."""
     try:
         facts = ModelFacts(read_model_header(target))
@@ -202,4 +211,4 @@ def wish_of(target: Path, draft: Path | None, way: Way, floor: int) -> Wish | No
     except (ModelError, OSError):
         return None
     n_ctx = min(way.n_ctx, facts.n_context) if facts.n_context else way.n_ctx
-    return Wish(facts, drafting, replace(way, n_ctx=n_ctx), (usual_cache(facts),), floor)
+    return Wish(facts, drafting, replace(way, n_ctx=n_ctx), (usual_cache(facts),), floor, window)

@@ -34,7 +34,7 @@ from runtime.drafters.replies import Replies, folder
 from runtime.drafters.suffix import SuffixDrafter
 from runtime.errors import ModelError, SettingsError
 from runtime.exactness import Exactness, self_test
-from runtime.footprint import DRAFT_BATCH, FLOOR, Plan, Way, Wish, fit, room_of, wish_of
+from runtime.footprint import DRAFT_BATCH, DRAFT_WINDOW, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
 from runtime.loop import SpecLoop
 from runtime.measured import Measured, fingerprint
 from runtime.memory import USUAL, Thresholds, Watch
@@ -62,6 +62,7 @@ class Options:
     branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
     memory: Thresholds = USUAL  # when drafters are given up
     n_kept: int = 1  # conversations whose caches are held, so that several replies can be made in turns
+    draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model looks at
 
 
 class Loaded:
@@ -99,9 +100,9 @@ class Loaded:
         if self.plan and self.pair.draft and "model" in names and not self.plan.with_draft:
             self.left_out = Reason("memory", self.plan.text)
         elif "model" in names and self.pair.draft is not None:
-            draft_backend = self._draft_backend(self.pair.draft, n_ctx, on_progress)
+            draft_backend = self._draft_backend(self.pair.draft, n_ctx, options, on_progress)
             measured = self._calibration(draft_backend, self.pair.draft, options, counts, 1)
-            drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab))
+            drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab, options.max_k))
             seconds[ModelDrafter.name], drafting = measured.passes[1], measured.one
         if isinstance(self.backend, EarlyExitBackend):
             drafters.append(LayerSkipDrafter(self.backend.early, self.target.vocab.n_vocab))
@@ -133,7 +134,7 @@ class Loaded:
     def _wish(self, options: Options, names: Collection[str]) -> Wish | None:
         """What the pair is to have; a context that was asked for is not made shorter."""
         way = Way(options.n_ctx or self.pair.context, n_rows=options.max_k + 1, n_batch=TARGET_BATCH, exact=options.exact)
-        return wish_of(self.pair.target, self.pair.draft if "model" in names else None, way, options.n_ctx or FLOOR)
+        return wish_of(self.pair.target, self.pair.draft if "model" in names else None, way, options.n_ctx or FLOOR, options.draft_window)
 
     def _plan(self, wish: Wish | None, options: Options) -> Plan | None:
         """What memory allows; None where that is not known. Raises ModelError when not even the target fits."""
@@ -156,14 +157,15 @@ class Loaded:
         self.left_out = Reason("cost", text)
         return None
 
-    def _draft_backend(self, path: Path, n_ctx: int, on_progress: OnProgress) -> Releasable:
-        """The draft model's context, whose memory can be given up. Raises VocabError."""
+    def _draft_backend(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable:
+        """The draft model's context, whose memory can be given up: it need not grow with the target's. Raises VocabError."""
 
         def opens(stack: ExitStack, report: OnProgress) -> LlamaBackend:
             draft = load(path, "draft", report, exact=False)
             stack.callback(draft.close)
             compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
-            backend = LlamaBackend(draft, n_ctx, 1, DRAFT_BATCH)
+            n_drafting = draft_context(n_ctx, options.draft_window, options.max_k, draft.n_ctx_train)
+            backend = LlamaBackend(draft, n_drafting, 1, DRAFT_BATCH)
             stack.callback(backend.close)
             return backend
 

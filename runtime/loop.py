@@ -112,6 +112,7 @@ class SpecLoop:
         self.drafters = list(drafters)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.short: Reason | None = None  # set when drafters were given up for want of memory, during this reply or before
+        self.memory_level = "OK"  # how short memory is, as far as the drafters are kept to it
         self.watch: Callable[[Tokens], None] = lambda context: None  # looks at the memory before each step; may take drafters away, and back
         self.part = Part(drafters={drafter.name for drafter in drafters})  # of the reply that is being made
         self.switch_seconds = 0.0  # that the last change from one reply to another took

@@ -193,4 +193,5 @@ class Reply:
         if loop.short or loop.failed or 2 * stats.drafters["none"] > stats.passes:
             stats.reason = loop.why_plain()
         stats.n_near_ties = self.sampler.n_near_ties
+        stats.memory_level = loop.memory_level
         stats.memory_bytes = psutil.Process().memory_info().rss

@@ -48,6 +48,7 @@ class Shortage:
         """Gives up what the level does not allow."""
         is_worse, self.level = level > self.level, level
         self.loop.backend.keep(self.n_kept if level == Level.OK else 1)
+        self.loop.memory_level = level.name
         for drafter in [drafter for drafter in self.loop.drafters if self._is_barred(drafter.name)]:
             self.loop.drafters.remove(drafter)
             self._away[drafter.name] = drafter, self.loop.controller.known.pop(drafter.name)
@@ -85,6 +86,11 @@ class Shortage:
             self.loop.drafters = sorted([*self.loop.drafters, drafter], key=lambda each: self._order.index(each.name))
             self.loop.admit(drafter, context)
             log.info("the %s drafter is back", name)
+
+    @property
+    def given_up(self) -> str:
+        """What is lacking now and why, as a clause; "" where nothing is."""
+        return self.reason.text if self._away else ""
 
     def close(self) -> None:
         """What was learned of drafters that are away is kept with the rest."""

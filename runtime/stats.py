@@ -31,6 +31,7 @@ class Stats:
     steps: list[tuple[float, str, int, int]] = field(default_factory=list)  # per pass: seconds, drafter, tokens drafted, accepted
     reason: Reason | None = None  # why passes were plain, when most were
     memory_bytes: int = 0  # of this process
+    memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
     n_near_ties: int = 0  # choices that rounding could have turned, where kernels are not exact
 
@@ -99,6 +100,7 @@ class Stats:
             "fallback_reason": self.reason and self.reason.code,
             "fallback_text": self.reason and self.reason.text,
             "memory_bytes": self.memory_bytes,
+            "memory_level": self.memory_level,
             "exact_width": self.exactness and self.exactness.width,
             "is_exact": self.exactness and self.exactness.is_exact,
             "near_ties": self.n_near_ties,

@@ -30,6 +30,7 @@ class ScriptedEngine:
         self.pair, self.n_ctx, self.replies, self.drafter = Pair("scripted", target=None), n_ctx, list(replies), drafter  # type: ignore[arg-type]
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.go, self.closed = threading.Event(), False
+        self.fit, self.left_out, self.memory_level, self.given_up = "everything fits: it needs 1 MiB", "", "OK", ""
         self._stats = Stats()
         costs = PassCosts()
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
@@ -87,6 +88,9 @@ class ScriptedEngine:
 
     def explain(self) -> Explanation:
         return explain(self.controller, 0, self.controller.reason().text)
+
+    def tend(self) -> None:
+        pass
 
     def close(self) -> None:
         self.closed = True

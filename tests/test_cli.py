@@ -44,7 +44,19 @@ def test_the_answer_is_plain_text_on_standard_output() -> None:
 
 def test_stats_go_to_standard_error() -> None:
     done = slipstream("run", QUESTION, "--stats", "--drafters", "model", "--fixed-k", "3")
-    for word in ("tok/s", "plain decode", "accepted", "per target pass", "K used", "draft", "verify", "other", "memory", "accepted at once"):
+    for word in (
+        "tok/s",
+        "plain decode",
+        "accepted",
+        "per target pass",
+        "K used",
+        "draft",
+        "verify",
+        "other",
+        "memory",
+        "at load",
+        "accepted at once",
+    ):
         assert word in done.stderr
         assert word == "other" or word not in done.stdout
 
@@ -64,6 +76,8 @@ def test_json_is_one_object() -> None:
     done = slipstream("run", QUESTION, "--json", "--max-tokens", "7")
     reply = json.loads(done.stdout)
     assert reply["finish_reason"] == "length"
+    assert reply["memory"]["level"] in ("OK", "TIGHT", "CRITICAL")
+    assert "MiB" in reply["memory"]["fit"]
     assert reply["usage"]["completion_tokens"] == 7
     for name in (
         "prompt_n",

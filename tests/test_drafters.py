@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.draft import UNSAID, Budget, Draft, Pick, Tokens
+from runtime.draft import NO_DRAFT, UNSAID, Budget, Draft, Logits, Pick, Tokens
 from runtime.drafters.lookup import Lookup, tail_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -110,7 +110,57 @@ def test_the_draft_model_guesses_until_the_budget_says_stop() -> None:
 def test_the_draft_model_stays_inside_its_context() -> None:
     drafter = ModelDrafter(ToyBackend(n_ctx=5), 6)
     assert len(drafter.propose(np.array([1, 2, 3], dtype=np.int32), budget(8))) == 2
-    assert len(drafter.propose(np.arange(6, dtype=np.int32), budget(8))) == 0
+
+
+class Memo(ToyBackend):
+    """Notes what it was asked, and how much of that it had to decode."""
+
+    def __init__(self, n_ctx: int) -> None:
+        super().__init__(n_ctx=n_ctx)
+        self.held, self.n_decoded = np.zeros(0, dtype=np.int32), 0
+
+    def n_cached(self, context: Tokens) -> int:
+        n = min(len(self.held), len(context) - 1)
+        differs = np.flatnonzero(self.held[:n] != context[:n])
+        return int(differs[0]) if len(differs) else n
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        self.n_decoded += len(context) - self.n_cached(context)
+        self.held = context.copy()
+        return self.table[0, context[-1:] % self.n_vocab]
+
+
+def test_of_a_long_context_the_draft_model_sees_the_first_tokens_and_the_latest() -> None:
+    memo = Memo(104)
+    drafter = ModelDrafter(memo, 6, room=4)
+    for n in range(1, 1000):
+        context = np.arange(n, dtype=np.int32)
+        assert len(drafter.propose(context, budget(4))) == 4
+        seen = memo.held[:-3]  # what was drafted comes after it
+        n_latest = min(n, len(seen)) - 4
+        assert seen[:4].tolist() == context[:4].tolist()
+        assert (n <= 100 and len(seen) == n) or 50 < len(seen) <= 100
+        assert n < 5 or seen[4:].tolist() == context[n - n_latest :].tolist()
+
+
+def test_what_the_draft_model_sees_moves_so_seldom_that_little_is_read_twice() -> None:
+    memo = Memo(104)
+    drafter, n = ModelDrafter(memo, 6, room=4), 2000
+    for end in range(100, n):
+        drafter.propose(np.arange(end, dtype=np.int32) % 6, budget(1))
+    assert memo.n_decoded < 2.1 * n
+
+
+def test_a_long_prompt_is_read_in_pieces_no_further_back_than_is_looked_at() -> None:
+    memo, context = Memo(104), np.arange(777, dtype=np.int32)
+    drafter = ModelDrafter(memo, 6, room=4)
+    n_missing = drafter.n_missing(context)
+    assert n_missing <= 100
+    for end in [*range(777 - n_missing + 10, 777, 10), 777]:
+        drafter.take_in(context[:end])
+    drafter.propose(context, budget(1))
+    assert memo.n_decoded <= n_missing + 1
+    assert drafter.n_missing(context) == 1
 
 
 def test_the_draft_model_never_says_what_the_target_cannot() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from bench.processes import elsewhere
 from bench.shapes import DRAFT_10M, write_random
 from runtime.engine import Engine, Options
 from runtime.errors import ModelError
-from runtime.footprint import FLOOR, Room, Way, Wish, estimate, fit, room_of, usual_cache, wish_of
+from runtime.footprint import FLOOR, Room, Way, Wish, draft_context, estimate, fit, room_of, usual_cache, wish_of
 from runtime.gguf_header import Header, TensorInfo, read_header
 from runtime.loading import Loaded
 from runtime.memory import MIB, Place, Reading, Thresholds
@@ -125,6 +126,19 @@ def test_room_is_that_of_the_scarcest_place_and_may_be_unknown() -> None:
     places = Place("this machine", 9000 * MIB, 16_000 * MIB), Place("this process's cgroup", 700 * MIB, 1000 * MIB), Place("GPU", 1, 2 * MIB, True)
     assert room_of(Reading(places), Thresholds(recovery=1)) == Room(700 * MIB, 80 * MIB, 30 * MIB)
     assert room_of(Reading(places[2:]), Thresholds()) is None
+
+
+def test_the_draft_models_share_stops_growing_with_the_context() -> None:
+    needs = [wish(n_ctx=n).draft_needs(n) for n in (1024, 2048, 4096, 32_768)]
+    assert needs[0] < needs[1] == needs[2] == needs[3]
+    assert replace(wish(), window=1024).draft_needs(4096) == needs[0]
+
+
+def test_a_draft_models_context_holds_what_it_looks_at_and_what_it_drafts() -> None:
+    assert draft_context(8192, 2048, 8, 131_072) == 2056
+    assert draft_context(1000, 2048, 8, 131_072) == 1008
+    assert draft_context(8192, 2048, 8, 1024) == 1024
+    assert draft_context(8192, 2048, 8, 0) == 2056
 
 
 def test_files_that_cannot_be_read_leave_it_to_the_library(tmp_path: Path, tiny: Path) -> None:

@@ -12,7 +12,7 @@ from runtime import calibration
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import cores
-from runtime.engine import Engine, Options
+from runtime.engine import Engine, Message, Options, Sampling
 from runtime.errors import ModelError, VocabError
 from runtime.loading import Loaded
 from runtime.measured import Measured
@@ -98,3 +98,17 @@ def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(m
     loaded = Loaded(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
     assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")
     loaded.close()
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])
+def test_a_draft_model_that_sees_little_of_the_context_changes_no_text(sampling: Sampling) -> None:
+    pair, said = load_registry()["demo"], list[str]()
+    for options in (Options(drafters=(), threads=1), Options(drafters=("model",), threads=1, fixed_k=3, draft_window=32)):
+        engine = Engine(pair, options)
+        chunks = list(engine.reply([Message("user", "What does os.path.join do?")], sampling, 90))
+        said.append("".join(chunk.text for chunk in chunks))
+        engine.close()
+    assert said[0] == said[1]
+    assert chunks[-1].stats is not None
+    assert chunks[-1].stats.prompt_n + chunks[-1].stats.predicted_n > 2 * 32
+    assert chunks[-1].stats.draft_n_accepted > 0

@@ -497,6 +497,7 @@ def test_text_is_plain_decodes_when_memory_runs_short_in_mid_reply(
         assert stats.reason is not None
         assert stats.reason.code == "memory"
         assert "MiB" in stats.reason.text
+        assert stats.timings()["memory_level"] == demo.memory_level
 
 
 def test_the_draft_model_comes_back_and_drafts(demo: Engine, plain: Engine) -> None:
@@ -519,6 +520,7 @@ def test_memory_is_looked_after_between_replies_too(demo: Engine) -> None:
     machine.now += 1
     demo.tend()
     assert (demo.memory_level, demo.loop.drafters) == ("CRITICAL", [])
+    assert demo.given_up.startswith("no drafter is used, because this machine had 300 MiB")
     machine.free = FREE[OK]
     for _ in range(500):
         machine.now += 1
@@ -526,7 +528,7 @@ def test_memory_is_looked_after_between_replies_too(demo: Engine) -> None:
         threading.Event().wait(0.01)
         if len(demo.loop.drafters) == len(demo.pair.drafters):
             break
-    assert demo.memory_level == "OK"
+    assert (demo.memory_level, demo.given_up) == ("OK", "")
     assert "model" in [drafter.name for drafter in demo.loop.drafters]
 
 

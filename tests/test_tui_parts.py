@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from runtime.engine import Message, Sampling
 from runtime.errors import SettingsError
 from runtime.explain import Explanation, Pass, expected_tokens, explain
 from tests.conftest import OpenEngine
+from tests.scripted import ScriptedEngine
 
 
 def controller(times: tuple[float, ...], drafted: float) -> Controller:
@@ -115,6 +117,20 @@ def test_live_numbers_count_what_came() -> None:
     assert tally.acceptance() == pytest.approx(3 / 5)
     assert tally.words(None, 100)[0] == "175 tok/s"
     assert rolling(PASSES[:2]) == [1.0, 0.5]
+
+
+def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
+    tally, engine = Tally(), ScriptedEngine()
+    shown: Any = engine
+    assert tally.sentence(None, shown) == ""
+    engine.left_out = "left out the draft model: all of it needs 900 MiB"
+    assert tally.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
+    tally.add(7, list(PASSES))
+    assert tally.sentence(None, shown) == ""
+    engine.memory_level, engine.given_up = "TIGHT", "the model drafter was given up, because this machine had 900 MiB of memory left"
+    assert tally.sentence(None, shown) == f"memory is TIGHT: {engine.given_up}"
+    assert tally.words(None, 100, "TIGHT")[1] == "memory TIGHT"
+    assert not any("memory" in word for word in tally.words(None, 100))
 
 
 def test_every_command_has_a_method_and_no_key_is_taken_twice() -> None:

@@ -86,4 +86,10 @@ def serve(open_engine: OpenEngine, settings: Settings) -> None:
     check(settings.addresses, settings.api_key)
     with listening(settings.addresses) as sockets, outliving_signals():
         places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        Server(open_engine, settings, lambda: print(f"slipstream: answering at {places}", file=sys.stderr, flush=True)).run(sockets)
+        server = Server(open_engine, settings, lambda: announce(places, server.worker.engine.fit))
+        server.run(sockets)
+
+
+def announce(places: str, fit: str) -> None:
+    """Where it answers, and what was loaded given the memory that was free."""
+    print(f"slipstream: answering at {places}" + (f"\nslipstream: {fit}" if fit else ""), file=sys.stderr, flush=True)

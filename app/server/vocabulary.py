@@ -87,5 +87,6 @@ def props(engine: Engine) -> Event:
         "chat_template_caps": {"supports_tools": True, "supports_tool_calls": True, "supports_system_role": "system" in engine.template},
         "modalities": {"vision": False, "audio": False},
         "can_infill": engine.can_infill,
+        "memory": {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None},
         "build_info": f"slipstream {version('slipstream')}",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from runtime.engine import Engine
 from runtime.explain import Explanation, Pass
 from runtime.stats import Stats
 
@@ -50,11 +51,11 @@ class Tally:
         """Were most of enough passes plain?"""
         return 2 * sum(each.drafter == "none" for each in self.passes) > len(self.passes) >= FEW
 
-    def words(self, explanation: Explanation | None, n_ctx: int) -> list[str]:
+    def words(self, explanation: Explanation | None, n_ctx: int, memory_level: str = "OK") -> list[str]:
         """The most important first."""
         if not self.passes:
             return []
-        words = [f"{self.per_second():.0f} tok/s"]
+        words = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
         plain = self.stats.plain_per_second if self.stats is not None else explanation.plain_per_second if explanation is not None else 0.0
         if plain:
             words.append(f"{self.per_second() / plain:.2f}× plain")
@@ -71,6 +72,15 @@ class Tally:
         if self.stats is not None:
             return self.stats.reason.text if self.stats.reason is not None else ""
         return explanation.why_plain if explanation is not None and self.is_plain() else ""
+
+    def sentence(self, explanation: Explanation | None, engine: Engine | None) -> str:
+        """What must not be overlooked: drafters given up or left out for want of memory, or why speculation is off."""
+        if engine is not None and engine.given_up:
+            return f"memory is {engine.memory_level}: {engine.given_up}"
+        if engine is not None and engine.left_out and not self.passes:
+            return f"memory is short: {engine.left_out}"
+        reason = self.reason(explanation)
+        return f"plain decode: {reason}" if reason else ""
 
     def line(self) -> str:
         """What stands under the reply for good."""

@@ -30,6 +30,7 @@ from runtime.registry import Pair
 
 PAUSE = 0.04  # seconds in which text is gathered before it is shown
 SAVE = 0.5  # seconds between two writes while a reply comes
+IDLE = 5.0  # seconds between two looks at the memory while none does
 WIDE = 120  # columns from which on the graphs are there at once
 SHOWN = 40  # messages of a long chat that are there at once
 WELCOME = "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key, / names a command, @ attaches a file."
@@ -66,6 +67,7 @@ class Replying(Screen[None]):
         self.prompt.focus()
         self.set_class(self.app.size.width >= WIDE, "-panel")
         self.set_interval(SAVE, self.save)
+        self.set_interval(IDLE, self.tend_memory)
         await self.show_chat()
         self.start_loading(self.session.pair)
 
@@ -124,6 +126,8 @@ class Replying(Screen[None]):
             return
         self.session.engine, self.session.explanation = event.engine, event.engine.explain()
         self.session.note(f"loaded {self.session.pair.name} in {event.seconds:.1f} s, {event.engine.n_ctx} tokens of context")
+        if event.engine.fit:
+            self.session.note(event.engine.fit)
         self.status.end_progress()
         self.show_numbers()
         self.go_on()
@@ -175,11 +179,21 @@ class Replying(Screen[None]):
     def show_numbers(self) -> None:
         """Of the reply, live; and what must not be overlooked."""
         engine, explanation = self.session.engine, self.session.explanation
-        words = self.tally.words(explanation, engine.n_ctx if engine is not None else 0)
+        words = self.tally.words(explanation, engine.n_ctx, engine.memory_level) if engine is not None else []
         self.status.show_numbers(words or [f"{self.session.pair.name} is ready" if engine is not None else ""])
-        reason = self.tally.reason(explanation)
-        self.status.say(self.session.store.problem or (f"plain decode: {reason}" if reason else ""))
+        self.status.say(self.session.store.problem or self.tally.sentence(explanation, engine))
         self.query_one(SidePanel).show(self.passes, explanation)
+
+    def tend_memory(self) -> None:
+        """Between replies: an idle chat gives up what memory asks for, too."""
+        engine = self.session.engine
+        if engine is None or self.replying is not None:
+            return
+        before = engine.given_up
+        engine.tend()
+        if engine.given_up != before:
+            self.session.note(engine.given_up or "what was given up for want of memory is back")
+            self.show_numbers()
 
     async def answer(self) -> None:
         """A new reply to what was said last, as soon as a model is there."""

@@ -1,6 +1,8 @@
 """Drafts from a smaller model with the target's vocabulary (Leviathan et al., arXiv 2211.17192).
 
-The draft model's own cache memo sees to it that nothing is decoded twice: after a verified draft it lacks one or two tokens.
+The draft model's own cache memo sees to it that nothing is decoded twice: after a verified draft it lacks one or two tokens. Of a context
+longer than its own it sees the first tokens and the latest (StreamingLLM, arXiv 2309.17453; for drafts: MagicDec, arXiv 2408.11049), so that
+drafting takes no more time and memory however long the context grows.
 """
 
 from __future__ import annotations
@@ -12,18 +14,27 @@ import numpy as np
 from runtime.backend import Backend
 from runtime.draft import UNSAID, Budget, Draft, Drafter, Pick, Tokens, certain
 
+SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
+
 
 class ModelDrafter(Drafter):
-    """Asks a draft model token by token, as long as the budget says that the next one is worth it."""
+    """Asks a draft model token by token, as long as the budget says that the next one is worth it.
+
+    `n_vocab` is the target's, of which the draft's may be a longer one; `room` is how much of the draft's context is for drafted tokens.
+    """
 
     name = "model"
     has_passes = True
 
-    def __init__(self, backend: Backend, n_vocab: int) -> None:
-        self.backend, self.n_vocab = backend, n_vocab  # the target's vocabulary; the draft's may have a longer tail
+    def __init__(self, backend: Backend, n_vocab: int, room: int = 1) -> None:
+        self.backend, self.n_vocab = backend, n_vocab
+        self.n_seen = backend.n_ctx - room  # most tokens of a context that it looks at
+        self._skipped = 0
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """A chain, with `budget.branches` leaves beside each of its tokens; empty when not even one token is worth it."""
+        self._skipped = skipped(len(context), self.n_seen)
+        context = self._view(context)
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
         tokens[:n] = context
@@ -44,16 +55,31 @@ class ModelDrafter(Drafter):
         self.backend.recall(context)
 
     def n_missing(self, context: Tokens) -> int:
-        """What the draft model's cache lacks; nothing where the context is too long for it to guess at all."""
-        return len(context) - self.backend.n_cached(context) if len(context) < self.backend.n_ctx else 0
+        """What the draft model's cache lacks of the tokens that it will look at."""
+        self._skipped = skipped(len(context), self.n_seen)
+        view = self._view(context)
+        return len(view) - self.backend.n_cached(view)
 
     def take_in(self, context: Tokens) -> None:
-        """Decodes what is missing."""
-        self.backend.forward(context)
+        """Decodes what is missing of the context that was last asked about, or of its beginning."""
+        self.backend.forward(self._view(context))
+
+    def _view(self, context: Tokens) -> Tokens:
+        """What the draft model sees of it."""
+        return np.concatenate([context[:SINKS], context[SINKS + self._skipped :]]) if self._skipped else context
 
     def close(self) -> None:
         """Frees the draft model's context."""
         self.backend.close()
+
+
+def skipped(n: int, n_seen: int) -> int:
+    """How many tokens after the first are left out of a context of `n`, so that at most `n_seen` stay.
+
+    They go in steps of half of that: what stays moves seldom, and must then be read anew.
+    """
+    step = max(1, n_seen // 2)
+    return -(-max(0, n - n_seen) // step) * step
 
 
 def as_draft(picks: Sequence[Pick], most: int) -> Draft:

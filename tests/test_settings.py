@@ -1,0 +1,64 @@
+"""A person's thresholds of memory are read strictly, hold for every command, and what is wrong with them is said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.oneshot import choose
+from app.settings import default_path, read_settings
+from runtime.errors import SettingsError
+from runtime.memory import Thresholds
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert read_settings(tmp_path / "settings.toml").memory == Thresholds()
+
+
+def test_some_thresholds_may_be_set_and_the_others_stay(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("[memory]\ntight_bytes = 3e9\ntight_share = 0.5\ncalm_seconds = 5\n")
+    found = read_settings(path).memory
+    assert found == Thresholds(tight_bytes=3_000_000_000, tight_share=0.5, calm_seconds=5)
+    assert isinstance(found.tight_bytes, int)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[memory]\ntight_byte = 1", "unknown key 'tight_byte'. Did you mean 'tight_bytes'?"),
+        ("[memry]\ntight_bytes = 1", "unknown key 'memry'. Did you mean 'memory'?"),
+        ("memory = 3", "'memory' must be a table"),
+        ("[memory]\ncritical_bytes = 9_000_000_000", "critical_bytes is 9000000000, more than tight_bytes"),
+        ("[memory]\ntight_share = 0.01", "critical_share is 0.03, more than tight_share"),
+        ("[memory]\ntight_bytes = inf", "tight_bytes is inf: it must be a number"),
+        ("[memory]\ncalm_seconds = nan", "calm_seconds is nan"),
+        ("[memory]\ntight_bytes = -1", "tight_bytes is -1"),
+        ("[memory]\ntight_bytes = true", "'tight_bytes' must be a number, not bool"),
+        ("[memory]\ntight_bytes = '3 GB'", "'tight_bytes' must be a number, not str"),
+        ("[memory", "is not valid TOML"),
+    ],
+)
+def test_what_makes_no_sense_is_named_with_the_file(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as error:
+        read_settings(path)
+    assert named in str(error.value)
+    assert str(path) in str(error.value)
+
+
+@pytest.fixture
+def own_file() -> Iterator[Path]:
+    path = default_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yield path
+    path.unlink()
+
+
+def test_every_command_takes_the_users_thresholds(own_file: Path) -> None:
+    own_file.write_text("[memory]\ntight_bytes = 7_000_000_000\ntight_share = 1\n")
+    _, options = choose("demo", "auto", None, 8, None, None, None, False)
+    assert options.memory.tight_bytes == 7_000_000_000
