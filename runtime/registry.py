@@ -32,6 +32,7 @@ class Pair:
     draft: Path | None = None
     description: str = ""
     licence: str = ""
+    size: int = 0  # bytes of all its files, as a source says; 0 = not known
     context: int = 4096  # tokens, at most what the model was trained on
     drafters: tuple[str, ...] = USUAL
     exit_layer: int = 0  # after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
