@@ -88,6 +88,7 @@ def run(
     For example: slipstream run "What does os.path.join do?" --stats
     """
     from app import oneshot
+    from app.models.seeking import opener
 
     if logprobs is not None and not as_json:
         raise typer.BadParameter("Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'")
@@ -102,7 +103,7 @@ def run(
         options = oneshot.with_prediction(pair, options)
     request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected)
     try:
-        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color))
+        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(draft))
     except BrokenPipeError:  # the reader has what it wanted
         abandon_output()
         code = 0
@@ -128,7 +129,7 @@ def chat(
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     from app.tui.app import run as open_chat
 
-    open_chat(chosen, options, chats)
+    open_chat(chosen, options, chats, draft)
 
 
 @app.command()
@@ -191,14 +192,15 @@ def serve(
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
     from app import oneshot
+    from app.models.seeking import opener
     from app.server import command
     from app.server.sockets import Addresses
-    from runtime.engine import Engine
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     tcp = command.PORT if port is None and socket is None else port
     settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting)
-    command.serve(lambda on_progress: Engine(chosen, options, on_progress), settings)
+    open_engine = opener(draft)
+    command.serve(lambda on_progress: open_engine(chosen, options, on_progress), settings)
 
 
 @app.command()
