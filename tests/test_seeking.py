@@ -91,7 +91,7 @@ def test_a_search_that_is_killed_leaves_nothing_and_begins_anew(target: Path) ->
     assert process.returncode is not None
     assert remembered(target) is None
     assert not is_settled(target, command.usual_candidates(target))
-    assert not [path for path in (target.parents[1] / "cache").rglob("*.json.*")]
+    assert not list((target.parents[1] / "cache").rglob("*.json.*"))
     search.begin()
     assert len(said) == 2
     search.stop()
