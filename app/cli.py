@@ -90,6 +90,7 @@ def run(
     For example: slipstream run "What does os.path.join do?" --stats
     """
     from app import oneshot
+    from app.models.seeking import opener
 
     if logprobs is not None and not as_json:
         raise typer.BadParameter("Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'")
@@ -104,7 +105,7 @@ def run(
         options = oneshot.with_prediction(pair, options)
     request = oneshot.Request(oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected)
     try:
-        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color))
+        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(draft))
     except BrokenPipeError:  # the reader has what it wanted
         abandon_output()
         code = 0
@@ -130,7 +131,7 @@ def chat(
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     from app.tui.app import run as open_chat
 
-    open_chat(chosen, options, chats)
+    open_chat(chosen, options, chats, draft)
 
 
 @app.command()
@@ -193,18 +194,17 @@ def serve(
     OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
-    from dataclasses import replace
-
     from app import oneshot
+    from app.models.seeking import opener
     from app.server import command
     from app.server.sockets import Addresses
-    from runtime.engine import Engine
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     tcp = command.PORT if port is None and socket is None else port
     settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
     several = replace(options, n_kept=parallel + 1)  # and a completion
-    command.serve(lambda on_progress: Engine(chosen, several, on_progress), settings)
+    open_engine = opener(draft)
+    command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
 
 
 @app.command()

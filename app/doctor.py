@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from app.doctor_advice import lengths_in_words, models_that_fit, problems, reinstall
+from app.doctor_advice import BACKENDS, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
 from runtime import machine
 from runtime.errors import SlipstreamError
 from runtime.registry import find_pair, load_registry
@@ -41,12 +41,14 @@ def examine(name: str) -> dict[str, Any]:
         "versions": machine.versions(),
     }
     try:
-        found |= {"devices": [asdict(device) for device in machine.devices()], "cpu_features": machine.cpu_features()}
+        found |= {"devices": [asdict(device) for device in machine.devices()], "backends": machine.backends()}
+        found["cpu_features"] = machine.cpu_features()
         found |= measure(name)
     except (ImportError, OSError, RuntimeError) as error:
         version = found["versions"].get("llama-cpp-python", "")
         raise LibraryError(f"llama-cpp-python cannot be loaded ({error}). Compile it anew: {reinstall(version)}") from error
-    return found | {"fits": models_that_fit(memory.available), "problems": problems(found)}
+    fits = {"fits": models_that_fit(memory.available), "pairs_that_fit": pairs_that_fit(memory.available, load_registry().values())}
+    return found | fits | {"problems": problems(found)}
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -69,16 +71,25 @@ def report(found: dict[str, Any]) -> list[str]:
     devices = [f"{device['backend']}: {device['name']}, {device['free_bytes'] / 1e9:.1f} GB free" for device in found["devices"]]
     fits = ", ".join(f"{billions:.0f} billion in {kind}" for kind, billions in found["fits"].items())
     rows = [
-        ("processor", f"{found['processor']}, {found['cores']} cores"),
+        ("processor", f"{found['processor']}, {found['cores']} core{'s' * (found['cores'] != 1)}"),
         ("memory", f"{found['memory_bytes'] / 1e9:.1f} GB, {found['memory_free_bytes'] / 1e9:.1f} GB free"),
         ("bandwidth", f"{found['memory_bytes_per_second'] / 1e9:.1f} GB/s, read with all cores"),
         ("CPU features", ", ".join(found["cpu_features"])),
         *(("device" if i == 0 else "", text) for i, text in enumerate(devices)),
+        ("GPU", gpus(found)),
         ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
         ("models that fit", f"about {fits}"),
+        ("", "of `slipstream models list`: " + (", ".join(found["pairs_that_fit"][:8]) or "none")),
         ("exactness", f"{found['exactness']} (pair {found['pair']})"),
     ]
     return [f"{label:>16}  {text}" for label, text in rows] + chart(found) + mend(found["problems"])
+
+
+def gpus(found: dict[str, Any]) -> str:
+    """Drivers that are here, and what llama.cpp was compiled for beside the CPU."""
+    drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"]) or "no driver found"
+    compiled = ", ".join(name for name in found["backends"] if name != "CPU")
+    return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU alone'}"
 
 
 def chart(found: dict[str, Any]) -> list[str]:

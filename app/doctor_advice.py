@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from runtime.registry import Pair
 
 KINDS = {"Q8_0": 8.5, "Q4_K": 4.5}  # bits per weight of usual quantizations
 SHARE = 0.7  # of the free memory that weights may take; the rest is for the context and for others
@@ -50,6 +52,12 @@ def models_that_fit(free_bytes: int) -> dict[str, float]:
     return {kind: SHARE * free_bytes * 8 / bits / 1e9 for kind, bits in KINDS.items()}
 
 
+def pairs_that_fit(free_bytes: int, pairs: Iterable[Pair]) -> list[str]:
+    """Names of the pairs whose size is known and fits, the largest first."""
+    fit = [pair for pair in pairs if 0 < pair.size <= SHARE * free_bytes]
+    return [pair.name for pair in sorted(fit, key=lambda pair: -pair.size)]
+
+
 def reinstall(version: str, backend: str = "") -> str:
     """The command that compiles llama-cpp-python anew, for this Python and this system."""
     pip = f'"{sys.executable}" -m pip install --force-reinstall --no-cache-dir --no-deps --no-binary llama-cpp-python "llama-cpp-python=={version}"'
@@ -71,7 +79,11 @@ def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     wanted = [name for name in here if name != "VULKAN"] or here
     if not wanted or used & {BACKENDS[name][0] for name in here}:
         return ()
-    what = f"There is {BACKENDS[wanted[0]][1]}, but llama.cpp is compiled without {BACKENDS[wanted[0]][0]}."
+    backend, sign = BACKENDS[wanted[0]]
+    if backend in found["backends"]:
+        what = f"There is {sign}, and llama.cpp is compiled for {backend}, but it finds no device."
+        return [(what, "Check that the driver works and that no environment variable (such as CUDA_VISIBLE_DEVICES) hides the device.")]
+    what = f"There is {sign}, but llama.cpp is compiled without {backend}."
     return [(what, reinstall(found["versions"]["llama-cpp-python"], wanted[0]))]
 
 
@@ -87,7 +99,7 @@ def busy(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Other programs that take the processor."""
     if found["busy_processes"] <= BUSY * found["cores"]:
         return ()
-    what = f"{found['busy_processes']:.1f} processes want {found['cores']} cores, so what was measured is less than the machine can do."
+    what = f"{found['busy_processes']:.1f} processes want to run at once (cores: {found['cores']}), so what was measured is less than can be had."
     return [(what, "Close what is running, and run `slipstream doctor` again.")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,12 +142,12 @@ class Interrupt:
         self.pressed = True
 
 
-def run(pair: Pair, options: Options, request: Request, output: Output) -> int:
+def run(pair: Pair, options: Options, request: Request, output: Output, open_engine: Callable[..., Engine] = Engine) -> int:
     """Loads, answers, prints; returns the exit code."""
     interrupt = Interrupt()
     with interrupt.watching():
         with LoadProgress() as progress:
-            engine = Engine(pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed))
+            engine = open_engine(pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed))
         if engine.left_out:
             print(f"slipstream: memory is short: {engine.left_out}.", file=sys.stderr)
         try:

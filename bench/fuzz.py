@@ -1,4 +1,4 @@
-"""Mutated GGUF headers and registries against their readers: `python -m bench.fuzz [N]`, a million of each by default.
+"""Mutated GGUF headers and registries against their readers: `python -m bench.fuzz [N] [READER]`, a million of each by default.
 
 A reader may refuse with its own error and nothing else; a thousand inputs that take longer than LIMIT end the run with a traceback.
 """
@@ -10,7 +10,6 @@ import io
 import random
 import struct
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,10 +19,11 @@ from bench.timing import report
 from runtime.errors import ModelError, RegistryError, SlipstreamError
 from runtime.gguf_header import parse_header
 from runtime.model_facts import CACHE_TYPES, ModelFacts
-from runtime.registry import load_registry
+from runtime.registry import parse_registry
 
 LIMIT = 60.0  # seconds; two are usual
 SEED = 11
+FILE = Path("models.toml")  # what errors are to name; nothing is written
 EXTREMES = (0, 1, 2, 7, 8, 9, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**61, 2**63 - 1, 2**63, 2**64 - 1)
 WORDS = (
     "[",
@@ -52,6 +52,12 @@ TOML = (
     "[pairs.a]\ntarget = 'x.gguf'\ndraft = 'hf:o/r:y.gguf'\ndrafters = ['model', 'ngram']\ncontext = 4096\n"
     "temperature = 0.5\nexact = true\n[pairs.b]\ntarget = 'z.gguf'\nexit_layer = 4\n"
 )
+LINES = (
+    "context = 99\n", "context = 0\n", "temperature = 1\n", "temperature = nan\n", "exact = false\n", "drafters = []\n", "drafters = [1]\n",
+    "drafters = ['suffix', 'grammar']\n", "licence = 'x'\n", "size = 12\n", "size = 1_000.5\n", "draft = 3\n", "draft = ''\n", "top_k = 5\n",
+    "top_p = 1e-1\n", "min_p = inf\n", "target = 'hf:'\n", "target = '../..'\n", "[pairs.c]\n", "[pairs.'']\n", "[pairs]\n",
+    "description = \"\"\"\n", "\n",
+)  # fmt: skip
 
 
 def text(value: str) -> bytes:
@@ -121,17 +127,28 @@ def read_header(data: bytes, rng: random.Random) -> str:
     return "read"
 
 
-def read_registry(path: Path, rng: random.Random) -> str:
-    """What became of one registry."""
-    found = TOML
+def registry(rng: random.Random) -> bytes:
+    """A registry with a few changes: of lines, of words, of bytes."""
+    kind, found = rng.random(), TOML
     for _ in range(rng.choice((1, 1, 2, 4))):
-        at = rng.randrange(len(found) + 1)
-        found = found[:at] + rng.choice(WORDS) + found[at + rng.choice((0, 1, 1, 5, 20)) :]
-    path.write_text(found, encoding="utf8")
+        if kind < 0.5:
+            lines = found.splitlines(keepends=True)
+            at = rng.randrange(len(lines) + 1)
+            lines[at : at + rng.choice((0, 1, 1))] = rng.choices(LINES, k=rng.choice((0, 1, 1, 2)))
+            found = "".join(lines)
+        else:
+            at = rng.randrange(len(found) + 1)
+            found = found[:at] + rng.choice(WORDS) + found[at + rng.choice((0, 1, 1, 5, 20)) :]
+    return found.encode() if kind < 0.9 else mutate(found.encode(), rng)
+
+
+def read_registry(rng: random.Random) -> str:
+    """What became of one registry, which lies over another now and then."""
+    texts = [(FILE, TOML.encode())] * (rng.random() < 0.1) + [(FILE, registry(rng))]
     try:
-        load_registry(path)
+        parse_registry(texts)
     except RegistryError as error:
-        return refused(error, str(path))
+        return refused(error, str(FILE))
     return "read"
 
 
@@ -151,12 +168,8 @@ def fuzz(read: Callable[[random.Random], str], n: int, seed: int = SEED) -> tupl
 def main() -> None:
     """Prints what became of all."""
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "models.toml"
-        results = {
-            "GGUF header": fuzz(lambda rng: read_header(mutate(whole, rng), rng), n),
-            "registry": fuzz(lambda rng: read_registry(path, rng), n),
-        }
+    readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry}
+    results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
     rows = [[name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"] for name, (outcomes, slowest) in results.items()]
     report("fuzz", ["reader", "read", "refused", "slowest, ms"], rows, {name: dict(outcomes) for name, (outcomes, _) in results.items()})
 

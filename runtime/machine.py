@@ -65,6 +65,13 @@ def cpu_features() -> list[str]:
     return compiled.cpu_features()
 
 
+def backends() -> list[str]:
+    """Those that llama.cpp was compiled with, such as CUDA and CPU."""
+    from runtime.backends import devices as compiled
+
+    return compiled.backends()
+
+
 def devices() -> list[Device]:
     """Those that llama.cpp sees, the CPU among them."""
     from runtime.backends import devices as compiled

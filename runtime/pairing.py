@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from statistics import median
 
@@ -120,12 +121,13 @@ class Target:
         assert last.stats is not None
         return last.stats
 
-    def keep(self, trials: dict[Path, Trial]) -> Path | None:
-        """Remembers the draft model that gained most, or that none did, for this file, device and build."""
+    def keep(self, trials: dict[Path, Trial], found: Iterable[Path] = ()) -> Path | None:
+        """Remembers the draft model that gained most, or that none did, for this file, device and build, and what there was to choose from."""
         best = max(trials, key=lambda path: trials[path].gain, default=None)
         if best is not None and trials[best].gain < GAIN:
             best = None
-        _memo(self.pair.target).write({"draft": str(best.absolute()), "key": fingerprint(best)} if best else {"draft": ""})
+        kept = {"draft": str(best.absolute()), "key": fingerprint(best)} if best else {"draft": ""}
+        _memo(self.pair.target).write(kept | {"found": summary(found)})
         return best
 
 
@@ -143,6 +145,22 @@ def remembered(target: Path) -> Path | None:
         if kept.get("draft") and fingerprint(path) == kept.get("key"):
             return path
     return None
+
+
+def is_settled(target: Path, found: Iterable[Path]) -> bool:
+    """Was a draft model, or none, chosen for the target when the same models were here?"""
+    with suppress(OSError):
+        return _memo(target).read().get("found") == summary(found)
+    return False
+
+
+def summary(found: Iterable[Path]) -> str:
+    """Short for the models that are here now; another one, or one that changed, gives another."""
+    keys = list[str]()
+    for path in found:
+        with suppress(OSError):  # gone since it was found
+            keys.append(fingerprint(path))
+    return sha256(repr(sorted(keys)).encode()).hexdigest()[:32]
 
 
 def _memo(target: Path) -> Measured:

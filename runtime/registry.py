@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +19,10 @@ HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
 DRAFTERS = (*USUAL, "layerskip", "suffix", "lookahead")  # what a pair may name under `drafters`
+RANGES = {
+    "size": (0, 2**63), "context": (16, 2**31 - 1), "exit_layer": (0, 10_000), "temperature": (0, 100), "top_k": (0, 2**31 - 1), "top_p": (0.001, 1),
+    "min_p": (0, 0.999),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Pair:
     draft: Path | None = None
     description: str = ""
     licence: str = ""
+    size: int = 0  # bytes of all its files, as a source says; 0 = not known
     context: int = 4096  # tokens, at most what the model was trained on
     drafters: tuple[str, ...] = USUAL
     exit_layer: int = 0  # after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
@@ -65,22 +71,33 @@ def load_registry(path: Path | None = None) -> dict[str, Pair]:
     Raises RegistryError naming file, key and the nearest valid name.
     """
     files = [path] if path else [bundled("models.toml"), *filter(Path.exists, [user_registry()])]
+    return parse_registry([(file, read(file)) for file in files])
+
+
+def read(path: Path) -> bytes:
+    """A registry's text. Raises RegistryError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RegistryError(f"{path} cannot be read ({error.strerror}). Reinstall Slipstream or restore the file.") from error
+
+
+def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
+    """The pairs of some files, of which later ones lie over earlier ones. Raises RegistryError."""
     tables: dict[str, dict[str, Any]] = {}
-    for file in files:
-        for name, table in read_tables(file).items():
+    for file, text in texts:
+        for name, table in parse_tables(file, text).items():
             tables[name] = {**tables.get(name, {}), **table}
             if "target" not in tables[name]:
                 raise RegistryError(f"{file}: [pairs.{name}]: 'target' is missing. Name the GGUF file of the model.")
     return {name: Pair(name=name, **table) for name, table in tables.items()}
 
 
-def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+def parse_tables(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
     """The pairs of one file as checked values."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf8"))
-    except OSError as error:
-        raise RegistryError(f"{path} cannot be read ({error.strerror}). Reinstall Slipstream or restore the file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        data = tomllib.loads(text.decode("utf8").replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML, or a number of too many digits
         raise RegistryError(f"{path} is not valid TOML: {error}. Mend that line.") from error
     if unknown := next((key for key in data if key != "pairs"), None):
         raise RegistryError(f"{path}: unknown key '{unknown}'. {nearest(unknown, ['pairs'])}")
@@ -100,6 +117,8 @@ def read_pair(path: Path, name: str, table: dict[str, object]) -> dict[str, Any]
         wanted: tuple[type, ...] = (list,) if key == "drafters" else (str,) if key in ("target", "draft") else (type(known[key]),)
         if not isinstance(value, (int, *wanted) if wanted == (float,) else wanted) or (isinstance(value, bool) and wanted != (bool,)):
             raise RegistryError(f"{where}: '{key}' must be of type {wanted[0].__name__}, not {type(value).__name__}.")
+        if isinstance(value, int | float) and key in RANGES and not RANGES[key][0] <= value <= RANGES[key][1]:
+            raise RegistryError(f"{where}: '{key}' is {value}. It must be from {RANGES[key][0]:,} to {RANGES[key][1]:,}.")
     values: dict[str, Any] = {**table}
     if "drafters" in values:
         if bad := next((drafter for drafter in values["drafters"] if drafter not in DRAFTERS), None):

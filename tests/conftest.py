@@ -20,6 +20,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nothing that tests measure, keep or configure touches what is the user's."""
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(tmp_path_factory.mktemp(kind.lower()))
+    os.environ["SLIPSTREAM_NO_SEARCH"] = "1"
 
 
 @pytest.fixture(scope="session")

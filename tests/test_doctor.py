@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app import doctor
-from app.doctor_advice import break_even, lengths_in_words, models_that_fit, problems, reinstall
+from app.doctor_advice import break_even, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
 from runtime import diagnosis, machine
+from runtime.registry import Pair
 
 HEALTHY: dict[str, Any] = {
     "gpu_hardware": [],
     "devices": [{"backend": "CPU", "name": "x", "free_bytes": 1, "total_bytes": 1}],
+    "backends": ["CPU"],
     "processor_flags": ["avx2"],
     "cpu_features": ["AVX2"],
     "versions": {"llama-cpp-python": "0.3.36"},
@@ -63,6 +66,22 @@ def test_a_gpu_that_is_used_is_no_problem() -> None:
     assert found(gpu_hardware=["CUDA", "VULKAN"], devices=[{"backend": "Vulkan"}]) == ""
 
 
+def test_a_gpu_that_hides_from_a_library_that_was_compiled_for_it_needs_no_compiler() -> None:
+    text = found(gpu_hardware=["CUDA"], backends=["CUDA", "CPU"])
+    assert "finds no device" in text
+    assert "pip install" not in text
+
+
+def test_drivers_and_backends_are_named_side_by_side() -> None:
+    assert doctor.gpus(HEALTHY) == "no driver found; llama.cpp is compiled for the CPU alone"
+    assert doctor.gpus({"gpu_hardware": ["CUDA"], "backends": ["CUDA", "CPU"]}) == "an NVIDIA driver; llama.cpp is compiled for CUDA"
+
+
+def test_pairs_fit_by_the_size_that_is_known() -> None:
+    pairs = [Pair(name, Path("x.gguf"), size=size) for name, size in (("small", 10), ("large", 60), ("too-large", 90), ("unknown", 0))]
+    assert pairs_that_fit(100, pairs) == ["large", "small"]
+
+
 def test_other_faults_are_named_with_what_mends_them() -> None:
     assert "compiled without AVX2" in found(cpu_features=[])
     assert "run `slipstream doctor` again" in found(busy_processes=3.0)
@@ -95,6 +114,7 @@ def test_this_machine_is_examined(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert seen["draft_seconds"] > 0
     assert seen["versions"]["llama-cpp-python"]
     assert any(device["backend"] == "CPU" for device in seen["devices"])
+    assert "CPU" in seen["backends"]
     lines = "\n".join(doctor.report(seen))
     assert "time of a pass" in lines
     assert "drafts of 1" in lines

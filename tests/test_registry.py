@@ -35,6 +35,10 @@ def test_the_bundled_registry_names_files_that_exist() -> None:
         ("pairs = 3", "must hold tables"),
         ("[pairs", "not valid TOML"),
         ("\udcff", "not valid TOML"),
+        ("[pairs.x]\ntarget = 'a'\ncontext = 0", r"'context' is 0. It must be from 16 to"),
+        ("[pairs.x]\ntarget = 'a'\ntop_p = nan", r"'top_p' is nan. It must be from 0.001 to 1"),
+        ("[pairs.x]\ntarget = 'a'\nsize = -1", r"'size' is -1"),
+        (f"[pairs.x]\ntarget = 'a'\ncontext = {'9' * 5000}", "not valid TOML"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, match: str) -> None:

@@ -11,21 +11,27 @@ from runtime.registry import HUB, load_registry
 
 
 def check_all() -> int:
-    """Prints a line per file; returns the exit code."""
+    """Prints a line per file, and one for a size that is not what models.toml says; returns the exit code."""
     problems = 0
     for pair in load_registry().values():
+        sizes = list[int]()
         for path in filter(None, (pair.target, pair.draft)):
             try:
-                found = check(path)
+                size, found = check(path)
+                sizes.append(size)
             except SlipstreamError as error:
                 found, problems = f"WRONG: {error}", problems + 1
             print(f"{pair.name}: {path.as_posix()}: {found}")
+        if pair.size and len(sizes) == 1 + (pair.draft is not None) and sum(sizes) != pair.size:
+            problems += 1
+            print(f"{pair.name}: WRONG: its files have {sum(sizes):,} bytes, and the registry says {pair.size:,}.")
     return 1 if problems else 0
 
 
-def check(path: Path) -> str:
-    """What there is. Raises SlipstreamError."""
+def check(path: Path) -> tuple[int, str]:
+    """Bytes, and what there is. Raises SlipstreamError."""
     if path.as_posix().startswith(HUB):
-        files = Hub().plan(path.as_posix())
-        return f"on the hub, {sum(file.size for file in files):,} bytes"
-    return f"here, {read_model_header(path).n_file_bytes:,} bytes"
+        size = sum(file.size for file in Hub().plan(path.as_posix()))
+        return size, f"on the hub, {size:,} bytes"
+    size = read_model_header(path).n_file_bytes
+    return size, f"here, {size:,} bytes"

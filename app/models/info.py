@@ -58,7 +58,7 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """A label and a sentence each."""
     experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
     kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
-    chat = ("takes tools" if entry["tools"] else "takes no tools") if entry["chat_template"] else "none: use `--raw`"
+    chat = ("yes, with tools" if entry["tools"] else "yes, without tools") if entry["chat_template"] else "none: use `--raw`"
     early = f"after layer {entry['exit_layer']} of {entry['layers']}, the file says" if entry["exit_layer"] else "the file says nothing of it"
     found = [
         ("file", f"{entry['path']}, {gigabytes(entry['file_bytes'])}"),

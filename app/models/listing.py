@@ -32,14 +32,16 @@ def show_all(as_json: bool) -> None:
 
 def as_data(pair: Pair) -> dict[str, object]:
     """For programs."""
-    draft = str(pair.draft) if pair.draft else None
-    return {"name": pair.name, "target": str(pair.target), "draft": draft, "here": is_here(pair), "licence": pair.licence}
+    draft = pair.draft.as_posix() if pair.draft else None
+    known = {"licence": pair.licence, "bytes": pair.size, "context": pair.context, "drafters": pair.drafters}
+    return {"name": pair.name, "target": pair.target.as_posix(), "draft": draft, "here": is_here(pair), **known}
 
 
 def describe(pair: Pair) -> str:
     """One line, with what is missing."""
     what = pair.description or pair.target.as_posix() + (f" with {pair.draft.as_posix()}" if pair.draft else "")
-    return f"{pair.name}: {what}" + ("" if is_here(pair) else f". Not here: `slipstream models pull {pair.name}`")
+    size = f" ({gigabytes(pair.size)})" if pair.size else ""
+    return f"{pair.name}: {what}" + ("" if is_here(pair) else f". Not here{size}: `slipstream models pull {pair.name}`")
 
 
 def is_here(pair: Pair) -> bool:

@@ -17,19 +17,25 @@ from runtime.registry import HUB, find_pair, load_registry
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     """Looks, refuses, measures, keeps; with `make`, also makes drafts of the target itself."""
-    registry = load_registry()
-    target = Target(find_pair(name, registry))
-    named = [path for pair in registry.values() for path in (pair.target, pair.draft) if path is not None and not path.as_posix().startswith(HUB)]
+    target = Target(find_pair(name, load_registry()))
+    usual = usual_candidates(target.pair.target)
     given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
     kept = filter(None, [remembered(target.pair.target)])
-    found = candidates(target.pair.target, [*kept, *given, *(file.path for file in cached()), *named])
+    found = candidates(target.pair.target, [*kept, *given, *usual])
     try:
         fit = list(fitting(target, [*found, *(path for path in (made(target) if make else ()) if path not in found)]))
         trials = measure(target, fit)
-        best = target.keep(trials)
+        best = target.keep(trials, usual)
     finally:
         self_drafts.discard(target.pair.target, remembered(target.pair.target))
     print(verdict(target, trials, best, len(found)))
+
+
+def usual_candidates(target: Path) -> list[Path]:
+    """The models that are here without being named: beside the target, in the hub's cache, in models.toml."""
+    pairs = load_registry().values()
+    named = [path for pair in pairs for path in (pair.target, pair.draft) if path is not None and not path.as_posix().startswith(HUB)]
+    return candidates(target, [*(file.path for file in cached()), *named])
 
 
 def made(target: Target) -> Iterator[Path]:

@@ -54,7 +54,10 @@ def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
 
         def show(file: str, n_bytes: int) -> None:
             here[file] = n_bytes
-            progress.update(bars[file], completed=n_bytes)
+            progress.update(bars[file], completed=n_bytes, description=inert(file))
             progress.update(overall, completed=sum(here.values()))
 
-        return hub.pull(name, files, show)
+        def show_check(file: str, n_bytes: int) -> None:
+            progress.update(bars[file], completed=n_bytes, description=f"checking {inert(file)}")
+
+        return hub.pull(name, files, show, show_check)

@@ -10,6 +10,7 @@ from pathlib import Path
 from textual.app import App, SystemCommand
 from textual.screen import Screen
 
+from app.models.seeking import opener, say_on_stderr
 from app.store import Store, default_path
 from app.tui import keymap
 from app.tui.chat import ChatScreen
@@ -63,13 +64,19 @@ def known_ids() -> list[str]:
     return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
 
 
-def run(pair: Pair, options: Options, chats: Path | None) -> None:
+def run(pair: Pair, options: Options, chats: Path | None, draft: str = "auto") -> None:
     """The chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
     session = Session(pair, options, opened, Engine, keys)
+    app = ChatApp(session)
+
+    def say(text: str) -> None:
+        (session.note if app.is_running else say_on_stderr)(text)
+
+    session.open_engine = opener(draft, say)
     try:
-        ChatApp(session).run()
+        app.run()
     finally:
         if session.engine is not None:
             session.engine.close()

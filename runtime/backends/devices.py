@@ -16,6 +16,17 @@ def cpu_features() -> list[str]:
     return [part.split("=")[0].split(":")[-1].strip() for part in text.split("|") if part.split("=")[-1].strip() == "1"]
 
 
+def backends() -> list[str]:
+    """What the library was compiled for, whether or not there is a device."""
+    library.start()
+    ggml = lib._lib
+    ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
+    ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
+    found = (ctypes.c_void_p(ggml.ggml_backend_reg_get(ctypes.c_size_t(i))) for i in range(ggml.ggml_backend_reg_count()))
+    return [ggml.ggml_backend_reg_name(registered).decode() for registered in found]
+
+
 def devices() -> list[tuple[str, str, int, int]]:
     """What computes: backend, name, free and total bytes of memory."""
     library.start()

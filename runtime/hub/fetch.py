@@ -27,7 +27,7 @@ from runtime.parts import all_parts
 
 SPARE = 2**26  # bytes that stay free on the disk
 CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
-OnBytes = Callable[[str, int], object]  # (file, bytes of it that are here)
+OnBytes = Callable[[str, int], object]  # (file, bytes of it that are here, or that were checked)
 
 constants.DOWNLOAD_CHUNK_SIZE = 2**20  # bytes that a cut loses and after which progress shows; the client's own 10 MB are long on a slow line
 
@@ -107,17 +107,20 @@ class Hub:
                 f"{need / 1e9:.1f} GB are to be fetched, but {self.cache} has {free / 1e9:.1f} GB left. Make room, or set HF_HOME to another disk."
             )
 
-    def pull(self, name: str, files: list[RemoteFile], on_bytes: OnBytes) -> Path:
-        """Fetches what is missing and returns the path to open. What an interrupt leaves behind is used the next time. Raises HubError."""
+    def pull(self, name: str, files: list[RemoteFile], on_bytes: OnBytes, on_check: OnBytes = lambda file, n: None) -> Path:
+        """Fetches what is missing, checks it, and returns the path to open. What an interrupt leaves behind is used the next time.
+
+        Raises HubError.
+        """
         repo = split_name(name)[0]
         self.check_space(files)
         for file in files:
-            self._fetch(repo, file, on_bytes)
+            self._fetch(repo, file, on_bytes, on_check)
         with explained(name):  # every content is in place by now: this only links names to them
             paths = [hf_hub_download(repo, file.name, cache_dir=self.cache, endpoint=self.endpoint, token=self.token) for file in files]
         return Path(paths[0])
 
-    def _fetch(self, repo: str, file: RemoteFile, on_bytes: OnBytes) -> None:
+    def _fetch(self, repo: str, file: RemoteFile, on_bytes: OnBytes, on_check: OnBytes) -> None:
         """One file's content, unless it is here; a second process waits for the first."""
         folder = self.cache / ".locks" / repo_folder_name(repo_id=repo, repo_type="model")
         try:
@@ -126,6 +129,7 @@ class Hub:
             with WeakFileLock(folder / f"{file.checksum}.lock"):
                 if not file.blob.exists():
                     self._complete(repo, file, on_bytes)
+                    self._check(file, on_check)
                     file.partial.replace(file.blob)
         except OSError as error:
             with suppress(OSError):
@@ -135,13 +139,16 @@ class Hub:
         on_bytes(file.name, file.size)
 
     def _complete(self, repo: str, file: RemoteFile, on_bytes: OnBytes) -> None:
-        """Fetches the rest of the partial file and checks the whole."""
+        """Fetches the rest of the partial file."""
         with explained(f"{repo}:{file.name}"), Growing(file, on_bytes) as target:
             target.seek(0, io.SEEK_END)
             if file.n_here < file.size:
                 headers = build_hf_headers(token=self.token)
                 http_get(file.url, target, resume_size=target.tell(), headers=headers, expected_size=file.size)
-        if checksum(file) != file.checksum:
+
+    def _check(self, file: RemoteFile, on_check: OnBytes) -> None:
+        """Removes a partial file that is not what the hub promised. Raises HubError."""
+        if checksum(file, on_check) != file.checksum:
             file.partial.unlink()
             raise HubError(f"{file.name} was fetched, but its bytes are not those that the hub promised. Fetch it again; nothing was kept.")
 
@@ -166,11 +173,12 @@ class Growing(io.FileIO):
         return len(data)
 
 
-def checksum(file: RemoteFile) -> str:
+def checksum(file: RemoteFile, on_check: OnBytes) -> str:
     """Of the partial file, in the way in which the hub counts it."""
     is_git = len(file.checksum) == 40
     sums = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False) if is_git else hashlib.sha256()
     with file.partial.open("rb") as content:
-        while block := content.read(2**20):
+        while block := content.read(2**22):
             sums.update(block)
+            on_check(file.name, content.tell())
     return sums.hexdigest()

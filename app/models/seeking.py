@@ -1,0 +1,173 @@
+"""`--draft auto` for a target that no draft model is known for: once it has replied, those that are here are tried out in the background.
+
+The trying is `slipstream models pair`, in a process of its own with the lowest priority: it begins when the engine is idle for a while, ends when
+the next reply begins, and outlives the engine once that is closed. Its result is kept for the next start; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Lock, Timer
+from typing import Any
+
+import psutil
+from platformdirs import user_cache_path
+
+from runtime.engine import Chunk, Engine, Options
+from runtime.errors import SlipstreamError
+from runtime.measured import Measured, fingerprint
+from runtime.pairing import is_settled, remembered
+from runtime.registry import Pair, user_registry
+
+IDLE = 30.0  # seconds without a reply, after which the search begins
+OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # an environment variable that keeps searches from beginning by themselves
+Say = Callable[[str], object]
+
+
+def say_on_stderr(text: str) -> None:
+    """Where a person reads what is no part of the reply."""
+    print(f"slipstream: {text}", file=sys.stderr, flush=True)
+
+
+class Search:
+    """The search for one target's draft model. Its methods may be called from several threads."""
+
+    def __init__(self, target: Path, say: Say) -> None:
+        self.target, self._say = target, say
+        self._lock = Lock()
+        self._timer: Timer | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def wait(self) -> None:
+        """Begins once nothing has stopped it for a while."""
+        with self._lock:
+            self._timer = Timer(IDLE, self.begin)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def begin(self) -> None:
+        """Begins, unless nothing new is here to be tried, or a search runs. Never fails: no reply depends on it."""
+        with self._lock, suppress(SlipstreamError, OSError, psutil.Error):
+            self._cancel()
+            if os.environ.get(OPT_OUT) or self._sees_nothing_new() or self._runs():
+                return
+            if found := self._new_models():
+                self._process = start(self.target)
+                self._memo().write({"pid": self._process.pid, "began": psutil.Process(self._process.pid).create_time()})
+                self._say(f"{tried(len(found))} as a draft for {self.target.name} in the background; the next start takes one that pays.")
+
+    def stop(self) -> None:
+        """Until it begins anew; what is kept is kept whole or not at all, so it may be cut off anywhere."""
+        with self._lock:
+            self._cancel()
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+                self._process = None
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sees_nothing_new(self) -> bool:
+        """Are the folders what they were when there was nothing to try? Quick, because it is asked whenever an engine closes."""
+        folders = self._memo().read().get("folders", {})
+        return bool(folders) and all(changed(Path(folder)) == when for folder, when in folders.items())
+
+    def _new_models(self) -> list[Path]:
+        """Candidates, if not all of them were tried."""
+        from huggingface_hub import constants  # like the next, slow to import, and seldom needed
+
+        from app.models.pair import usual_candidates
+
+        folders = {str(folder): changed(folder) for folder in (self.target.absolute().parent, Path(constants.HF_HUB_CACHE), user_registry())}
+        found = usual_candidates(self.target)
+        if found and not is_settled(self.target, found):
+            return found
+        self._memo().write({"folders": folders})
+        return []
+
+    def _runs(self) -> bool:
+        """Does a search for this target run, whoever began it?"""
+        kept = self._memo().read()
+        with suppress(psutil.NoSuchProcess):
+            return "pid" in kept and psutil.Process(kept["pid"]).create_time() == kept.get("began")
+        return False
+
+    def _memo(self) -> Measured:
+        return Measured(fingerprint(self.target, "search"))
+
+
+class SeekingEngine(Engine):
+    """An engine that has a draft model searched for, where its pair has none and may use one."""
+
+    def __init__(
+        self, pair: Pair, options: Options | None = None, on_progress: Callable[[str, float], bool] | None = None, say: Say = say_on_stderr
+    ) -> None:
+        names = pair.drafters if options is None or options.drafters is None else options.drafters
+        if pair.draft is None and "model" in names:
+            pair = replace(pair, draft=remembered(pair.target))
+        super().__init__(pair, options, on_progress)
+        self._search = Search(pair.target, say) if pair.draft is None and "model" in names else None
+        self._has_replied = False
+
+    def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
+        """As an engine's; a search that runs is stopped."""
+        chunks = super().reply(*args, **kwargs)
+        if self._search is None:
+            return chunks
+        self._search.stop()
+        return self._then_search(chunks, self._search)
+
+    def _then_search(self, chunks: Iterator[Chunk], search: Search) -> Iterator[Chunk]:
+        try:
+            yield from chunks
+        finally:
+            self._has_replied = True
+            search.wait()
+
+    def close(self) -> None:
+        """Frees the models, then lets a search begin that the idle times had no room for."""
+        super().close()
+        if self._search is not None and self._has_replied:
+            self._has_replied = False
+            self._search.begin()
+
+
+def changed(path: Path) -> int:
+    """When; 0 for what is not there."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def tried(n: int) -> str:
+    """How many models are."""
+    return "One model is tried" if n == 1 else f"{n} models are tried"
+
+
+def start(target: Path) -> subprocess.Popen[bytes]:
+    """`slipstream models pair` in the background; what it says is in `pairing.log` of the cache folder. It is not ended by Ctrl+C."""
+    log = user_cache_path("slipstream") / "pairing.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    packages = Path(__file__).parents[2]  # these, and not a folder `app` in which somebody works
+    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "app.cli", "models", "pair", str(target.absolute())],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, creationflags=flags,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH", "")]))},
+        )  # fmt: skip
+    with suppress(psutil.Error):
+        psutil.Process(process.pid).nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has classes
+    return process
+
+
+def opener(draft: str, say: Say = say_on_stderr) -> Callable[..., Engine]:
+    """What opens pairs where a person asked for this draft model: `auto` is the one that is searched for."""
+    return partial(SeekingEngine, say=say) if draft == "auto" else Engine

@@ -1,0 +1,75 @@
+"""The two drawings of docs/how-it-works.md, from numbers of bench/LOG.md: `python -m bench.plots` writes them into docs/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pygal
+from pygal.style import Style
+
+from app.bench.plots import LOOK, draw
+
+DOCS = Path(__file__).parents[1] / "docs"
+# T(n) / T(1) of the demo target on a shared 2-core AMD EPYC, as measured last on 2026-11-21 (bench/LOG.md).
+COSTS = {1: 1.00, 2: 1.24, 3: 1.66, 4: 1.55, 5: 1.94, 6: 2.19, 7: 2.72, 8: 2.20, 9: 3.27}
+LENGTHS = 1, 3, 7  # tokens of a draft
+COLORS = "#2563eb", "#d97706", "#059669"
+DASHED = {"dasharray": "7,5"}
+
+
+def style(colors: tuple[str, ...]) -> Style:
+    """Dark on white, which can be read beside a light and a dark page."""
+    ink = "#374151"
+    return Style(
+        background="#ffffff", plot_background="#ffffff", foreground=ink, foreground_strong=ink, foreground_subtle="#d1d5db",
+        guide_stroke_color="#e5e7eb", major_guide_stroke_color="#9ca3af", font_family="system-ui, sans-serif", label_font_size=12,
+        major_label_font_size=12, legend_font_size=13, title_font_size=13, opacity=".9", stroke_width="2", colors=colors,
+    )  # fmt: skip
+
+
+def costs() -> str:
+    """What a pass over n rows takes, beside n passes."""
+    chart = pygal.XY(**LOOK | {"y_labels_major": [1]}, style=style(COLORS), x_title="rows in a pass", y_title="times a pass of one row")
+    chart.x_labels = list(COSTS)
+    chart.add("measured", list(COSTS.items()))
+    chart.add("one by one", [(n, n) for n in COSTS], show_dots=False, stroke_style=DASHED)
+    return drawn(chart, "costs")
+
+
+def expected_tokens() -> str:
+    """Tokens per pass by the chance that a draft token is accepted, beside what that pass takes."""
+    chart = pygal.XY(
+        **LOOK | {"y_labels_major": [1]}, style=style(tuple(color for color in COLORS for _ in range(2))), x_title="draft tokens accepted",
+        y_title="tokens, or passes of one row", x_value_formatter="{:.0%}".format,
+    )  # fmt: skip
+    shares = [i / 20 for i in range(21)]
+    for k in LENGTHS:
+        drafts = "a draft of 1" if k == 1 else f"drafts of {k}"
+        chart.add(f"tokens with {drafts}", [(share, tokens_per_pass(share, k)) for share in shares], show_dots=False)
+        chart.add("what that pass takes", [(share, COSTS[k + 1]) for share in (0, 1)], show_dots=False, stroke_style=DASHED)
+    return drawn(chart, "expected-tokens")
+
+
+def tokens_per_pass(share: float, k: int) -> float:
+    """Those accepted, and the one that the target adds: 1 + a + ... + a^k (arXiv 2211.17192)."""
+    return sum(share**i for i in range(k + 1))
+
+
+def drawn(chart: pygal.XY, name: str) -> str:
+    """The same text whenever it is drawn."""
+    chart.uuid = name
+    return draw(chart) + "\n"
+
+
+PLOTS = {"costs.svg": costs, "expected-tokens.svg": expected_tokens}
+
+
+def main() -> None:
+    """Writes all."""
+    for name, plot in PLOTS.items():
+        (DOCS / name).write_text(plot(), encoding="utf8")
+        print(f"docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

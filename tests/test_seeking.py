@@ -1,0 +1,178 @@
+"""`--draft auto` without a known draft model: the search begins after the first reply, by the real command, and leaves nothing half done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.models import pair as command
+from app.models import seeking
+from app.models.seeking import Search, SeekingEngine, opener
+from runtime.engine import Engine, Options, Sampling
+from runtime.measured import Measured
+from runtime.pairing import Target, Trial, is_settled, remembered
+from runtime.registry import load_registry
+
+DEMO = load_registry()["demo"]
+PATIENCE = 120.0  # seconds
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo pair as strangers, with a cache and a hub's cache of their own."""
+    assert DEMO.draft is not None
+    (tmp_path / "models").mkdir()
+    for source, name in ((DEMO.target, "big.gguf"), (DEMO.draft, "small.gguf")):
+        shutil.copy(source, tmp_path / "models" / name)
+    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    return tmp_path / "models" / "big.gguf"
+
+
+@pytest.fixture
+def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Instead of searches, processes that do nothing."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def start(target: Path) -> subprocess.Popen[bytes]:
+        begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        return begun[-1]
+
+    monkeypatch.setattr(seeking, "start", start)
+    yield begun
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def until(is_so: Callable[[], object]) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def ask(target: Path) -> subprocess.CompletedProcess[str]:
+    settings = "--threads", "1", "--max-tokens", "4", "-t", "0"
+    command = [sys.executable, "-m", "app.cli", "run", "What does os.path.join do?", "-m", str(target), *settings]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+
+
+def test_the_first_run_begins_a_search_that_outlives_it_and_later_runs_use_its_result(target: Path) -> None:
+    first = ask(target)
+    assert first.stdout.startswith("Join two or more")
+    assert first.stderr.startswith("slipstream: 3 models are tried as a draft for big.gguf in the background")
+    assert first.stderr.count("\n") == 1
+    usual = command.usual_candidates(target)
+    until(lambda: is_settled(target, usual))
+    assert "small.gguf" in (target.parents[1] / "cache" / "slipstream" / "pairing.log").read_text()
+    second = ask(target)
+    assert (second.stdout, second.stderr) == (first.stdout, "")
+
+
+def test_a_search_that_is_killed_leaves_nothing_and_begins_anew(target: Path) -> None:
+    said: list[str] = []
+    search = Search(target, said.append)
+    search.begin()
+    process = search._process
+    assert process is not None
+    assert psutil.Process(process.pid).nice() == 19
+    search.stop()
+    assert process.returncode is not None
+    assert remembered(target) is None
+    assert not is_settled(target, command.usual_candidates(target))
+    assert not list((target.parents[1] / "cache").rglob("*.json.*"))
+    search.begin()
+    assert len(said) == 2
+    search.stop()
+
+
+def test_one_search_runs_at_a_time(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+    for _ in range(2):
+        Search(target, str).begin()
+    assert len(sleeping) == 1
+
+
+def test_a_number_of_a_process_that_was_given_again_is_no_search(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+    search = Search(target, str)
+    search._memo().write({"pid": os.getpid(), "began": 1.0})
+    search.begin()
+    assert len(sleeping) == 1
+
+
+def test_what_was_tried_is_not_tried_again_until_another_model_is_here(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+    Target(replace(DEMO, target=target)).keep({}, command.usual_candidates(target))
+    Search(target, str).begin()
+    assert not sleeping
+    assert Search(target, str)._sees_nothing_new()
+    shutil.copy(target, target.with_name("other.gguf"))
+    Search(target, str).begin()
+    assert len(sleeping) == 1
+
+
+def test_nobody_is_told_of_a_search_among_no_models(target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]) -> None:
+    monkeypatch.setattr(command, "load_registry", dict)
+    (target.with_name("small.gguf")).unlink()
+    said: list[str] = []
+    Search(target, said.append).begin()
+    assert (said, sleeping) == ([], [])
+
+
+def test_a_model_that_is_gone_is_no_failure(target: Path) -> None:
+    search = Search(target, str)
+    target.unlink()
+    search.begin()
+    search.stop()
+
+
+def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
+    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeking, "IDLE", 0.05)
+    engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
+    try:
+        assert not sleeping
+        list(engine.reply("Hello", Sampling(temperature=0.0), 2))
+        until(lambda: sleeping)
+        chunks = engine.reply("Hello", Sampling(temperature=0.0), 2)
+        assert sleeping[0].returncode is not None
+        list(chunks)
+    finally:
+        engine.close()
+
+
+def test_an_engine_that_said_nothing_searches_nothing(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+    SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1)).close()
+    assert not sleeping
+
+
+def test_only_auto_searches_and_only_where_a_draft_model_may_be_used(target: Path) -> None:
+    assert opener("off") is opener("x.gguf") is Engine
+    for pair, options in ((replace(DEMO, target=target, draft=None), Options(threads=1, drafters=("ngram",))), (DEMO, Options(threads=1))):
+        engine = SeekingEngine(pair, options)
+        assert engine._search is None
+        engine.close()
+
+
+def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> None:
+    kept = Target(replace(DEMO, target=target)).keep({target.with_name("small.gguf"): Trial(1.4, 0.5, 1.0)})
+    engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1))
+    assert engine.pair.draft == kept
+    engine.close()
+
+
+def test_a_search_can_be_ruled_out(target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]) -> None:
+    monkeypatch.setenv(seeking.OPT_OUT, "1")
+    Search(target, str).begin()
+    assert not sleeping
+    assert not Measured("x").path.parent.exists()
