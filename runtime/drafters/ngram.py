@@ -6,6 +6,8 @@ when the context's end was edited.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runtime.draft import Budget, Draft, Drafter, Tokens
 from runtime.drafters.lookup import Lookup, tail_of
 
@@ -19,7 +21,11 @@ class NgramDrafter(Drafter):
     def __init__(self) -> None:
         self._lookup = Lookup()
 
-    def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain of what most likely comes next; empty without a match."""
+    def begin(self, context: Tokens, expected: Sequence[int]) -> None:
+        """Takes the prompt in, whatever of it was edited."""
         self._lookup.become(context)
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
+        self._lookup.follow(context)
         return self._lookup.draft(tail_of(context), budget)
