@@ -18,13 +18,17 @@ import numpy as np
 
 from bench.demo import questions, tokens_per_second
 from bench.timing import interleaved, ratios, report, spread
+from runtime.acceptance import Acceptance
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.draft import Draft
 from runtime.engine import Engine, Message, Options, Sampling
+from runtime.policy import Policy, Price
 from runtime.registry import Pair, load_registry
 
 KS = (1, 2, 3, 4, 5, 6, 7, 8)
 N_CONTEXT = 128
+ROUNDS = 8  # until the best rate and the worth of drafts at that rate agree
+PAYS = 1.02  # times plain decode, from which it is worth the trouble
 PEAK = """
 import resource, sys
 from bench.layerskip import answer, layerskip_pair
@@ -45,12 +49,22 @@ def answer(engine: Engine) -> tuple[int, int]:
     return sum(each.draft_n for each in stats if each), sum(each.draft_n_accepted for each in stats if each)
 
 
-def acceptance() -> float:
-    """Accepted / drafted, three tokens at a time."""
+def acceptance() -> tuple[float, Acceptance]:
+    """Accepted / drafted, three tokens at a time; and the chances by confidence that were learned from that."""
     engine = Engine(layerskip_pair(), Options(drafters=("layerskip",), fixed_k=3))
     drafted, accepted = answer(engine)
     engine.close()
-    return accepted / max(1, drafted)
+    return accepted / max(1, drafted), engine.loop.controller.known["layerskip"].acceptance
+
+
+def promise(ms: dict[str, float], learned: Acceptance) -> float:
+    """How many times plain decode the controller's own formula promises: drafting token by token, and only where that pays."""
+    plain, early = ms["T(1)"], ms["early"]
+    passes = [plain, *(max(ms[f"{k} reused"] - k * early, 1e-3) for k in KS)]
+    rate = 1 / plain
+    for _ in range(ROUNDS):
+        rate = max(Policy(learned, passes, Price(early, early, 0.0), rate).rate, 1 / plain)
+    return rate * plain
 
 
 def peak(*drafters: str) -> float:
@@ -94,8 +108,8 @@ def costs(target: EarlyExitBackend, runs: int) -> dict[str, float]:
     return {name: median(values) for name, values in interleaved(cases, runs).items()}
 
 
-def show_costs(rate: float, options: Options, runs: int) -> None:
-    """What speculation can bring at this acceptance, by K."""
+def show_costs(rate: float, learned: Acceptance, options: Options, runs: int) -> None:
+    """What speculation can bring at this acceptance: by K, and as the controller decides."""
     engine = Engine(layerskip_pair(), replace(options, drafters=("layerskip",)))
     target = engine.loop.backend
     assert isinstance(target, EarlyExitBackend)
@@ -108,8 +122,17 @@ def show_costs(rate: float, options: Options, runs: int) -> None:
         best = max(best, *gains)
         rows.append([str(k), *(f"{ms[name]:.2f}" for name in (f"T({k + 1})", f"{k} in full", f"{k} reused")), *(f"{gain:.2f}" for gain in gains)])
     columns = ["K", "T(K + 1), ms", "cycle in full, ms", "cycle with reuse, ms", "times plain, in full", "with reuse"]
-    known = {"T(1) ms": ms["T(1)"], "early ms": ms["early"], "acceptance": rate, "times plain at best": best}
+    promised = promise(ms, learned)
+    known = {"T(1) ms": ms["T(1)"], "early ms": ms["early"], "acceptance": rate, "times plain at best": best, "promised": promised}
     report("early exit, what costs allow", columns, rows, {name: round(value, 3) for name, value in known.items()})
+    print(verdict(promised, ms))
+
+
+def verdict(promised: float, ms: dict[str, float]) -> str:
+    """What the costs say, as a sentence."""
+    shape = ", ".join(f"{ms[f'T({width})'] / ms['T(1)']:.2f}" for width in (2, 3, 4))
+    costs = f"an early pass costs {ms['early'] / ms['T(1)']:.2f} of a full one, and passes over 2, 3, 4 rows {shape} times one over a single row"
+    return f"Costs promise {promised:.2f} times plain decode: {'layerskip' if promised >= PAYS else 'plain decode'} pays here, because {costs}."
 
 
 def show_speed(options: Options, runs: int) -> None:
@@ -136,7 +159,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None, help="threads, instead of measuring")
     args = parser.parse_args()
     options = Options(threads=args.threads)
-    show_costs(acceptance(), options, 3 * args.runs)
+    show_costs(*acceptance(), options, 3 * args.runs)
     show_speed(options, args.runs)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,10 +29,10 @@ from tests.laws import DRAFTERS, count, exact_law, p_value
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
-ALONE = ("model", "ngram", "layerskip", "suffix", "prediction")
+ALONE = ("model", "ngram", "layerskip", "lookahead", "suffix", "prediction")
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
-THREADS = 1  # of an engine: laws take the other core
+THREADS = 1  # of an engine: there is a process for each core
 GREEDY = Sampling(0.0, seed=SEEDS[0])
 FALSE_ALARM = 1e-3  # that a right rule is called wrong in any of the cells
 
@@ -80,21 +81,33 @@ def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) 
     return found
 
 
-def prove_texts(n_prompts: int) -> list[list[str]]:
-    """A row for each kind of drafting and K, and one for JSON."""
-    asked = list(cases(prompts(n_prompts)))
-    plain = texts(Options(drafters=()), asked, {})
-    expected = {prompt: said.text for (prompt, sampling, grammar), said in zip(asked, plain, strict=True) if sampling == GREEDY and not grammar}
-    rows = []
-    for (name, options), k in track(list(product(KINDS.items(), KS)), "texts"):
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Plain decode's replies to every case, for others to be held against. Sent to processes."""
+
+    asked: list[Case]
+    plain: list[Said]
+
+    @classmethod
+    def of(cls, n_prompts: int) -> Proof:
+        """Decodes them."""
+        asked = list(cases(prompts(n_prompts)))
+        return cls(asked, texts(Options(drafters=()), asked, {}))
+
+    def row(self, name: str, k: int | None) -> list[str]:
+        """How a kind of drafting at that K compares. The prediction drafter is told the greedy reply."""
+        pairs = zip(self.asked, self.plain, strict=True)
+        expected = {prompt: said.text for (prompt, sampling, grammar), said in pairs if sampling == GREEDY and not grammar}
         with TemporaryDirectory() as folder:  # past replies are this way's own
             os.environ["XDG_DATA_HOME"] = folder
-            found = texts(replace(options, fixed_k=k), asked, expected)
-        wrong = sum((a.tokens, a.text) != (b.tokens, b.text) for a, b in zip(found, plain, strict=True))
-        guessed = str(sum(said.n_guessed for said in found))
-        rows.append([f"{name}, K {'adaptive' if k is None else k}", str(len(asked)), str(wrong), "", guessed])
-    forms = [said for said, (_, _, grammar) in zip(plain, asked, strict=True) if grammar]
-    return [*rows, ["JSON by schema", str(len(forms)), str(sum(not follows_schema(said.text) for said in forms)), "", ""]]
+            found = texts(replace(KINDS[name], fixed_k=k), self.asked, expected)
+        wrong = sum((a.tokens, a.text) != (b.tokens, b.text) for a, b in zip(found, self.plain, strict=True))
+        return [f"{name}, K {'adaptive' if k is None else k}", str(len(found)), str(wrong), "", str(sum(said.n_guessed for said in found))]
+
+    def form_row(self) -> list[str]:
+        """Whether what was written under a grammar is in its form."""
+        forms = [said for said, (_, _, grammar) in zip(self.plain, self.asked, strict=True) if grammar]
+        return ["JSON by schema", str(len(forms)), str(sum(not follows_schema(said.text) for said in forms)), "", ""]
 
 
 def main() -> None:
@@ -102,11 +115,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Prove that drafters change nothing.")
     parser.add_argument("--draws", type=int, default=5_000, help="replies of the toy model per cell")
     parser.add_argument("--prompts", type=int, default=50, help="questions to the bundled pair")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, of a thread each")
     args = parser.parse_args()
-    with ProcessPoolExecutor(1) as pool:
+    proof = Proof.of(args.prompts)
+    with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
         proving = pool.submit(laws, args.draws)
-        rows = prove_texts(args.prompts)
+        ways = [pool.submit(proof.row, name, k) for name, k in product(KINDS, KS)]
+        rows = [way.result() for way in track(ways, "texts")]
         values = proving.result()
+    rows.append(proof.form_row())
     n_wrong = sum(value < FALSE_ALARM / len(values) for value in values)
     rows.insert(0, ["laws of the toy model", str(len(values)), str(n_wrong), f"{min(values):.2g}", ""])
     wrong = sum(int(row[2]) for row in rows)

@@ -64,6 +64,13 @@ class Draft:
         """The node before `node`; -1 is the context's last token."""
         return node - 1 if self.parents is None else self.parents[node]
 
+    def trunk(self) -> list[int]:
+        """The nodes along first children, from the root down."""
+        found = list[int]()
+        while (child := next(self.children(found[-1] if found else -1), None)) is not None:
+            found.append(child)
+        return found
+
     def first(self, n: int) -> Draft:
         """Only its first `n` nodes."""
         if n >= len(self.tokens):

@@ -240,17 +240,19 @@ class SpecLoop:
         return proposal
 
     def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
-        """A free drafter says all it can, and only then is decided how much of it to use."""
+        """A free drafter says all it can, and only then is decided how much of it to use: of a tree, all that is as likely as the trunk."""
         began, confidences = time.perf_counter(), list[float]()
 
         def note(confidence: float, token: int = UNSAID) -> bool:
             confidences.append(confidence)
             return True
 
-        said = drafter.propose(context, Budget(room, note, sampler.pick, forced=sampler.forced))
-        confidences = confidences[: len(said)]
+        said = drafter.propose(context, Budget(room, note, sampler.pick, branches=self.branches, forced=sampler.forced))
+        trunk = range(len(said)) if said.parents is None else said.trunk()
+        confidences = confidences[: len(trunk)]
         k, worth = self.controller.length(drafter.name, confidences)
-        return Proposal(drafter.name, said.tokens, confidences, said.first(k), time.perf_counter() - began, worth=worth)
+        draft, tokens = said.first(trunk[k - 1] + 1 if k else 0), tuple(said.tokens[node] for node in trunk[: len(confidences)])
+        return Proposal(drafter.name, tokens, confidences, draft, time.perf_counter() - began, worth=worth)
 
     def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""

@@ -32,6 +32,7 @@ DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side bra
     "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
     "lookahead": (lambda: [LookaheadDrafter(Shape(2, 3))], 0),
     "model and lookahead as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(Shape(2, 2))], 1),
+    "ngram as a tree": (lambda: [NgramDrafter()], 2),
     "model as a tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB)], 2),
     "model and ngram as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB), NgramDrafter()], 1),
 }

@@ -70,7 +70,9 @@ class Pool:
 
     def after(self, token: int) -> list[tuple[Path, int]]:
         """(what follows, times seen), most often seen first, then the newest."""
-        return sorted(reversed(self._found.get(token, {}).items()), key=lambda item: -item[1])
+        newest_first = [*reversed(self._found.get(token, {}).items())]
+        newest_first.sort(key=lambda item: -item[1])
+        return newest_first
 
 
 class LookaheadDrafter(Drafter):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from operator import mul
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,9 @@ BULK = 64  # tokens from which numpy is faster
 BUCKETS, SHIFT = 1 << 16, 16
 MULTIPLIERS = (2654435761, 2246822519, 3266489917, 668265263)  # odd, without a pattern
 GROWTH = 1.5  # weight of a match against that of one a token shorter
-DOUBT = 3.0  # weight of "none of them", against a match of the shortest n-gram
+WEIGHTS = [GROWTH**length for length in range(MAX_MATCH + 1)]
+FIRST_DOUBT = 3.0 * WEIGHTS[ORDERS[-1]]  # weight of "none of them", before a token is drafted
+CHECKED = 1024  # tokens by which a context is known again while it only grows
 
 
 def bucket_of(ngram: Sequence[int]) -> int:
@@ -71,12 +75,18 @@ class Chains:
         for end in range(len(tokens), max(n, self.order - 1), -1):
             self._newest[bucket_of(tokens[end - self.order : end])] = self._before.pop()
 
-    def places(self, tail: array[int]) -> list[int]:
-        """Where the end of `tail` may have occurred, newest first."""
-        found, before, order = list[int](), self._before, self.order
-        at = self._newest[bucket_of(tail[-order:])] if len(tail) >= order else -1
-        while at >= 0 and len(found) < MAX_PLACES:
-            found.append(at)
+    def matches(self, tokens: array[int], tail: Sequence[int]) -> list[tuple[int, int]]:
+        """(place after it, tokens that match) of where the end of `tail` occurred in `tokens`, newest first."""
+        found, before, order, n = list[tuple[int, int]](), self._before, self.order, len(tokens)
+        backwards, at = tail[::-1], self._newest[bucket_of(tail[-order:])] if len(tail) >= order else -1
+        for _ in range(MAX_PLACES):
+            if at < 0 or len(found) == MAX_MATCHES:
+                break
+            length, most = 0, min(at, len(tail))
+            while length < most and tokens[at - 1 - length] == backwards[length]:
+                length += 1
+            if length >= order and at < n:
+                found.append((at, length))
             at = before[at - order]
         return found
 
@@ -98,6 +108,14 @@ class Lookup:
         self.tokens.frombytes(tokens.tobytes())
         for chains in self._chains:
             chains.add(self.tokens, first)
+
+    def follow(self, context: Tokens) -> None:
+        """Changes into `context` [n], which is what it was with more behind it, unless its last tokens or its length show otherwise."""
+        n, first = len(self.tokens), max(0, len(self.tokens) - CHECKED)
+        if n and n <= len(context) and self.tokens[first:].tobytes() == context[first:n].tobytes():
+            self.add(context[n:])
+        else:
+            self.become(context)
 
     def become(self, context: Tokens) -> None:
         """Changes into `context` [n], keeping what both begin with."""
@@ -125,48 +143,18 @@ class Lookup:
 
     def find(self, tail: array[int]) -> list[tuple[int, int]]:
         """(place after it, tokens that match) of where the end of `tail` occurred, newest first; only those of the longest n-gram found."""
-        tokens, n = self.tokens, len(self.tokens)
-        for chains in self._chains:
-            matches: list[tuple[int, int]] = []
-            for at in chains.places(tail):
-                if at < n and tokens[at - 1] == tail[-1] and (length := self._length(at, tail)) >= chains.order:
-                    matches.append((at, length))
-                    if len(matches) == MAX_MATCHES:
-                        break
-            if matches:
-                return matches
-        return []
-
-    def _length(self, at: int, tail: array[int]) -> int:
-        """How many tokens before place `at` equal the end of `tail`."""
-        tokens, most = self.tokens, min(at, len(tail))
-        for back in range(1, most + 1):
-            if tokens[at - back] != tail[-back]:
-                return back - 1
-        return most
+        ending = tail.tolist()
+        return next((found for chains in self._chains if (found := chains.matches(self.tokens, ending))), [])
 
     def draft(self, tail: array[int], budget: Budget) -> Draft:
-        """The likeliest continuation of `tail`, as far as the budget goes.
+        """The likeliest continuation of `tail`, as far as the budget goes; where branches are wanted, a tree.
 
         A token's confidence is the share of the matches' weight that stands behind it. Matches grow with every token that is drafted, so the
         doubt whether any of them goes on shrinks.
         """
-        matches, said = self.find(tail), list[int]()
-        runs, weights = [self._run(at, budget.max_k) for at, _ in matches], [GROWTH**length for _, length in matches]
-        total, doubt = sum(weights), DOUBT * GROWTH ** ORDERS[-1]
-        while runs and len(said) < budget.max_k:
-            following = [run[len(said)] for run in runs]
-            token, support = following[0], total
-            if following.count(token) < len(following):
-                token, support = elect(following, weights)
-            if token == END or not budget.go_on(support / (total + doubt)):
-                break
-            said.append(token)
-            if support < total:
-                agreeing = [i for i, follower in enumerate(following) if follower == token]
-                runs, weights, total = [runs[i] for i in agreeing], [weights[i] for i in agreeing], support
-            doubt /= GROWTH
-        return Draft(tuple(said))
+        matches = self.find(tail)
+        runs, weights = [self._run(at, budget.max_k) for at, _ in matches], [WEIGHTS[length] for _, length in matches]
+        return tree(runs, weights, budget) if budget.branches else chain(runs, weights, budget)
 
     def _run(self, at: int, n: int) -> array[int]:
         """The `n` tokens from place `at` on, as if the text repeated from there what it ends with."""
@@ -174,13 +162,75 @@ class Lookup:
         return run if len(run) == n else (run * n)[:n]
 
 
-def elect(tokens: Sequence[int], weights: Sequence[float]) -> tuple[int, float]:
-    """The token with the most weight behind it, the first of several, and that weight."""
+def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
+    """What the most weight of the runs stands behind, token by token; runs that go on otherwise drop out."""
+    said, total, doubt, going_on = list[int](), sum(weights), FIRST_DOUBT, budget.go_on
+    while runs and len(said) < len(runs[0]):
+        depth, token, support = len(said), runs[0][len(said)], total
+        if len(runs) > 1 and len(votes := ballot(runs, weights, depth)) > 1:
+            token = max(votes, key=votes.__getitem__)
+            support = votes[token]
+            runs, weights = zip(*[each for each in zip(runs, weights, strict=True) if each[0][depth] == token], strict=True)
+        if token == END or not going_on(support / (total + doubt)):
+            break
+        said.append(token)
+        total, doubt = support, doubt / GROWTH
+    return Draft(tuple(said))
+
+
+def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
+    """The nodes of the runs' trie whose whole path is likeliest, best first (SuffixDecoding, arXiv 2411.04975).
+
+    The budget is asked about the trunk alone, the nodes along likeliest children: whoever cuts the tree behind one of them keeps what is at least
+    as likely.
+    """
+    tokens, parents, trunk = list[int](), list[int](), -1
+    waiting = sprouts(runs, weights, 1 + budget.branches, Sprout(-1.0, -1, 0, END, 1.0, tuple(range(len(runs)))), -1) if runs else []
+    while waiting and len(tokens) < budget.max_k:
+        best = heappop(waiting)
+        if (best.parent, best.rank) == (trunk, 0):
+            if not budget.go_on(best.confidence):
+                break
+            trunk = len(tokens)
+        tokens.append(best.token)
+        parents.append(best.parent)
+        for sprout in sprouts(runs, weights, 1 + budget.branches, best, len(tokens) - 1):
+            heappush(waiting, sprout)
+    return Draft(tuple(tokens), tuple(parents))
+
+
+class Sprout(NamedTuple):
+    """A node that may be added to a tree; the first in order is the likeliest."""
+
+    impossibility: float  # less the chance of its whole path
+    parent: int
+    rank: int  # among its siblings
+    token: int
+    confidence: float  # given its parent
+    members: tuple[int, ...]  # runs through it
+    depth: int = 0  # tokens from the root to it
+
+
+def sprouts(runs: Sequence[Sequence[int]], weights: Sequence[float], most: int, parent: Sprout, node: int) -> list[Sprout]:
+    """The likeliest children, at most so many, of what was added as `node`; the end of a run is none."""
+    depth = parent.depth
+    if depth == len(runs[0]):
+        return []
+    votes = ballot([runs[i] for i in parent.members], [weights[i] for i in parent.members], depth)
+    total, found = sum(votes.values()) + FIRST_DOUBT / GROWTH**depth, list[Sprout]()
+    for rank, token in enumerate(sorted(votes, key=votes.__getitem__, reverse=True)[:most]):
+        members, confidence = tuple(i for i in parent.members if runs[i][depth] == token), votes[token] / total
+        found.append(Sprout(parent.impossibility * confidence, node, rank, token, confidence, members, depth + 1))
+    return [sprout for sprout in found if sprout.token != END]
+
+
+def ballot(runs: Sequence[Sequence[int]], weights: Sequence[float], depth: int) -> dict[int, float]:
+    """The weight behind each token at `depth`, that of the newest run first."""
     votes: dict[int, float] = {}
-    for token, weight in zip(tokens, weights, strict=True):
+    for run, weight in zip(runs, weights, strict=True):
+        token = run[depth]
         votes[token] = votes.get(token, 0.0) + weight
-    token = max(votes, key=votes.__getitem__)
-    return token, votes[token]
+    return votes
 
 
 def tail_of(context: Tokens) -> array[int]:

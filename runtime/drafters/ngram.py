@@ -6,6 +6,8 @@ when the context's end was edited.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runtime.draft import Budget, Draft, Drafter, Tokens
 from runtime.drafters.lookup import BULK, Lookup, tail_of
 
@@ -21,18 +23,20 @@ class NgramDrafter(Drafter):
     def __init__(self) -> None:
         self._lookups = [Lookup()]  # of conversations, the last one last
 
-    def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain of what most likely comes next; empty without a match."""
-        lookup = self._lookup_of(context)
-        lookup.become(context)
-        return lookup.draft(tail_of(context), budget)
+    def begin(self, context: Tokens, expected: Sequence[int]) -> None:
+        """Takes the prompt in, whatever of it was edited."""
+        self.recall(context)
 
-    def _lookup_of(self, context: Tokens) -> Lookup:
-        """The one that has least to unlearn; a new one where the last would have to begin anew."""
-        last = self._lookups[-1]
-        if last.n_to_unlearn(context) > BULK:
+    def recall(self, context: Tokens) -> None:
+        """Goes on with the conversation that has least to unlearn; a new one where the last would have to begin anew."""
+        if self._lookups[-1].n_to_unlearn(context) > BULK:
             best = min(self._lookups, key=lambda lookup: lookup.n_to_unlearn(context))
             if best.n_to_unlearn(context) > BULK:
                 best = Lookup() if len(self._lookups) < MOST else self._lookups[0]
             self._lookups = [*(lookup for lookup in self._lookups if lookup is not best), best]
-        return self._lookups[-1]
+        self._lookups[-1].become(context)
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
+        self._lookups[-1].follow(context)
+        return self._lookups[-1].draft(tail_of(context), budget)

@@ -38,7 +38,7 @@ class SuffixDrafter(Drafter):
             self._learn(self._store.read())
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain of what most likely comes next; empty without a match."""
+        """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
         return self._lookup.draft(tail_of(context), budget)
 
     def finish(self, context: Tokens, n_prompt: int) -> None:

@@ -1,0 +1,155 @@
+"""A row per drafter on the bundled pair and on planted ones: speed against plain decode, acceptance, memory: `python -m bench.drafters`.
+
+Each drafter is on its own and adaptive, then all are together. Two rows answer what no one-off question does: `suffix` is asked again what it
+was asked in the warm-up, and `prediction` is told the reply. `grammar` is held against plain decode in the same form. Every text is compared
+with plain decode's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import psutil
+
+from bench.demo import questions
+from bench.planted import SHAPES, plant
+from bench.processes import elsewhere
+from bench.timing import interleaved, ratios, report, spread
+from runtime import loading
+from runtime.engine import Engine, Grammar, Message, Options, Prompt, Sampling
+from runtime.registry import Pair, load_registry
+
+PLAIN, FORMED = "plain", "plain, JSON"
+FORM = Grammar("json_schema", '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}, "required": ["name"]}')
+GREEDY = Sampling(temperature=0)
+WALKED = 256  # words of a planted walk, after which it comes again
+
+
+@dataclass(slots=True)
+class Way:
+    """Drafters, and what a reply is asked with; then what came of it."""
+
+    drafters: tuple[str, ...] = ()
+    form: Grammar | None = None
+    is_told: bool = False  # the reply is given as its own prediction
+    texts: dict[int, str] = field(default_factory=dict)  # by question
+    drafted: int = 0
+    accepted: int = 0
+
+
+def ways(with_draft: bool) -> dict[str, Way]:
+    """By name; plain first, because every other is told its replies and compared with them."""
+    single = [*(("model",) if with_draft else ()), "ngram", "layerskip", "lookahead", "suffix"]
+    usual = tuple(name for name in ("model", "ngram", "grammar", "prediction") if with_draft or name != "model")
+    return {
+        PLAIN: Way(),
+        FORMED: Way(form=FORM),
+        **{name: Way((name,)) for name in single},
+        "prediction": Way(("prediction",), is_told=True),
+        "grammar": Way(("grammar",), FORM),
+        "all but layerskip": Way((*usual, "lookahead", "suffix")),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all ways of a pair have in common."""
+
+    pair: Pair
+    prompts: Sequence[Prompt]
+    n_tokens: int
+    threads: int | None
+
+
+def rate(engine: Engine, way: Way, plain: Way, setting: Setting) -> float:
+    """Tokens per second of decoding over all prompts."""
+    tokens, seconds = 0, 0.0
+    for i, prompt in enumerate(setting.prompts):
+        told = plain.texts[i] if way.is_told else ""
+        chunks = list(engine.reply(prompt, GREEDY, setting.n_tokens, grammar=way.form, prediction=told))
+        stats = chunks[-1].stats
+        assert stats is not None
+        way.texts[i] = "".join(chunk.text for chunk in chunks)
+        way.drafted, way.accepted = way.drafted + stats.draft_n, way.accepted + stats.draft_n_accepted
+        tokens, seconds = tokens + stats.predicted_n, seconds + stats.decode_seconds
+    return tokens / seconds
+
+
+def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
+    """Bytes that only this process holds after a reply for which it drafted."""
+    with patch.object(loading, "folder", lambda: folder):
+        engine = Engine(setting.pair, Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads))
+        list(engine.reply(setting.prompts[0], GREEDY, setting.n_tokens))
+        return int(psutil.Process().memory_full_info().uss)
+
+
+def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Way, list[float], list[float], int]]:
+    """Each way with its rates, those of plain decode in the same form, and the bytes that it adds."""
+    all_ways = ways(setting.pair.draft is not None)
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(loading, "folder", lambda: folder))  # past replies are this benchmark's own
+        engines = {name: Engine(setting.pair, Options(drafters=way.drafters, threads=setting.threads)) for name, way in all_ways.items()}
+        for engine in engines.values():
+            stack.callback(engine.close)
+        cases: dict[str, Callable[[], float]] = {name: partial(rate, engines[name], way, all_ways[PLAIN], setting) for name, way in all_ways.items()}
+        rates = interleaved(cases, runs)
+    alone = elsewhere(held, setting, (), folder)
+    for name, way in all_ways.items():
+        yield name, way, rates[name], rates[FORMED if way.form else PLAIN], elsewhere(held, setting, way.drafters, folder) - alone
+
+
+def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[str], str, float]]:
+    """A row of the table, the way's name, and how many times plain decode it is."""
+    texts: dict[str, dict[int, str]] = {}
+    for name, way, rates, plain, n_bytes in measure(setting, runs, folder):
+        texts[name] = way.texts
+        ratio, same = ratios(rates, plain), way.texts == texts[FORMED if way.form else PLAIN]
+        share = f"{way.accepted / way.drafted:.0%}" if way.drafted else "-"
+        facts = [str(spread(rates)), str(ratio), share, f"{n_bytes / 2**20:.1f}", "same" if same else "ANOTHER"]
+        yield [setting.pair.name, name, *facts], name, round(ratio.median, 3)
+
+
+def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
+    """The bundled pair, then planted ones whose draft model is right as often as was asked."""
+    asked = [[Message("user", question)] for question in questions()[: args.questions]]
+    yield Setting(load_registry()["demo"], asked, args.tokens, args.threads)
+    for share in args.acceptance:
+        name = f"planted {share:.0%}"
+        pair = plant(folder / name, SHAPES[args.shape], SHAPES[args.draft], share, words=WALKED)
+        yield Setting(replace(pair, name=name), ["Go on."], args.tokens * args.questions, args.threads)
+
+
+def options() -> argparse.ArgumentParser:
+    """What can be asked for."""
+    parser = argparse.ArgumentParser(description="Measure every drafter against plain decode.")
+    parser.add_argument("--runs", type=int, default=7, help="rounds")
+    parser.add_argument("--questions", type=int, default=6, help="put to the bundled pair in a round")
+    parser.add_argument("--tokens", type=int, default=100, help="of a reply")
+    parser.add_argument("--acceptance", type=float, nargs="*", default=[0.5, 0.9], help="of the planted pairs; none leaves them out")
+    parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the planted targets")
+    parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the planted draft models")
+    parser.add_argument("--threads", type=int, default=None, help="threads, instead of measuring")
+    return parser
+
+
+def main() -> None:
+    """Wanted: every row and above all the last at least 1 times plain, and the same text everywhere."""
+    args, rows, summary = options().parse_args(), [], dict[str, dict[str, float]]()
+    with tempfile.TemporaryDirectory() as name:
+        for number, setting in enumerate(settings(Path(name), args)):
+            for row, way, ratio in rows_of(setting, args.runs, Path(name) / f"replies {number}"):
+                rows.append(row)
+                summary.setdefault(setting.pair.name, {})[way] = ratio
+    columns = ["pair", "drafters", "tok/s", "times plain", "accepted", "adds MiB", "text"]
+    report("drafters", columns, rows, dict(summary))
+
+
+if __name__ == "__main__":
+    main()
