@@ -43,6 +43,21 @@ class Worker:
         return self._engine
 
     @property
+    def is_loaded(self) -> bool:
+        """Is there an engine?"""
+        return self._engine is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Is it to end?"""
+        return self._is_stopping
+
+    @property
+    def model(self) -> str:
+        """The served pair; "" while nothing is loaded."""
+        return self._engine.pair.name if self._engine else ""
+
+    @property
     def n_waiting(self) -> int:
         """Requests that were accepted and not begun."""
         return len(self._waiting)
