@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -25,6 +24,7 @@ from app.server.guard import LOCAL_ORIGIN, Guard
 from app.server.job import Job
 from app.server.llamacpp import InfillRequest, RootRequest
 from app.server.metrics import Metrics
+from app.server.openapi import description
 from app.server.reply import Reply, as_line, now
 from app.server.vocabulary import DetokenizeRequest, TemplateRequest, TokenizeRequest, models, props
 from app.server.worker import Worker
@@ -33,8 +33,12 @@ from runtime.errors import SlipstreamError
 
 LOOK, PING = 0.2, 15.0  # seconds between two looks at the model's state, and between two signs of life
 Endpoint = Callable[[Request], Awaitable[Response]]
-AnyQuestion = TypeVar("AnyQuestion", TokenizeRequest, DetokenizeRequest, TemplateRequest)
-AnyReplyRequest = TypeVar("AnyReplyRequest", ChatRequest, CompletionRequest, RootRequest, InfillRequest)
+Question = type[TokenizeRequest | DetokenizeRequest | TemplateRequest]
+ReplyRequest = type[ChatRequest | CompletionRequest | RootRequest | InfillRequest]
+ANSWERS: dict[str, Question] = {"/tokenize": TokenizeRequest, "/detokenize": DetokenizeRequest, "/apply-template": TemplateRequest}
+REPLIES: dict[str, ReplyRequest] = {
+    "/chat/completions": ChatRequest, "/completions": CompletionRequest, "/completion": RootRequest, "/infill": InfillRequest,
+}  # fmt: skip
 
 
 def application(worker: Worker, api_key: str) -> Starlette:
@@ -57,16 +61,14 @@ def routes(worker: Worker) -> list[Route]:
         "/props": lambda: JSON(props(worker.engine)),
         "/metrics": lambda: Response(metrics.text(), media_type=CONTENT_TYPE_LATEST),
     }
-    posts = {
-        "/chat/completions": replying(worker, ChatRequest), "/completions": replying(worker, CompletionRequest),
-        "/completion": replying(worker, RootRequest), "/infill": replying(worker, InfillRequest),
-        "/tokenize": answering(worker, TokenizeRequest), "/detokenize": answering(worker, DetokenizeRequest),
-        "/apply-template": answering(worker, TemplateRequest),
-        "/embeddings": embedding(worker),
-    }  # fmt: skip
-    streams = [Route("/models/sse", statuses(worker), methods=["GET"])]
-    found = streams + [Route(prefix + path, getting(say), methods=["GET"]) for path, say in gets.items() for prefix in ("", "/v1")]
-    return found + [Route(prefix + path, endpoint, methods=["POST"]) for path, endpoint in posts.items() for prefix in ("", "/v1")]
+    posts: dict[str, Callable[[Request], Awaitable[Response | Reply]]] = {path: replying(worker, kind) for path, kind in REPLIES.items()}
+    posts |= {path: answering(worker, kind) for path, kind in ANSWERS.items()} | {"/embeddings": embedding(worker)}
+    streams = {"/models/sse": statuses(worker)}
+    told = JSON(description([*gets, *streams], REPLIES | ANSWERS | {"/embeddings": EmbeddingsRequest}))
+    gets["/openapi.json"] = lambda: told
+    found = {path: getting(say) for path, say in gets.items()} | streams
+    every = [(path, endpoint, "GET") for path, endpoint in found.items()] + [(path, endpoint, "POST") for path, endpoint in posts.items()]
+    return [Route(prefix + path, endpoint, methods=[method]) for path, endpoint, method in every for prefix in ("", "/v1")]
 
 
 def getting(say: Callable[[], Response]) -> Endpoint:
@@ -78,7 +80,7 @@ def getting(say: Callable[[], Response]) -> Endpoint:
     return endpoint
 
 
-def answering(worker: Worker, kind: type[AnyQuestion]) -> Endpoint:
+def answering(worker: Worker, kind: Question) -> Endpoint:
     """An endpoint that asks the model's vocabulary; a long text must not hold up others."""
 
     async def endpoint(request: Request) -> Response:
@@ -88,7 +90,7 @@ def answering(worker: Worker, kind: type[AnyQuestion]) -> Endpoint:
     return endpoint
 
 
-def replying(worker: Worker, kind: type[AnyReplyRequest]) -> Callable[[Request], Awaitable[Reply]]:
+def replying(worker: Worker, kind: ReplyRequest) -> Callable[[Request], Awaitable[Reply]]:
     """An endpoint that lets the model speak."""
 
     async def endpoint(request: Request) -> Reply:

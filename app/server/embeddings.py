@@ -24,11 +24,18 @@ def as_inputs(value: object) -> object:
     return [value] if isinstance(value, str) or is_ids else value
 
 
+Inputs = Annotated[
+    list[str | TokenIds],
+    Field(min_length=1, max_length=MOST),
+    BeforeValidator(as_inputs, json_schema_input_type=str | TokenIds | list[str | TokenIds]),
+]
+
+
 class EmbeddingsRequest(Fields):
     """The body of /v1/embeddings."""
 
     model: str | None = None
-    input: Annotated[list[str | TokenIds], Field(min_length=1, max_length=MOST), BeforeValidator(as_inputs)]
+    input: Inputs
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
