@@ -58,7 +58,7 @@ def routes(worker: Worker) -> list[Route]:
     gets: dict[str, Callable[[], Response]] = {
         "/health": lambda: JSON({"status": "ok", "model": worker.engine.pair.name}),
         "/models": lambda: JSON(models(worker.engine, started)),
-        "/props": lambda: JSON(props(worker.engine)),
+        "/props": lambda: JSON(props(worker.engine, worker.max_active)),
         "/metrics": lambda: Response(metrics.text(), media_type=CONTENT_TYPE_LATEST),
     }
     posts: dict[str, Callable[[Request], Awaitable[Response | Reply]]] = {path: replying(worker, kind) for path, kind in REPLIES.items()}

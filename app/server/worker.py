@@ -30,7 +30,7 @@ class Worker:
         self.totals = Totals()
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[Job]()
-        self._max_active, self._active = max_active, list[Job]()  # the one whose turn was longest ago is first
+        self.max_active, self._active = max_active, list[Job]()  # the one whose turn was longest ago is first
         self._changed = threading.Condition()
         self._engine: Engine | None = None
         self._lead = 0.0  # seconds that short ones went on while long ones waited, beyond what those had since
@@ -105,7 +105,7 @@ class Worker:
         if math.isinf(engine.turn_seconds):
             return 0 if self._active else 1
         same = sum(other.ask.is_short == job.ask.is_short for other in self._active)
-        return max(0, (1 if job.ask.is_short else self._max_active) - same)
+        return max(0, (1 if job.ask.is_short else self.max_active) - same)
 
     def stop(self) -> None:
         """Every reply and request ends with an error; returns at once."""
