@@ -209,8 +209,19 @@ class Engine:
         """Was the model trained to fill in the middle?"""
         return self.vocab.fim.keys() >= set(NEEDED)
 
+    @property
+    def n_embd(self) -> int:
+        """Numbers in an embedding."""
+        return self._loaded.target.n_embd
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
+        vector: list[float] = self._loaded.embedder().embed(list(tokens)).tolist()
+        return vector
+
     def tend(self) -> None:
-        """Between replies, where those are made: gives up, or takes back, what memory asks for."""
+        """Between replies, where those are made: gives up, or takes back, what memory asks for, and what embeddings took."""
+        self._loaded.close_embedder()
         self.loop.watch(np.zeros(1, dtype=np.int32))
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from runtime.backend import Backend
 from runtime.backends import library
 from runtime.backends.devices import devices
 from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.embedding import Embedder
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.nodes import EarlyExitError
@@ -71,6 +72,7 @@ class Loaded:
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
         self.pair = pair
         self._open: list[Callable[[], None]] = []
+        self._embedder: Embedder | None = None
         try:
             self._load(options, on_progress or (lambda what, share: True))
         except BaseException:
@@ -245,8 +247,21 @@ class Loaded:
         self._open.append(backend.close)
         return backend
 
+    def embedder(self) -> Embedder:
+        """Made when it is first wanted."""
+        if self._embedder is None:
+            self._embedder = Embedder(self.target, self.backend.n_ctx, max(self.loop.threads.many.n if self.loop.threads else 1, 1))
+        return self._embedder
+
+    def close_embedder(self) -> None:
+        """Gives its memory back; may be called twice."""
+        if self._embedder is not None:
+            self._embedder.close()
+            self._embedder = None
+
     def close(self) -> None:
         """Frees contexts before the models they stand on; may be called twice."""
+        self.close_embedder()
         while self._open:
             self._open.pop()()
 

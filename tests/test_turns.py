@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,7 +162,8 @@ class Counting:
     n_held = 1
     memory_level = "OK"
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds  # of a step
         self.order: list[str] = []
         self.n_others: list[int] = []
         self.go_on = threading.Event()
@@ -172,6 +174,7 @@ class Counting:
             if cancel():
                 break
             self.order.append(prompt)
+            time.sleep(self.seconds)
             yield Chunk("x", (1,))
         yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
 
@@ -211,6 +214,21 @@ def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() 
     assert "ababab" in rest or "bababa" in rest
     assert rest.index("c") > rest.index("b")  # two at a time
     assert max(engine.n_others) == 2
+
+
+def test_completions_without_end_do_not_starve_a_chat() -> None:
+    engine = Counting(0.05)
+
+    async def run() -> None:
+        with worker_with(engine) as worker:  # type: ignore[arg-type]
+            chat, short = counted("c", 10), counted("s", 10**6, is_short=True)
+            worker.submit(short)
+            worker.submit(chat)
+            engine.go_on.set()
+            assert await heard(chat) == "x" * 10
+            short.cancel()
+
+    asyncio.run(run())
 
 
 def test_who_leaves_has_no_further_turn_and_a_reader_who_does_not_read_holds_up_nobody() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -12,25 +12,33 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from app.server.chat import ChatRequest
 from app.server.completions import CompletionRequest
+from app.server.embeddings import Embedding, EmbeddingsForm, EmbeddingsRequest
 from app.server.errors import JSON, ApiError, as_api_error, client_gone, error_response
 from app.server.fields import read
 from app.server.guard import LOCAL_ORIGIN, Guard
 from app.server.job import Job
 from app.server.llamacpp import InfillRequest, RootRequest
 from app.server.metrics import Metrics
-from app.server.reply import Reply, now
+from app.server.openapi import description
+from app.server.reply import Reply, as_line, now
 from app.server.vocabulary import DetokenizeRequest, TemplateRequest, TokenizeRequest, models, props
 from app.server.worker import Worker
+from runtime.engine import Engine
 from runtime.errors import SlipstreamError
 
+LOOK, PING = 0.2, 15.0  # seconds between two looks at the model's state, and between two signs of life
 Endpoint = Callable[[Request], Awaitable[Response]]
-AnyQuestion = TypeVar("AnyQuestion", TokenizeRequest, DetokenizeRequest, TemplateRequest)
-AnyReplyRequest = TypeVar("AnyReplyRequest", ChatRequest, CompletionRequest, RootRequest, InfillRequest)
+Question = type[TokenizeRequest | DetokenizeRequest | TemplateRequest]
+ReplyRequest = type[ChatRequest | CompletionRequest | RootRequest | InfillRequest]
+ANSWERS: dict[str, Question] = {"/tokenize": TokenizeRequest, "/detokenize": DetokenizeRequest, "/apply-template": TemplateRequest}
+REPLIES: dict[str, ReplyRequest] = {
+    "/chat/completions": ChatRequest, "/completions": CompletionRequest, "/completion": RootRequest, "/infill": InfillRequest,
+}  # fmt: skip
 
 
 def application(worker: Worker, api_key: str) -> Starlette:
@@ -50,17 +58,17 @@ def routes(worker: Worker) -> list[Route]:
     gets: dict[str, Callable[[], Response]] = {
         "/health": lambda: JSON({"status": "ok", "model": worker.engine.pair.name}),
         "/models": lambda: JSON(models(worker.engine, started)),
-        "/props": lambda: JSON(props(worker.engine)),
+        "/props": lambda: JSON(props(worker.engine, worker.max_active)),
         "/metrics": lambda: Response(metrics.text(), media_type=CONTENT_TYPE_LATEST),
     }
-    posts = {
-        "/chat/completions": replying(worker, ChatRequest), "/completions": replying(worker, CompletionRequest),
-        "/completion": replying(worker, RootRequest), "/infill": replying(worker, InfillRequest),
-        "/tokenize": answering(worker, TokenizeRequest), "/detokenize": answering(worker, DetokenizeRequest),
-        "/apply-template": answering(worker, TemplateRequest),
-    }  # fmt: skip
-    found = [Route(prefix + path, getting(say), methods=["GET"]) for path, say in gets.items() for prefix in ("", "/v1")]
-    return found + [Route(prefix + path, endpoint, methods=["POST"]) for path, endpoint in posts.items() for prefix in ("", "/v1")]
+    posts: dict[str, Callable[[Request], Awaitable[Response | Reply]]] = {path: replying(worker, kind) for path, kind in REPLIES.items()}
+    posts |= {path: answering(worker, kind) for path, kind in ANSWERS.items()} | {"/embeddings": embedding(worker)}
+    streams = {"/models/sse": statuses(worker)}
+    told = JSON(description([*gets, *streams], REPLIES | ANSWERS | {"/embeddings": EmbeddingsRequest}))
+    gets["/openapi.json"] = lambda: told
+    found = {path: getting(say) for path, say in gets.items()} | streams
+    every = [(path, endpoint, "GET") for path, endpoint in found.items()] + [(path, endpoint, "POST") for path, endpoint in posts.items()]
+    return [Route(prefix + path, endpoint, methods=[method]) for path, endpoint, method in every for prefix in ("", "/v1")]
 
 
 def getting(say: Callable[[], Response]) -> Endpoint:
@@ -72,7 +80,7 @@ def getting(say: Callable[[], Response]) -> Endpoint:
     return endpoint
 
 
-def answering(worker: Worker, kind: type[AnyQuestion]) -> Endpoint:
+def answering(worker: Worker, kind: Question) -> Endpoint:
     """An endpoint that asks the model's vocabulary; a long text must not hold up others."""
 
     async def endpoint(request: Request) -> Response:
@@ -82,17 +90,56 @@ def answering(worker: Worker, kind: type[AnyQuestion]) -> Endpoint:
     return endpoint
 
 
-def replying(worker: Worker, kind: type[AnyReplyRequest]) -> Callable[[Request], Awaitable[Reply]]:
+def replying(worker: Worker, kind: ReplyRequest) -> Callable[[Request], Awaitable[Reply]]:
     """An endpoint that lets the model speak."""
 
     async def endpoint(request: Request) -> Reply:
         engine, wanted = worker.engine, await read(request, kind)
-        if wanted.model and wanted.model != engine.pair.name:
-            served = f"There is no model of that name here. Served: {engine.pair.name}."
-            raise ApiError(404, served, "model", "model_not_found")
+        check_model(engine, wanted.model)
         job, form = Job(wanted.ask(engine)), wanted.form(engine)
         worker.submit(job)
         return Reply(job, form, bool(wanted.stream))
+
+    return endpoint
+
+
+def embedding(worker: Worker) -> Callable[[Request], Awaitable[Reply]]:
+    """An endpoint that has texts made into vectors."""
+
+    async def endpoint(request: Request) -> Reply:
+        engine, wanted = worker.engine, await read(request, EmbeddingsRequest)
+        check_model(engine, wanted.model)
+        work = await run_in_threadpool(Embedding, wanted, engine)
+        job = Job(work)
+        worker.submit(job)
+        return Reply(job, EmbeddingsForm(work, engine.pair.name, wanted.encoding_format == "base64"), False)
+
+    return endpoint
+
+
+def check_model(engine: Engine, name: str | None) -> None:
+    """Raises ApiError for a model that is not served."""
+    if name and name != engine.pair.name:
+        raise ApiError(404, f"There is no model of that name here. Served: {engine.pair.name}.", "model", "model_not_found")
+
+
+def statuses(worker: Worker) -> Endpoint:
+    """The model's state as events, for as long as somebody listens (llama.cpp's /models/sse)."""
+
+    async def events() -> AsyncIterator[bytes]:
+        said, since = "", 0.0
+        while not worker.is_stopping:
+            if (status := "loaded" if worker.is_loaded else "loading") != said:
+                said, since = status, 0.0
+                yield as_line({"model": worker.model, "event": "model_status", "data": {"status": status}})
+            elif since >= PING:
+                since = 0.0
+                yield b": still here\n\n"
+            await asyncio.sleep(LOOK)
+            since += LOOK
+
+    async def endpoint(request: Request) -> Response:
+        return StreamingResponse(events(), media_type="text/event-stream")
 
     return endpoint
 

@@ -13,6 +13,7 @@ from app.server.errors import ApiError
 from app.server.fields import Content, Fields, OpenAIFields, join
 from app.server.likely import for_chat
 from app.server.reply import Event, new_id, now, timings, usage
+from app.server.thinking import BEGIN, Thinking, opens
 from app.server.tools import CallFields, Choice, ToolFields, Tools, chosen, described, knows_tools
 from runtime.engine import Chunk, Engine, Ids, Message, Prompt
 
@@ -27,12 +28,14 @@ class ChatMessage(Fields):
     name: str | None = None
     tool_calls: list[CallFields] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
 
     def message(self, knows_tools: bool) -> Message:
         """As the engine wants it; what a template without tools cannot say becomes text."""
         text = join(self.content)
         if knows_tools:
             more = {"name": self.name, "tool_call_id": self.tool_call_id, "tool_calls": [call.value() for call in self.tool_calls or ()]}
+            more["reasoning_content"] = self.reasoning_content
             return Message(ROLES.get(self.role, self.role), text, {key: value for key, value in more.items() if value})
         if self.role in ("tool", "function"):
             return Message("user", f"<tool_response>\n{text}\n</tool_response>")
@@ -81,7 +84,15 @@ class ChatRequest(OpenAIFields):
     def form(self, engine: Engine) -> ChatForm:
         """How the reply is worded."""
         include_usage = bool(self.stream_options and self.stream_options.include_usage)
-        return ChatForm(engine, bool(self.logprobs), include_usage, Calls() if self._tools() else None)
+        return ChatForm(engine, bool(self.logprobs), include_usage, Calls() if self._tools() else None, self._thinking(engine))
+
+    def _thinking(self, engine: Engine) -> Thinking | None:
+        """For models that think. What a grammar wants has no room for it."""
+        tools = self._tools()
+        if BEGIN not in engine.template or (self.response_format and self.response_format.grammar()) or (tools and tools.required):
+            return None
+        messages = [message.message(knows_tools(engine.template)) for message in self.messages]
+        return Thinking(opens(engine.render(messages, tools.as_given() if tools and knows_tools(engine.template) else ())))
 
 
 class ChatForm:
@@ -89,8 +100,8 @@ class ChatForm:
 
     last_line = b"data: [DONE]\n\n"
 
-    def __init__(self, engine: Engine, logprobs: bool, include_usage: bool, calls: Calls | None = None) -> None:
-        self.engine, self.logprobs, self.include_usage, self.calls = engine, logprobs, include_usage, calls
+    def __init__(self, engine: Engine, logprobs: bool, include_usage: bool, calls: Calls | None = None, thinking: Thinking | None = None) -> None:
+        self.engine, self.logprobs, self.include_usage, self.calls, self.thinking = engine, logprobs, include_usage, calls, thinking
         self.head: Event = {"id": new_id("chatcmpl"), "created": now(), "model": engine.pair.name}
 
     def begin(self) -> Iterable[Event]:
@@ -106,13 +117,24 @@ class ChatForm:
             yield self._event(delta, () if i else [chunk])
 
     def _deltas(self, chunk: Chunk) -> Iterator[Event]:
-        """What the chunk's text says, in pieces of text and of calls."""
-        if self.calls:
-            yield from self.calls.feed(chunk.text)
-            if chunk.finish_reason:
-                yield from self.calls.finish()
-        elif chunk.text:
-            yield {"content": chunk.text}
+        """What the chunk's text says, in pieces of thought, of text and of calls."""
+        for delta in self._told(chunk):
+            if self.calls and "content" in delta:
+                yield from self.calls.feed(str(delta["content"]))
+            else:
+                yield delta
+        if self.calls and chunk.finish_reason:
+            yield from self.calls.finish()
+
+    def _told(self, chunk: Chunk) -> Iterator[Event]:
+        """The text, told apart from what was only thought."""
+        if self.thinking is None:
+            if chunk.text:
+                yield {"content": chunk.text}
+            return
+        yield from self.thinking.feed(chunk.text)
+        if chunk.finish_reason:
+            yield from self.thinking.finish()
 
     def _finish_reason(self, last: Chunk) -> str | None:
         return "tool_calls" if self.calls and self.calls.n and last.finish_reason == "stop" else last.finish_reason
@@ -141,6 +163,8 @@ class ChatForm:
         last, deltas = chunks[-1], [delta for chunk in chunks for delta in self._deltas(chunk)]
         text, calls = "".join(str(delta.get("content", "")) for delta in deltas), merged(deltas)
         message: Event = {"role": "assistant", "content": text} | ({"content": text or None, "tool_calls": calls} if calls else {})
+        if thought := "".join(str(delta.get("reasoning_content", "")) for delta in deltas):
+            message["reasoning_content"] = thought
         choice = {"index": 0, "message": message, "finish_reason": self._finish_reason(last), "logprobs": self._logprobs(chunks)}
         numbers: Event = {"usage": usage(last.stats), "timings": timings(last.stats)} if last.stats else {}
         return self.head | {"object": "chat.completion", "choices": [choice]} | numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from app.server.ask import Ask
 from app.server.errors import ApiError
@@ -14,6 +14,7 @@ from app.server.likely import for_text
 from app.server.reply import Event, new_id, now, timings, usage
 from runtime.engine import Chunk, Engine, Ids, Infill, Prompt
 
+Prompts = str | list[int] | Annotated[list[str | list[int]], Field(min_length=1, max_length=1)]
 SHORT = 256  # tokens up to which a completion goes before chats that wait
 
 
@@ -30,7 +31,7 @@ def raw_prompt(prompt: str | list[int], engine: Engine) -> Prompt:
 class CompletionRequest(OpenAIFields):
     """The body of /v1/completions."""
 
-    prompt: Annotated[str | list[int], BeforeValidator(only_one)]
+    prompt: Annotated[str | list[int], BeforeValidator(only_one, json_schema_input_type=Prompts)]
     suffix: str | None = None
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None

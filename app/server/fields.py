@@ -16,6 +16,7 @@ from runtime.registry import Pair
 MAX_BODY = 32 * 2**20  # bytes
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalty_last_n")
 MIB = 2**20
+Biases = dict[str, float | Literal[False]] | list[tuple[int, float | Literal[False]]]
 
 
 class Fields(BaseModel):
@@ -65,7 +66,12 @@ class TextPart(Fields):
     text: str = ""
 
 
-Content = Annotated[list[TextPart], BeforeValidator(lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value)]
+def as_parts(value: object) -> object:
+    """A text as a list of one part."""
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+Content = Annotated[list[TextPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart])]
 
 
 def join(content: list[TextPart] | None) -> str:
@@ -121,8 +127,8 @@ class SamplingFields(Fields):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = Field(None, validation_alias=AliasChoices("repetition_penalty", "repeat_penalty"))
     penalty_last_n: int | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
-    logit_bias: Annotated[dict[Annotated[int, Field(strict=False)], float], BeforeValidator(as_bias)] | None = None
-    stop: Annotated[list[str], BeforeValidator(as_list)] | None = None
+    logit_bias: Annotated[dict[Annotated[int, Field(strict=False)], float], BeforeValidator(as_bias, json_schema_input_type=Biases)] | None = None
+    stop: Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])] | None = None
 
     def sampling(self, pair: Pair) -> Sampling:
         """Raises SettingsError. A seed of -1 means none, as in llama.cpp."""

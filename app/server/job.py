@@ -7,18 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
-from app.server.ask import Ask
 from runtime.engine import Chunk, Engine
+
+
+class Work(Protocol):
+    """What a job is about."""
+
+    @property
+    def is_short(self) -> bool:
+        """Does it go before long replies?"""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """0: it ends when the prompt has been read."""
+
+    @property
+    def max_seconds(self) -> float | None:
+        """From then on; None is no limit."""
+
+    def begin(self, engine: Engine, cancel: Callable[[], bool], on_read: Callable[[], None]) -> Iterator[Chunk]:
+        """Goes on with each chunk, of which the last has a finish reason. Raises what the engine refuses it with."""
 
 
 class Job:
     """A reply that was asked for. Made on the event loop that reads it."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Work) -> None:
         self.ask, self.came = ask, time.perf_counter()
         self.is_cancelled, self.waited = False, 0.0  # seconds in line
         self._why: Exception | None = None  # it is cancelled, if its reader is to know

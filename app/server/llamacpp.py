@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from app.server.ask import Ask
-from app.server.completions import SHORT, only_one, raw_prompt
+from app.server.completions import SHORT, Prompts, only_one, raw_prompt
 from app.server.errors import ApiError
 from app.server.fields import Fields, SamplingFields
 from app.server.likely import for_chat
@@ -62,7 +62,7 @@ class RootFields(SamplingFields):
 class RootRequest(RootFields):
     """The body of /completion."""
 
-    prompt: Annotated[str | list[int], BeforeValidator(only_one)]
+    prompt: Annotated[str | list[int], BeforeValidator(only_one, json_schema_input_type=Prompts)]
 
     def ask(self, engine: Engine) -> Ask:
         """Raises SettingsError and ApiError."""

@@ -55,7 +55,12 @@ class ChoiceFields(Fields):
     function: NameFields | None = None
 
 
-Choice = Annotated[ChoiceFields, BeforeValidator(lambda value: {"type": value} if isinstance(value, str) else value)]
+def as_choice(value: object) -> object:
+    """A word as an object."""
+    return {"type": value} if isinstance(value, str) else value
+
+
+Choice = Annotated[ChoiceFields, BeforeValidator(as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ChoiceFields)]
 
 
 class CallFunctionFields(Fields):

@@ -74,13 +74,13 @@ def models(engine: Engine, created: int) -> Event:
     return {"object": "list", "data": [model_card(engine, created)]}
 
 
-def props(engine: Engine) -> Event:
+def props(engine: Engine, n_slots: int) -> Event:
     """llama.cpp's /props. Tools work with any chat template: one that knows none is told of them in the system prompt."""
     pair = engine.pair
     params = {"temperature": pair.temperature, "top_k": pair.top_k, "top_p": pair.top_p, "min_p": pair.min_p}
     return {
         "default_generation_settings": {"n_ctx": engine.n_ctx, "params": params},
-        "total_slots": 1,
+        "total_slots": n_slots,
         "model_alias": pair.name,
         "model_path": pair.target.name,
         "chat_template": engine.template,

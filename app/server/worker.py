@@ -17,6 +17,7 @@ from runtime.errors import SlipstreamError
 log = logging.getLogger(__name__)
 OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # given what to report progress to
 IDLE = 5.0  # seconds after which an engine without work looks at what memory is free
+LEAD = 1.0  # seconds that short completions may have before they share the time with chats
 LONGEST_RETRY = 60  # seconds after which a refused client should have tried again
 
 
@@ -29,9 +30,10 @@ class Worker:
         self.totals = Totals()
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[Job]()
-        self._max_active, self._active = max_active, list[Job]()  # the one whose turn was longest ago is first
+        self.max_active, self._active = max_active, list[Job]()  # the one whose turn was longest ago is first
         self._changed = threading.Condition()
         self._engine: Engine | None = None
+        self._lead = 0.0  # seconds that short ones went on while long ones waited, beyond what those had since
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="engine")
 
@@ -41,6 +43,21 @@ class Worker:
         if self._engine is None or self._is_stopping:
             raise self._unavailable()
         return self._engine
+
+    @property
+    def is_loaded(self) -> bool:
+        """Is there an engine?"""
+        return self._engine is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Is it to end?"""
+        return self._is_stopping
+
+    @property
+    def model(self) -> str:
+        """The served pair; "" while nothing is loaded."""
+        return self._engine.pair.name if self._engine else ""
 
     @property
     def n_waiting(self) -> int:
@@ -88,7 +105,7 @@ class Worker:
         if math.isinf(engine.turn_seconds):
             return 0 if self._active else 1
         same = sum(other.ask.is_short == job.ask.is_short for other in self._active)
-        return max(0, (1 if job.ask.is_short else self._max_active) - same)
+        return max(0, (1 if job.ask.is_short else self.max_active) - same)
 
     def stop(self) -> None:
         """Every reply and request ends with an error; returns at once."""
@@ -149,15 +166,20 @@ class Worker:
         began, last = perf_counter(), self._step(job, engine)
         while not last and len(self._active) > 1 and perf_counter() - began < engine.turn_seconds and job is self._next():
             last = self._step(job, engine)
+        seconds = perf_counter() - began
+        self._lead = max(0.0, self._lead - seconds) if not job.ask.is_short else self._lead + seconds * self._has_long()
         with self._changed:
             self._active.remove(job)
             if not last:
                 self._active.append(job)
 
     def _next(self) -> Job:
-        """Whose turn it is: that of one that is to end, of a short one, of who has waited longest."""
+        """Whose turn it is: that of one that is to end, of a short one unless those had too much, of who has waited longest."""
         with self._changed:
-            return min(self._active, key=lambda job: (not job.is_over(), not job.ask.is_short))
+            return min(self._active, key=lambda job: (not job.is_over(), job.ask.is_short == (self._lead > LEAD)))
+
+    def _has_long(self) -> bool:
+        return not all(job.ask.is_short for job in self._active)
 
     def _step(self, job: Job, engine: Engine) -> bool:
         """The next piece of a reply; was it the last?"""

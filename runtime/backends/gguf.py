@@ -35,6 +35,7 @@ class LlamaModel:
             raise ModelError(explain_load(path, library.complaints()))
         self.vocab = Vocab(lib.llama_model_get_vocab(self.handle))
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(self.handle)
+        self.n_embd: int = lib.llama_model_n_embd(self.handle)
         self.size: int = lib.llama_model_size(self.handle)  # bytes of weights
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
         self.template = (lib.llama_model_chat_template(self.handle, None) or b"").decode("utf8", "replace")
@@ -55,7 +56,7 @@ class LlamaModel:
     @property
     def head_lengths(self) -> tuple[int, int]:
         """Values of one head's key and of its value."""
-        kind, usual = self.metadata("general.architecture"), lib.llama_model_n_embd(self.handle) // max(1, lib.llama_model_n_head(self.handle))
+        kind, usual = self.metadata("general.architecture"), self.n_embd // max(1, lib.llama_model_n_head(self.handle))
         key, value = (self.metadata(f"{kind}.attention.{what}_length") for what in ("key", "value"))
         return int(key or usual), int(value or usual)
 

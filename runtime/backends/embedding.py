@@ -1,0 +1,63 @@
+"""Embeddings of text from a model that writes: what its last layer makes of the tokens, pooled over them.
+
+A context of its own, made when it is first asked for. Knows tokens and rows; knows no text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends import library
+from runtime.backends.gguf import LlamaModel
+from runtime.backends.llama import cache_type
+from runtime.errors import ContextError, ModelError
+
+BATCH = 64  # rows at a time: each also takes a row of logits
+LAST = 3  # llama.h: LLAMA_POOLING_TYPE_LAST
+Vector = NDArray[np.float32]  # [width], of length 1
+
+
+class Embedder:
+    """Tokens to vectors. Pools as the file says, else by the mean."""
+
+    def __init__(self, model: LlamaModel, n_ctx: int, threads: int) -> None:
+        self.model, self.n_ctx, self.width = model, n_ctx, model.n_embd
+        self._takes_last = model.metadata(f"{model.metadata('general.architecture')}.pooling_type") == str(LAST)
+        params = lib.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_outputs_max, params.n_seq_max = n_ctx, BATCH, BATCH, BATCH, 1
+        params.n_threads = params.n_threads_batch = threads
+        params.embeddings, params.pooling_type, params.no_perf = True, lib.LLAMA_POOLING_TYPE_NONE, True
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        params.type_k, params.type_v = (cache_type(length) for length in model.head_lengths)
+        self.handle = lib.llama_init_from_model(model.handle, params)
+        if not self.handle:
+            raise ModelError(f"No context for embeddings could be made for {model.path.name} ({'; '.join(library.complaints()[-2:])}).")
+
+    def embed(self, tokens: list[int]) -> Vector:
+        """The tokens' vector. Raises ContextError for more than fit, or none."""
+        if not 0 < len(tokens) <= self.n_ctx:
+            raise ContextError(f"input has {len(tokens)} tokens: it must have from 1 to {self.n_ctx}. Split it, or raise `--context`.")
+        lib.llama_memory_clear(lib.llama_get_memory(self.handle), True)
+        rows = np.concatenate([self._rows(tokens[start : start + BATCH]) for start in range(0, len(tokens), BATCH)])
+        pooled = rows[-1] if self._takes_last else rows.mean(axis=0, dtype=np.float64)
+        vector: Vector = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
+        return vector
+
+    def _rows(self, tokens: list[int]) -> Vector:
+        """[n, width] of the next tokens."""
+        ids = (ctypes.c_int32 * len(tokens))(*tokens)
+        if code := lib.llama_decode(self.handle, lib.llama_batch_get_one(ids, len(tokens))):
+            raise ModelError(f"llama.cpp could not embed {len(tokens)} tokens (code {code}). Try a smaller input.")
+        address = ctypes.addressof(lib.llama_get_embeddings(self.handle).contents)
+        array = (ctypes.c_float * (len(tokens) * self.width)).from_address(address)
+        return np.ctypeslib.as_array(array).reshape(len(tokens), self.width).copy()
+
+    def close(self) -> None:
+        """Frees the context; the model stays."""
+        if self.handle:
+            lib.llama_free(self.handle)
+            self.handle = None

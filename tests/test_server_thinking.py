@@ -1,0 +1,37 @@
+"""What a model thinks goes to its own field, however the text is cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.server.thinking import Thinking, opens
+
+CASES = [
+    ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
+    ("\n<think>a < b</thin </think>c</think>", False, ("a < b</thin ", "c</think>")),
+    ("I wonder</think>Yes", True, ("I wonder", "Yes")),
+    ("I wond", True, ("I wond", "")),
+    ("Plain <think>no</think>", False, ("", "Plain <think>no</think>")),
+    ("<thi", False, ("", "<thi")),
+    ("<think>x</thi", False, ("x</thi", "")),
+    ("", False, ("", "")),
+]
+
+
+@pytest.mark.parametrize(("text", "is_open", "expected"), CASES)
+@given(cuts=st.lists(st.integers(0, 40)))
+def test_thought_and_answer_are_told_apart(text: str, is_open: bool, expected: tuple[str, str], cuts: list[int]) -> None:
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    thinking = Thinking(is_open)
+    deltas = [delta for a, b in pairwise(places) for delta in thinking.feed(text[a:b])] + list(thinking.finish())
+    thought, answer = ("".join(delta.get(key, "") for delta in deltas) for key in ("reasoning_content", "content"))
+    assert (thought, answer) == expected
+
+
+def test_a_prompt_may_begin_the_thought() -> None:
+    assert opens("<|assistant|><think>\n")
+    assert not opens("<think>no</think>\n<|assistant|>")
