@@ -32,6 +32,9 @@ MaxK = Annotated[
 Context = Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)]
 Threads = Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)]
 Exact = Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port (8012, or none with --socket).", rich_help_panel=LISTEN)]
+Socket = Annotated[Path | None, typer.Option(help="A Unix socket that only you can open.", rich_help_panel=LISTEN)]
+ApiKey = Annotated[str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN)]
 PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
 
 
@@ -121,6 +124,10 @@ def chat(
     context: Context = None,
     threads: Threads = None,
     exact: Exact = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Answer editors from the same model meanwhile.", rich_help_panel=LISTEN)] = False,
+    port: Port = None,
+    socket: Socket = None,
+    api_key: ApiKey = "",
     chats: Annotated[Path | None, typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=OUTPUT)] = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
@@ -131,7 +138,15 @@ def chat(
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     from app.tui.app import run as open_chat
 
-    open_chat(chosen, options, chats, draft)
+    if not serve and (port is not None or socket is not None):
+        raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
+    settings = None
+    if serve:
+        from app.server.command import PORT, Settings
+        from app.server.sockets import Addresses
+
+        settings = Settings(Addresses("127.0.0.1", PORT if port is None and socket is None else port, socket), api_key)
+    open_chat(chosen, options, chats, draft, settings, api_key)
 
 
 @app.command()
@@ -174,12 +189,10 @@ def bench(
 @app.command()
 def serve(
     pair: PairName = "demo",
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port (8012, or none with --socket).", rich_help_panel=LISTEN)] = None,
+    port: Port = None,
     host: Annotated[str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=LISTEN)] = "127.0.0.1",
-    socket: Annotated[Path | None, typer.Option(help="A Unix socket that only you can open.", rich_help_panel=LISTEN)] = None,
-    api_key: Annotated[
-        str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN)
-    ] = "",
+    socket: Socket = None,
+    api_key: ApiKey = "",
     parallel: Annotated[int, typer.Option(min=1, help="Chats that are answered in turns.", rich_help_panel=LISTEN)] = 3,
     max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=LISTEN)] = 16,
     draft: Draft = "auto",

@@ -38,7 +38,7 @@ class ScriptedEngine:
         self.controller = Controller(costs, {"model": 1e-3}, max_k=3)
 
     def reply(
-        self, prompt: Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None, *, cancel: Callable[[], bool] = lambda: False,
+        self, prompt: Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None, stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None, **more: Any,
     ) -> Iterator[Chunk]:  # fmt: skip
         self.asked.append((prompt if isinstance(prompt, Ids) else list(prompt), sampling, max_tokens))

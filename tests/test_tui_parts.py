@@ -16,6 +16,7 @@ from app.tui.commands import COMMANDS, parse
 from app.tui.conversation import split_thinking
 from app.tui.keymap import read_keymap
 from app.tui.numbers import Tally, fitted
+from app.tui.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
 from app.tui.panel import rolling
 from app.tui.why_text import depths, observed, sections
 from runtime.controller import Controller, Scored
@@ -197,3 +198,13 @@ def test_without_a_terminal_there_is_help_instead_of_a_chat() -> None:
     done = slipstream("chat")
     assert (done.returncode, done.stdout) == (1, "")
     assert "The chat needs a terminal" in done.stderr
+
+
+def test_drawing_waits_until_it_is_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked = iter((1.0, 1.001, 1.021, 9.0))  # seconds of this thread at each look
+    monkeypatch.setattr("app.tui.pace.time.thread_time", lambda: next(worked))
+    looks = Pace()
+    assert looks.pause() == FIRST
+    assert looks.pause() == PAUSE
+    assert looks.pause() == pytest.approx(0.02 / SHARE)
+    assert looks.pause() == LONGEST

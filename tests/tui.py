@@ -108,6 +108,7 @@ async def opened(
         if wait:
             await chat.idle()
         yield chat
+    app.session.stop_serving()
     store.close()
 
 

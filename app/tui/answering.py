@@ -13,6 +13,7 @@ from threading import Lock
 from textual.message import Message
 
 from app.terminal import inert
+from app.tui.turns import SharedEngine
 from runtime.engine import Chunk, Engine, Ids, Options, Sampling
 from runtime.engine import Message as Turn
 from runtime.errors import SlipstreamError
@@ -58,7 +59,7 @@ class Loading(Message):
 class Loaded(Message):
     """A pair is open."""
 
-    def __init__(self, engine: Engine, seconds: float) -> None:
+    def __init__(self, engine: SharedEngine, seconds: float) -> None:
         super().__init__()
         self.engine, self.seconds = engine, seconds
 
@@ -108,7 +109,7 @@ def load(open_engine: OpenEngine, pair: Pair, options: Options, is_unwanted: Cal
 
     began = time.perf_counter()
     try:
-        engine = open_engine(pair, options, report)
+        engine = SharedEngine(open_engine(pair, options, report))
     except SlipstreamError as error:
         post(LoadFailed(str(error)))
     except KeyboardInterrupt:  # what the loader makes of a `False`
@@ -117,7 +118,7 @@ def load(open_engine: OpenEngine, pair: Pair, options: Options, is_unwanted: Cal
         post(Loaded(engine, time.perf_counter() - began))
 
 
-def answer(engine: Engine, asked: Asked, is_cancelled: Callable[[], bool], post: Post) -> None:
+def answer(engine: SharedEngine, asked: Asked, is_cancelled: Callable[[], bool], post: Post) -> None:
     """Makes a reply."""
 
     def on_prefill(done: int, total: int) -> None:
@@ -137,7 +138,7 @@ def answer(engine: Engine, asked: Asked, is_cancelled: Callable[[], bool], post:
     post(Finished(gathering, last, error))
 
 
-def prompt_of(engine: Engine, turns: Sequence[Turn]) -> Sequence[Turn] | Ids:
+def prompt_of(engine: SharedEngine, turns: Sequence[Turn]) -> Sequence[Turn] | Ids:
     """The conversation; one that ends with the model's own words as tokens, so that it goes on there."""
     if turns[-1].role != "assistant":
         return turns
@@ -157,7 +158,7 @@ class Batch:
 class Gathering:
     """What came of a reply and was not shown yet: a thread adds, the screen takes."""
 
-    def __init__(self, engine: Engine, message: int) -> None:
+    def __init__(self, engine: SharedEngine, message: int) -> None:
         self.engine, self.message = engine, message
         self._n_passes, self._explained = 0, 0.0
         self._batch, self._lock = Batch(), Lock()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
@@ -15,11 +17,15 @@ from app.store import Store, default_path
 from app.tui import keymap
 from app.tui.chat import ChatScreen
 from app.tui.commands import COMMANDS
+from app.tui.pace import SWITCH
 from app.tui.session import Session
 from app.tui.talking import Talking
 from app.tui.turn import Turn
 from runtime.engine import Engine, Options
 from runtime.registry import Pair
+
+if TYPE_CHECKING:
+    from app.server.command import Settings
 
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
 
@@ -37,6 +43,7 @@ class ChatApp(App[None]):
         self.session = session
         self._pressed = -TWICE
         self.set_keymap(session.keymap)
+        sys.setswitchinterval(SWITCH)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -64,11 +71,11 @@ def known_ids() -> list[str]:
     return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
 
 
-def run(pair: Pair, options: Options, chats: Path | None, draft: str = "auto") -> None:
+def run(pair: Pair, options: Options, chats: Path | None, draft: str = "auto", serve: Settings | None = None, api_key: str = "") -> None:
     """The chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
-    session = Session(pair, options, opened, Engine, keys)
+    session = Session(pair, options, opened, Engine, keys, serve, api_key)
     app = ChatApp(session)
 
     def say(text: str) -> None:
@@ -78,6 +85,7 @@ def run(pair: Pair, options: Options, chats: Path | None, draft: str = "auto") -
     try:
         app.run()
     finally:
+        session.stop_serving()
         if session.engine is not None:
             session.engine.close()
         opened.close()

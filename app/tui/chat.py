@@ -179,6 +179,22 @@ class ChatScreen(Talking):
         """What happened."""
         self.app.push_screen(Read("Log", "\n".join(self.session.log or ["Nothing happened yet."])))
 
+    def do_serve(self, argument: str = "") -> None:
+        """Editors are answered, or no more."""
+        if argument == "off" or (self.session.serve is not None and not argument):
+            self.session.serve = None
+            self.run_worker(self.session.stop_serving, thread=True, group="serving")
+            self.notify("Editors are answered no more.")
+            return
+        if self.session.serving is not None:
+            raise SettingsError("Editors are answered already. /serve off ends it.")
+        from app.server.command import Settings
+        from app.tui.serving import addresses_of
+
+        self.session.serve = Settings(addresses_of(argument), self.session.api_key)
+        if self.session.engine is not None:
+            self.start_serving()
+
     def do_theme(self, argument: str = "") -> None:
         """Light or dark."""
         self.app.theme = LIGHT if self.app.current_theme.dark else DARK

@@ -44,6 +44,7 @@ COMMANDS = (
     Command("history", "ctrl+r", "History", "Search what you said before"),
     Command("editor", "f7", "Editor", "Write in the program that $EDITOR names"),
     Command("theme", "f3", "Light or dark", "Switch between the light and the dark theme"),
+    Command("serve", "", "Serve editors", "Answer editors from this model while the chat is open, or no more", "[port, socket path or off]"),
     Command("log", "f8", "Log", "What happened in this session"),
     Command("quit", "ctrl+q", "Quit", "Leave; every chat is kept"),
 )

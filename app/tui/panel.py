@@ -27,12 +27,22 @@ class SidePanel(Vertical):
             yield Sparkline(id=f"{name}-graph")
         yield Static(id="who")
 
-    def on_mount(self) -> None:
-        """Nothing was decoded yet."""
-        self.show([], None)
+    _passes: Sequence[Pass] = ()
+    _explanation: Explanation | None = None
 
     def show(self, passes: Sequence[Pass], explanation: Explanation | None) -> None:
         """The passes up to now."""
+        self._passes, self._explanation = passes, explanation
+        if self.display:
+            self.draw()
+
+    def on_show(self) -> None:
+        """It was hidden, and cost nothing."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Titles and graphs."""
+        passes, explanation = self._passes, self._explanation
         shown = list(passes[-SHOWN:])
         rates = rolling([each for each in shown if each.n_drafted])
         last = shown[-1] if shown else None
@@ -42,7 +52,7 @@ class SidePanel(Vertical):
         self.query_one("#who", Static).update(Content("\n".join(who(shown, explanation))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
-        self.query_one(f"#{name}-title", Static).update(Content(title))
+        self.query_one(f"#{name}-title", Static).update(Content(title), layout=False)
         self.query_one(f"#{name}-graph", Sparkline).data = [0.0, *data]  # graphs begin at zero
 
 

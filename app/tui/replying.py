@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from threading import Event
@@ -20,15 +21,17 @@ from app.tui.answering import Arrived, Asked, Finished, Gathering, Loaded, LoadF
 from app.tui.commands import NAMES
 from app.tui.conversation import Conversation
 from app.tui.numbers import Tally
+from app.tui.pace import Pace
 from app.tui.panel import SidePanel
 from app.tui.prompt import PromptBox
 from app.tui.session import Session
 from app.tui.status import StatusLine
 from app.tui.turn import Turn
+from runtime.errors import SlipstreamError
 from runtime.explain import Pass
 from runtime.registry import Pair
 
-PAUSE = 0.04  # seconds in which text is gathered before it is shown
+NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 SAVE = 0.5  # seconds between two writes while a reply comes
 IDLE = 5.0  # seconds between two looks at the memory while none does
 WIDE = 120  # columns from which on the graphs are there at once
@@ -47,6 +50,7 @@ class Replying(Screen[None]):
         self.tally, self.passes = Tally(), list[Pass]()  # of the reply, of the chat
         self.replying: Turn | None = None
         self.cancelled, self.closing = Event(), Event()
+        self.pace, self._counted = Pace(), 0.0  # of the reply; when its numbers were shown
         self.waiting: Callable[[], object] | None = None  # what is to be done once nothing loads or replies
         self._unsaved = False
 
@@ -68,6 +72,7 @@ class Replying(Screen[None]):
         self.set_class(self.app.size.width >= WIDE, "-panel")
         self.set_interval(SAVE, self.save)
         self.set_interval(IDLE, self.tend_memory)
+        self.set_interval(SAVE, self.show_requests)
         await self.show_chat()
         self.start_loading(self.session.pair)
 
@@ -106,6 +111,7 @@ class Replying(Screen[None]):
         self.status.show_progress(f"Loading {pair.name}", 0.0)
 
         def work() -> None:
+            self.session.stop_serving()
             if old is not None:
                 old.close()
             load(self.session.open_engine, pair, self.session.options, self.closing.is_set, self.post_message)
@@ -130,7 +136,23 @@ class Replying(Screen[None]):
             self.session.note(event.engine.fit)
         self.status.end_progress()
         self.show_numbers()
+        self.start_serving()
         self.go_on()
+
+    def start_serving(self) -> None:
+        """Answers editors, if that is wanted."""
+        try:
+            self.session.start_serving()
+        except SlipstreamError as error:
+            self.notify(str(error), severity="error", markup=False)
+        if self.session.serving is not None:
+            self.session.note(f"answering at {self.session.serving.places}")
+            self.notify(f"Editors are answered at {self.session.serving.places}", markup=False)
+        self.show_requests()
+
+    def show_requests(self) -> None:
+        """What editors have asked for."""
+        self.status.show_requests(self.session.serving.words() if self.session.serving is not None else "")
 
     @on(LoadFailed)
     def show_failure(self, event: LoadFailed) -> None:
@@ -210,10 +232,11 @@ class Replying(Screen[None]):
         """Makes the rest of that reply in a thread."""
         engine = self.session.engine
         assert engine is not None
-        self.replying, self.cancelled, self.tally = turn, Event(), Tally()
+        self.replying, self.cancelled, self.tally, self.pace = turn, Event(), Tally(), Pace()
         self.transcript.anchor()
         asked = Asked(turn.message, self.conversation.turns(), self.session.sampling, self.session.max_tokens)
-        self.run_worker(partial(answer, engine, asked, self.cancelled.is_set, self.post_message), thread=True, group="engine")
+        work = partial(answer, engine, asked, self.cancelled.is_set, self.post_message)
+        self.call_after_refresh(self.run_worker, work, thread=True, group="engine")  # drawing the question would slow down the first passes
 
     @on(Reading)
     def show_reading(self, event: Reading) -> None:
@@ -227,7 +250,7 @@ class Replying(Screen[None]):
     @on(Arrived)
     def plan_to_show(self, event: Arrived) -> None:
         """What comes within the pause is shown with it."""
-        self.set_timer(PAUSE, partial(self.show_more, event.gathering))
+        self.set_timer(self.pace.pause(), partial(self.show_more, event.gathering))
 
     async def show_more(self, gathering: Gathering) -> None:
         """What came of the reply until now."""
@@ -239,7 +262,9 @@ class Replying(Screen[None]):
         self.passes += batch.passes
         self._unsaved = True
         await turn.append(batch.pieces)
-        self.show_numbers()
+        if time.monotonic() - self._counted >= NUMBERS:
+            self._counted = time.monotonic()
+            self.show_numbers()
 
     @on(Finished)
     async def close_reply(self, event: Finished) -> None:

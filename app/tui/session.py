@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.store import Store
 from app.tui.answering import OpenEngine
-from runtime.engine import Engine, Options, Sampling
+from app.tui.turns import SharedEngine
+from runtime.engine import Options, Sampling
 from runtime.errors import SettingsError
 from runtime.explain import Explanation
 from runtime.registry import Pair, nearest
+
+if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
+    from app.server.command import Settings
+    from app.tui.serving import Serving
 
 LOG = 1000  # lines
 OFF = ("none", "off")
@@ -27,7 +32,10 @@ class Session:
     store: Store
     open_engine: OpenEngine
     keymap: dict[str, str] = field(default_factory=dict)
-    engine: Engine | None = None  # None while a pair is loaded
+    serve: Settings | None = None  # where editors are answered, when they are to be
+    api_key: str = ""  # what editors must know
+    engine: SharedEngine | None = None  # None while a pair is loaded
+    serving: Serving | None = None  # once there is an engine
     explanation: Explanation | None = None  # the latest
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
@@ -46,6 +54,21 @@ class Session:
     def note(self, text: str) -> None:
         """Adds a line to the log."""
         self.log.append(f"{time.strftime('%H:%M:%S')}  {text}")
+
+    def start_serving(self) -> None:
+        """Answers editors from now on, if that is wanted. Raises AddressError, and then it is wanted no more."""
+        wanted, self.serve = self.serve, None
+        if wanted is not None and self.engine is not None:
+            from app.tui.serving import Serving
+
+            self.serving = Serving(self.engine, wanted)
+        self.serve = wanted
+
+    def stop_serving(self) -> None:
+        """Every request ends; the socket goes."""
+        serving, self.serving = self.serving, None
+        if serving is not None:
+            serving.stop()
 
     def set(self, words: str) -> str:
         """`name value` for sampling or max_tokens; returns what holds now. Raises SettingsError."""

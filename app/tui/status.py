@@ -18,6 +18,7 @@ class StatusLine(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._words: list[str] = []
+        self._sentence = self._requests = ""
 
     def compose(self) -> ComposeResult:
         """A progress bar that is there while something loads, the numbers, a sentence."""
@@ -40,11 +41,21 @@ class StatusLine(Vertical):
     def show_numbers(self, words: list[str]) -> None:
         """As many as fit."""
         self._words = words
-        self.query_one("#numbers", Static).update(Content(fitted(words, self.size.width - MARGIN)))
+        words = [*words[:2], *([self._requests] if self._requests else []), *words[2:]]
+        self.query_one("#numbers", Static).update(Content(fitted(words, self.size.width - MARGIN)), layout=False)
+
+    def show_requests(self, words: str) -> None:
+        """What editors have asked for, among the numbers."""
+        if words != self._requests:
+            self._requests = words
+            self.show_numbers(self._words)
 
     def say(self, sentence: str) -> None:
         """A sentence that stays, or "" for none."""
         label = self.query_one("#sentence", Static)
+        if sentence == self._sentence:
+            return
+        self._sentence = sentence
         label.update(Content(sentence))
         label.display = bool(sentence)
 

@@ -1,0 +1,66 @@
+"""The editor socket beside the chat: the server in a thread, on the engine that the chat has open. Knows the server, no widgets."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+from typing import cast
+
+from app.server.command import PORT, Server, Settings, place
+from app.server.sockets import Addresses, check, listening
+from app.tui.turns import SharedEngine
+from runtime.engine import Engine
+from runtime.errors import SettingsError
+
+HOST = "127.0.0.1"
+
+
+class Lent:
+    """An engine that the server may use and not close."""
+
+    def __init__(self, engine: SharedEngine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def close(self) -> None:
+        """It is the chat's."""
+
+
+class Serving:
+    """Answers editors until it is stopped. Raises AddressError."""
+
+    def __init__(self, engine: SharedEngine, settings: Settings) -> None:
+        check(settings.addresses, settings.api_key)
+        self._open = ExitStack()
+        sockets = self._open.enter_context(listening(settings.addresses))
+        self.places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
+        self._server = Server(lambda on_progress: cast("Engine", Lent(engine)), settings)
+        self._thread = Thread(target=self._server.run, args=(sockets,), name="server")
+        self._thread.start()
+
+    def words(self) -> str:
+        """How many requests were answered, and how many are on their way."""
+        worker = self._server.worker
+        n_now, n_done = worker.is_answering + worker.n_waiting, sum(worker.totals.replies.values())
+        return f"serving: {n_done} answered" + f", {n_now} now" * bool(n_now)
+
+    def stop(self) -> None:
+        """Ends every request; takes as long as clients need to hear of it."""
+        self._server.should_exit = True
+        self._server.worker.stop()
+        self._thread.join()
+        self._open.close()
+
+
+def addresses_of(words: str) -> Addresses:
+    """A port, the path of a Unix socket, or "" for the usual port. Raises SettingsError."""
+    if not words:
+        return Addresses(HOST, PORT, None)
+    if not words.isdecimal():
+        return Addresses(HOST, None, Path(words))
+    if int(words) > 65535:
+        raise SettingsError(f"{words} is no port: they go up to 65535. For example: /serve {PORT}")
+    return Addresses(HOST, int(words), None)

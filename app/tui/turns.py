@@ -1,0 +1,82 @@
+"""One engine, asked by the chat and by editors in threads of their own: whoever begins a reply has it until the reply ends. Knows no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from threading import RLock
+from typing import Any
+
+from runtime.engine import Chunk, Engine, Prompt, Sampling
+from runtime.stats import Stats
+
+POLL = 0.05  # seconds between two looks at whether somebody who waits still wants to
+
+
+class SharedEngine:
+    """An engine for one more thread. Everything but replies, memory and closing goes to the engine as it is."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._turn = engine, RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def reply(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_tokens: int | None = None,
+        stops: Sequence[str] = (),
+        cancel: Callable[[], bool] = lambda: False,
+        *more: Any,
+        **named: Any,
+    ) -> Iterator[Chunk]:
+        """As Engine.reply, after the reply that is being made. Raises what that raises."""
+        while not self._turn.acquire(timeout=POLL):
+            if cancel():
+                return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
+        try:
+            return Held(self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named), self._turn.release)
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def tend(self) -> None:
+        """Looks after memory, unless a reply is being made, which does that itself."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._engine.tend()
+            finally:
+                self._turn.release()
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._engine.close()
+
+
+class Held(Iterator[Chunk]):
+    """A reply that gives the turn back when it ends, or when nobody wants the rest. Read and left in the thread that began it."""
+
+    def __init__(self, chunks: Iterator[Chunk], release: Callable[[], None]) -> None:
+        self._chunks, self._release = chunks, release
+        self._is_held = True
+
+    def __next__(self) -> Chunk:
+        try:
+            return next(self._chunks)
+        except BaseException:  # the end is one, too
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leaves the rest."""
+        if self._is_held:
+            self._is_held = False
+            if isinstance(self._chunks, Generator):
+                self._chunks.close()
+            self._release()
+
+    def __del__(self) -> None:
+        with suppress(RuntimeError):  # in another thread, while the interpreter ends
+            self.close()

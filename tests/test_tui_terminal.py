@@ -1,0 +1,104 @@
+"""The chat in a real terminal, by real keys: tmux holds the terminal, the bundled pair answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 90.0  # seconds until something must be seen on a busy machine
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Terminal:
+    """A shell in tmux, and the chat in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.socket = folder, str(folder / "tmux")
+
+    def tmux(self, *words: str) -> str:
+        return subprocess.run(["tmux", "-S", self.socket, "-f", "/dev/null", *words], capture_output=True, text=True, check=True).stdout
+
+    def begin(self, width: int, height: int) -> None:
+        self.tmux("new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(ROOT), "env PS1='sane$ ' sh")
+
+    def chat(self) -> None:
+        self.line(f"{sys.executable} -m app.cli chat --threads 1 --chats {self.folder / 'chats.db'}")
+
+    def line(self, text: str) -> None:
+        self.tmux("send-keys", "-l", text)
+        self.keys("Enter")
+
+    def keys(self, *names: str) -> None:
+        self.tmux("send-keys", *names)
+
+    def seen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def until(self, *words: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            if all(word in " ".join(self.seen().split()) for word in words):
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{words} did not come. On the screen:\n{self.seen()}")
+
+    def state(self) -> str:
+        """Alternate screen, mouse reporting, cursor: as a shell wants them it is 0 0 1."""
+        return self.tmux("display-message", "-p", "#{alternate_on} #{mouse_any_flag} #{cursor_flag}").strip()
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    os.environ.pop("TMUX", None)
+    here = Terminal(tmp_path)
+    yield here
+    subprocess.run(["tmux", "-S", here.socket, "kill-server"], check=False, capture_output=True)
+
+
+def test_a_question_is_typed_answered_stopped_and_the_terminal_left_as_it_was(terminal: Terminal) -> None:
+    terminal.begin(80, 24)
+    terminal.until("sane$")
+    before = terminal.tmux("display-message", "-p", "#{pane_tty}").strip()
+    modes = subprocess.run(["stty", "-F", before, "-a"], capture_output=True, text=True, check=True).stdout
+    terminal.chat()
+    terminal.until("demo is ready")
+    terminal.line("What does os.path.join do?")
+    terminal.until("Join two or more pathname components", "tok/s")
+    terminal.keys("Escape")
+    terminal.line("/set temperature 2")
+    terminal.until("temperature is 2")
+    terminal.tmux("resize-window", "-x", "20", "-y", "5")
+    terminal.tmux("resize-window", "-x", "100", "-y", "30")
+    terminal.until("Join two or more pathname components")
+    terminal.keys("C-q")
+    terminal.until("sane$")
+    assert terminal.state() == "0 0 1"
+    assert subprocess.run(["stty", "-F", before, "-a"], capture_output=True, text=True, check=True).stdout.split(";")[3:] == modes.split(";")[3:]
+    terminal.line("echo still $((6 * 7))")
+    terminal.until("still 42")
+
+
+def test_after_ctrl_c_twice_the_chat_is_kept(terminal: Terminal) -> None:
+    terminal.begin(80, 24)
+    terminal.until("sane$")
+    terminal.chat()
+    terminal.until("demo is ready")
+    terminal.line("What does json.dumps do?")
+    terminal.until("tok/s")
+    terminal.keys("C-c")
+    terminal.until("Press Ctrl+C again")
+    terminal.keys("C-c")
+    terminal.until("sane$")
+    assert terminal.state() == "0 0 1"
+    terminal.chat()
+    terminal.until("demo is ready")
+    terminal.keys("C-o")
+    terminal.until("What does json.dumps do?")
