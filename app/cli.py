@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from app.models.cli import app as models
+from app.terminal import inert
 from runtime.errors import SlipstreamError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -250,7 +251,7 @@ def abandon_output() -> None:
 
 def fail(message: str, code: int) -> NoReturn:
     """One line on standard error, then the exit code."""
-    print(f"slipstream: {message}", file=sys.stderr)
+    print(f"slipstream: {inert(message)}", file=sys.stderr)
     raise SystemExit(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,6 +18,7 @@ from runtime.parts import is_first
 
 HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 
+MAX_NAME = 4095  # characters of a path
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
 DRAFTERS = (*USUAL, "layerskip", "suffix", "lookahead")  # what a pair may name under `drafters`
 RANGES = {
@@ -57,7 +59,7 @@ def bundled(name: str) -> Path:
 def nearest(word: str, known: list[str]) -> str:
     """` Did you mean 'x'?`, or what there is."""
     close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
-    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known)}."
+    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known[:12])}{', ...' * (len(known) > 12)}."
 
 
 def user_registry() -> Path:
@@ -140,10 +142,10 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
     """
     if name in registry:
         return located(registry[name])
-    if name.startswith(HUB) or name.endswith(".gguf") or "/" in name or "\\" in name or Path(name).exists():
+    if name.startswith(HUB) or name.endswith(".gguf") or "/" in name or "\\" in name or os.path.lexists(name[:MAX_NAME]):
         target = find_file(name)
         return Pair(name=target.name, target=target)
-    raise RegistryError(f"There is no pair '{name}'. {nearest(name, list(registry))} A path to a GGUF file works as well.")
+    raise RegistryError(f"There is no pair '{name[:64]}'. {nearest(name, list(registry))} A path to a GGUF file works as well.")
 
 
 def find_file(name: str) -> Path:
@@ -152,11 +154,16 @@ def find_file(name: str) -> Path:
         from runtime.hub.cache import here
 
         return here(name)
+    if len(name) > MAX_NAME or "\0" in name:
+        raise RegistryError(f"'{name[:64]}...' cannot be the name of a file. Name a GGUF file, or a folder with one.")
     try:
         path = Path(name).expanduser()
     except RuntimeError as error:
         raise RegistryError(f"There is no home folder for '{name}'. Write the path in full.") from error
-    return only_model(path) if path.is_dir() else path
+    try:
+        return only_model(path) if path.is_dir() else path
+    except OSError as error:
+        raise RegistryError(f"{name} cannot be looked at ({error.strerror}). Name a GGUF file that you may read.") from error
 
 
 def only_model(folder: Path) -> Path:

@@ -27,6 +27,7 @@ from app.bench.runs import Runs
 from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
 from app.cli import app
+from bench import plots as drawings
 from runtime.engine import Options
 from runtime.errors import ContextError
 from runtime.exactness import Exactness
@@ -320,3 +321,9 @@ def test_help_loads_neither_models_nor_plots() -> None:
 def test_adaptive_decoding_is_offered_every_drafter() -> None:
     assert PLAN.ways[:2] == [Way(PLAIN), Way(ADAPTIVE, ("model", "ngram"))]
     assert replace(PLAN, drafters=()).ways == [Way(PLAIN)]
+
+
+def test_the_plots_of_the_docs_are_those_that_the_script_draws() -> None:
+    for name, plot in drawings.PLOTS.items():
+        assert (drawings.DOCS / name).read_text(encoding="utf8") == plot()
+    assert [drawings.tokens_per_pass(share, 3) for share in (0.0, 0.5, 1.0)] == [1.0, 1.875, 4.0]

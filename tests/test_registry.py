@@ -67,3 +67,11 @@ def test_an_unknown_pair_names_the_nearest() -> None:
 def test_a_path_is_a_pair_without_a_draft(tmp_path: Path) -> None:
     pair = find_pair(str(tmp_path / "some.gguf"), {})
     assert (pair.name, pair.draft) == ("some.gguf", None)
+
+
+@pytest.mark.parametrize("name", ["a/" * 5000 + "x.gguf", "\0.gguf", "b" * 300 + ".gguf"])
+def test_what_cannot_be_a_file_is_said_in_a_line(name: str) -> None:
+    with pytest.raises(RegistryError, match="cannot be"):
+        find_pair(name, {})
+    with pytest.raises(RegistryError, match="There is no pair"):
+        find_pair("c" * 5000, {})

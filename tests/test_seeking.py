@@ -17,6 +17,7 @@ import pytest
 from app.models import pair as command
 from app.models import seeking
 from app.models.seeking import Search, SeekingEngine, opener
+from runtime import machine
 from runtime.engine import Engine, Options, Sampling
 from runtime.measured import Measured
 from runtime.pairing import Target, Trial, is_settled, remembered
@@ -149,6 +150,18 @@ def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
         list(chunks)
     finally:
         engine.close()
+
+
+def test_on_a_gpu_the_search_waits_for_the_end(target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeking, "IDLE", 0.0)
+    monkeypatch.setattr(machine, "devices", lambda: [machine.Device("CUDA", "x", 1, 1)])
+    engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
+    list(engine.reply("Hello", Sampling(temperature=0.0), 2))
+    assert engine._search is not None
+    assert engine._search._timer is None
+    assert not sleeping
+    engine.close()
+    assert len(sleeping) == 1
 
 
 def test_an_engine_that_said_nothing_searches_nothing(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:

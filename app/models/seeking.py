@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 from platformdirs import user_cache_path
 
+from runtime import machine
 from runtime.engine import Chunk, Engine, Options
 from runtime.errors import SlipstreamError
 from runtime.measured import Measured, fingerprint
@@ -117,6 +118,7 @@ class SeekingEngine(Engine):
         super().__init__(pair, options, on_progress)
         self._search = Search(pair.target, say) if pair.draft is None and "model" in names else None
         self._has_replied = False
+        self._is_alone = any(device.backend != "CPU" for device in machine.devices())  # a GPU's memory holds no second copy; files in RAM are shared
 
     def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
         """As an engine's; a search that runs is stopped."""
@@ -131,7 +133,8 @@ class SeekingEngine(Engine):
             yield from chunks
         finally:
             self._has_replied = True
-            search.wait()
+            if not self._is_alone and self.memory_level == "OK":
+                search.wait()
 
     def close(self) -> None:
         """Frees the models, then lets a search begin that the idle times had no room for."""

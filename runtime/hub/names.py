@@ -20,10 +20,15 @@ def split_name(name: str) -> tuple[str, str]:
     """`hf:owner/repo:file` as repo and file, of which the latter may be empty. Raises HubError."""
     repo, _, file = name.removeprefix("hf:").partition(":")
     if not REPO.fullmatch(repo) or ".." in repo or "--" in repo:
-        raise HubError(f"'{name}' names nothing on the hub. Write owner/repo, or owner/repo:file.gguf.")
+        raise HubError(f"'{shortened(name)}' names nothing on the hub. Write owner/repo, or owner/repo:file.gguf.")
     if file and not is_safe(file):
-        raise HubError(f"'{file}' is no name of a file on the hub: it must be a plain name, perhaps in a folder of the repository.")
+        raise HubError(f"'{shortened(file)}' is no name of a file on the hub: it must be a plain name, perhaps in a folder of the repository.")
     return repo, file
+
+
+def shortened(name: str) -> str:
+    """What a sentence can hold of it."""
+    return name if len(name) <= 100 else f"{name[:100]}..."
 
 
 def is_safe(file: str) -> bool:
