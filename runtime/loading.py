@@ -31,7 +31,7 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.replies import Replies, folder
 from runtime.drafters.suffix import SuffixDrafter
-from runtime.errors import ModelError, SettingsError
+from runtime.errors import ModelError, RoomError, SettingsError
 from runtime.exactness import Exactness, self_test
 from runtime.footprint import ALL_LAYERS, DRAFT_BATCH, DRAFT_WINDOW, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
 from runtime.loop import SpecLoop
@@ -98,7 +98,8 @@ class Loaded:
         if self.plan and self.pair.draft and "model" in names and not self.plan.with_draft:
             self.left_out = Reason("memory", self.plan.text)
         elif "model" in names and self.pair.draft is not None:
-            draft_backend = self._draft_backend(self.pair.draft, n_ctx, options, on_progress)
+            draft_backend = self._draft_if_possible(self.pair.draft, n_ctx, options, on_progress)
+        if draft_backend is not None and self.pair.draft is not None:
             measured = self._calibration(draft_backend, self.pair.draft, options, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab, options.max_k))
             seconds[ModelDrafter.name], drafting = measured.passes[1], measured.one
@@ -141,6 +142,14 @@ class Loaded:
         drafters: list[Drafter] = [make() for make in (GrammarDrafter, PredictionDrafter, NgramDrafter) if make.name in names]
         return [*drafters, SuffixDrafter(self._replies())] if SuffixDrafter.name in names else drafters
 
+    def _draft_if_possible(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable | None:
+        """None, with a reason, where memory ran out on the way: the target decodes without. A file that is no draft for it is still refused."""
+        try:
+            return self._draft_backend(path, n_ctx, options, on_progress)
+        except (RoomError, MemoryError) as error:
+            self.left_out = Reason("draft-error", f"the draft model was left out: {str(error).rstrip('.') or type(error).__name__}")
+            return None
+
     def _draft_backend(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable:
         """The draft model's context, whose memory can be given up: it need not grow with the target's. Raises VocabError."""
 
@@ -149,7 +158,10 @@ class Loaded:
             stack.callback(draft.close)
             compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
             n_drafting = draft_context(n_ctx, options.draft_window, options.max_k, draft.n_ctx_train)
-            backend = LlamaBackend(draft, n_drafting, 1, DRAFT_BATCH)
+            try:
+                backend = LlamaBackend(draft, n_drafting, 1, DRAFT_BATCH)
+            except ModelError as error:
+                raise RoomError(str(error)) from error
             stack.callback(backend.close)
             return backend
 
