@@ -149,7 +149,7 @@ def run(pair: Pair, options: Options, request: Request, output: Output, open_eng
         with LoadProgress() as progress:
             engine = open_engine(pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed))
         if engine.left_out:
-            print(f"slipstream: memory is short: {engine.left_out}.", file=sys.stderr)
+            print(f"slipstream: {engine.left_out}.", file=sys.stderr)
         try:
             chunks = engine.reply(
                 request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,

@@ -18,7 +18,7 @@ def describe(stats: Stats, fit: str = "") -> str:
     other = stats.decode_seconds - stats.draft_seconds - stats.verify_seconds
     rows.append(("time", f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms, other {other * 1e3:.1f} ms"))
     rows.append(("memory", f"{stats.memory_bytes / 2**20:.0f} MiB taken, level {stats.memory_level}"))
-    if fit:
+    if fit and not (stats.reason is not None and stats.reason.text == fit):
         rows.append(("at load", fit))
     if stats.exactness is not None and stats.exactness.tried > 1:
         rows.append(("reproducible", str(stats.exactness) + near_ties(stats)))

@@ -2,14 +2,16 @@
 
 Nothing is driven to its end: thresholds are set just below what is free when the run begins, so that a ballast of a tenth of it makes
 memory TIGHT, then CRITICAL. Every reply is compared with what plain decode says. Prints what happened over time, and draws it with `--plot FILE`.
+With `--cgroup BYTES` all of it runs under that hard limit, at the usual thresholds, and the ballast does take nearly everything.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,14 +22,17 @@ import numpy as np
 import psutil
 import pygal
 
+from bench.cgroup import INSIDE, confine, confined
 from bench.processes import SPAWN
 from bench.timing import report
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.memory import MIB, Level, Thresholds
 from runtime.registry import load_registry
+from runtime.system_memory import System
 
 TIGHT_AT, CRITICAL_AT = 0.03, 0.08  # shares of what was free that are taken when each level begins
 LOADS = 0, 0.055, 0.11, 0.055, 0, 0  # of ballast, phase by phase
+HARD_LOADS = 0, 0.93, 0.975, 0.93, 0, 0  # of what a cgroup has left: little enough for the usual thresholds
 QUESTIONS = "What does os.path.join do?", "What does re.compile do?", "What is collections.deque?", "What does json.dumps do?"
 BUCKET = 0.5  # seconds
 N_TOKENS = 150  # of a reply, at most
@@ -79,8 +84,10 @@ def thresholds(free: int, calm: float) -> Thresholds:
 class Run:
     """Answers on and on while the ballast changes."""
 
-    def __init__(self, engine: Engine, sampling: Sampling, expected: dict[str, str], phase: float, free: int, take: Callable[[int], None]) -> None:
-        self.engine, self.sampling, self.expected, self.phase, self._free, self._take = engine, sampling, expected, phase, free, take
+    def __init__(
+        self, engine: Engine, sampling: Sampling, expected: dict[str, str], phase: float, loads: Sequence[int], take: Callable[[int], None]
+    ) -> None:
+        self.engine, self.sampling, self.expected, self.phase, self._loads, self._take = engine, sampling, expected, phase, loads, take
         self.moments, self.reasons = list[Moment](), list[str]()
         self.n_replies = self.n_different = 0
         self._process, self._began, self._load = psutil.Process(), time.perf_counter(), 0
@@ -92,7 +99,7 @@ class Run:
 
     def go(self) -> None:
         """Through all phases."""
-        while self.at < self.phase * len(LOADS):
+        while self.at < self.phase * len(self._loads):
             question = QUESTIONS[self.n_replies % len(QUESTIONS)]
             text = self._answer(question)
             self.n_replies += 1
@@ -113,7 +120,7 @@ class Run:
         return text
 
     def _change_load(self) -> None:
-        load = int(LOADS[min(int(self.at / self.phase), len(LOADS) - 1)] * self._free / MIB)
+        load = self._loads[min(int(self.at / self.phase), len(self._loads) - 1)]
         if load != self._load:
             self._load = load
             self._take(load)
@@ -161,15 +168,23 @@ def main() -> None:
     parser.add_argument("--phase", type=float, default=8.0, help="seconds of each load")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--plot", type=Path, help="an SVG file to draw the run into")
+    parser.add_argument("--cgroup", type=int, metavar="BYTES", help="run inside a cgroup with this hard limit")
+    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.cgroup and not args.inside_cgroup:
+        confine(args.cgroup, "bench.ballast", sys.argv[1:])
+    if args.cgroup:
+        confined(args.cgroup, System())
     sampling, pair = Sampling(args.temperature, seed=1), load_registry()["demo"]
     plain = Engine(pair, Options(drafters=()))
     expected = said(plain, sampling)
     plain.close()
-    free = psutil.virtual_memory().available
-    engine = Engine(pair, Options(memory=thresholds(free, args.phase / 4)))
+    calm = args.phase / 4
+    free = confined(args.cgroup, System()).free if args.cgroup else psutil.virtual_memory().available
+    engine = Engine(pair, Options(memory=Thresholds(calm_seconds=calm) if args.cgroup else thresholds(free, calm)))
+    loads = [int(share * free / MIB) for share in (HARD_LOADS if args.cgroup else LOADS)]
     with ballast() as take:
-        run = Run(engine, sampling, expected, args.phase, free, take)
+        run = Run(engine, sampling, expected, args.phase, loads, take)
         run.go()
     engine.close()
     if args.plot:

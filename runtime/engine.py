@@ -186,8 +186,11 @@ class Engine:
 
     @property
     def left_out(self) -> str:
-        """The same where something had to be left out, else ""."""
-        return self.fit if self._loaded.plan and self._loaded.plan.is_less else ""
+        """What of the pair is lacking for want of memory, and why, without a full stop; "" where nothing is."""
+        loaded = self._loaded
+        if loaded.plan and loaded.plan.is_less:
+            return f"memory is short: {loaded.plan.text}"
+        return loaded.left_out.text if loaded.left_out and loaded.left_out.code == "draft-error" else ""
 
     @property
     def memory_level(self) -> str:

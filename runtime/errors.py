@@ -11,6 +11,10 @@ class ModelError(SlipstreamError):
     """A model file is missing, damaged, or of a kind that cannot be run."""
 
 
+class RoomError(ModelError):
+    """A sound model for whose context there is no memory."""
+
+
 class VocabError(SlipstreamError):
     """A draft model does not speak the target's tokens."""
 

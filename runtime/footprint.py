@@ -21,6 +21,7 @@ WORD = 150  # bytes that llama.cpp's tables take for a token or a merge
 PER_ROW = 24  # floats of a row besides those of the layers
 DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
 DRAFT_WINDOW = 2048  # tokens of a context that a draft model looks at: half of them at least are the latest
+ALL_LAYERS = -1  # go to GPUs, where there are any
 FLOOR = 1024  # tokens of context that are not given up
 REPACKED = "Q4_0", "Q4_K", "IQ4_NL"  # copied into another layout on x86, where 8 divides the number of rows
 LEFT_ALONE = "token_embd.weight"  # looked up by row, so never repacked
@@ -93,11 +94,13 @@ def own(facts: ModelFacts, key: str) -> int:
     return facts.header.number(f"{facts.architecture}.{key}")
 
 
-def usual_cache(facts: ModelFacts, aligned: str = "Q8_0", other: str = "BF16", block: int = 32) -> str:
-    """The type of keys and values on a CPU: one whose blocks divide the heads."""
+def usual_cache(facts: ModelFacts, on_device: bool = False, block: int = 32) -> str:
+    """The type of keys and values: on a CPU one whose blocks divide the heads."""
+    if on_device:
+        return "F16"
     usual = own(facts, "embedding_length") // max(1, own(facts, "attention.head_count"))
     lengths = [own(facts, f"attention.{what}_length") or usual for what in ("key", "value")]
-    return other if any(length % block for length in lengths) else aligned
+    return "BF16" if any(length % block for length in lengths) else "Q8_0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class Plan:
     n_bytes: int  # that it needs
     text: str
     is_less: bool = False  # than was wished for
+    n_gpu_layers: int = ALL_LAYERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class Wish:
     caches: Sequence[str]
     floor: int = FLOOR
     window: int = DRAFT_WINDOW
+    on_device: bool = False
 
     def needs(self, n_ctx: int, cache: str, with_draft: bool) -> int:
         """Bytes of the target, and of the draft model where there is one and it comes along."""
@@ -132,7 +137,7 @@ class Wish:
         if self.draft is None:
             return 0
         n_drafting = draft_context(n_ctx, self.window, self.way.n_rows - 1, self.draft.n_context)
-        return estimate(self.draft, Way(n_drafting, usual_cache(self.draft), 1, DRAFT_BATCH)).needed
+        return estimate(self.draft, Way(n_drafting, usual_cache(self.draft, self.on_device), 1, DRAFT_BATCH)).needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,7 @@ def draft_context(n_ctx: int, window: int, max_k: int, n_trained: int) -> int:
     return min(min(n_ctx, window) + max_k, n_trained or n_ctx + max_k)
 
 
-def wish_of(target: Path, draft: Path | None, way: Way, floor: int, window: int = DRAFT_WINDOW) -> Wish | None:
+def wish_of(target: Path, draft: Path | None, way: Way, floor: int, window: int = DRAFT_WINDOW, on_device: bool = False) -> Wish | None:
     """By the headers of a pair's files; None where they cannot be read, of which the library will say more when it loads them."""
     try:
         facts = ModelFacts(read_model_header(target))
@@ -211,4 +216,4 @@ def wish_of(target: Path, draft: Path | None, way: Way, floor: int, window: int 
     except (ModelError, OSError):
         return None
     n_ctx = min(way.n_ctx, facts.n_context) if facts.n_context else way.n_ctx
-    return Wish(facts, drafting, replace(way, n_ctx=n_ctx), (usual_cache(facts),), floor, window)
+    return Wish(facts, drafting, replace(way, n_ctx=n_ctx), (usual_cache(facts, on_device),), floor, window, on_device)

@@ -33,12 +33,13 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.replies import Replies, folder
 from runtime.drafters.suffix import SuffixDrafter
-from runtime.errors import ModelError, SettingsError
+from runtime.errors import ModelError, RoomError, SettingsError
 from runtime.exactness import Exactness, self_test
-from runtime.footprint import DRAFT_BATCH, DRAFT_WINDOW, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
+from runtime.footprint import ALL_LAYERS, DRAFT_BATCH, DRAFT_WINDOW, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
 from runtime.loop import SpecLoop
 from runtime.measured import Measured, fingerprint
-from runtime.memory import USUAL, Thresholds, Watch
+from runtime.memory import USUAL, Thresholds, Watch, is_sane
+from runtime.offload import fit_devices
 from runtime.registry import Pair
 from runtime.releasable import Releasable
 from runtime.shortage import Shortage
@@ -102,7 +103,8 @@ class Loaded:
         if self.plan and self.pair.draft and "model" in names and not self.plan.with_draft:
             self.left_out = Reason("memory", self.plan.text)
         elif "model" in names and self.pair.draft is not None:
-            draft_backend = self._draft_backend(self.pair.draft, n_ctx, options, on_progress)
+            draft_backend = self._draft_if_possible(self.pair.draft, n_ctx, options, on_progress)
+        if draft_backend is not None and self.pair.draft is not None:
             measured = self._calibration(draft_backend, self.pair.draft, options, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab, options.max_k))
             seconds[ModelDrafter.name], drafting = measured.passes[1], measured.one
@@ -136,11 +138,15 @@ class Loaded:
     def _wish(self, options: Options, names: Collection[str]) -> Wish | None:
         """What the pair is to have; a context that was asked for is not made shorter."""
         way = Way(options.n_ctx or self.pair.context, n_rows=options.max_k + 1, n_batch=TARGET_BATCH, exact=options.exact)
-        return wish_of(self.pair.target, self.pair.draft if "model" in names else None, way, options.n_ctx or FLOOR, options.draft_window)
+        draft, floor = self.pair.draft if "model" in names else None, options.n_ctx or FLOOR
+        return wish_of(self.pair.target, draft, way, floor, options.draft_window, library.has_gpu())
 
     def _plan(self, wish: Wish | None, options: Options) -> Plan | None:
         """What memory allows; None where that is not known. Raises ModelError when not even the target fits."""
-        room = None if library.has_gpu() else room_of(self.memory(), options.memory)
+        reading = self.memory()
+        room, devices = room_of(reading, options.memory), [place for place in reading.places if place.is_device]
+        if wish and devices:  # one that does not know its own memory leaves everything to the library
+            return fit_devices(wish, devices, room, options.memory, self.pair.target.name) if all(map(is_sane, devices)) else None
         return fit(wish, room, self.pair.target.name) if wish and room else None
 
     def _drafters(self, names: Collection[str]) -> list[Drafter]:
@@ -159,6 +165,14 @@ class Loaded:
         self.left_out = Reason("cost", text)
         return None
 
+    def _draft_if_possible(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable | None:
+        """None, with a reason, where memory ran out on the way: the target decodes without. A file that is no draft for it is still refused."""
+        try:
+            return self._draft_backend(path, n_ctx, options, on_progress)
+        except (RoomError, MemoryError) as error:
+            self.left_out = Reason("draft-error", f"the draft model was left out: {str(error).rstrip('.') or type(error).__name__}")
+            return None
+
     def _draft_backend(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable:
         """The draft model's context, whose memory can be given up: it need not grow with the target's. Raises VocabError."""
 
@@ -167,7 +181,10 @@ class Loaded:
             stack.callback(draft.close)
             compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
             n_drafting = draft_context(n_ctx, options.draft_window, options.max_k, draft.n_ctx_train)
-            backend = LlamaBackend(draft, n_drafting, 1, DRAFT_BATCH)
+            try:
+                backend = LlamaBackend(draft, n_drafting, 1, DRAFT_BATCH)
+            except ModelError as error:
+                raise RoomError(str(error)) from error
             stack.callback(backend.close)
             return backend
 
@@ -238,7 +255,7 @@ class Loaded:
         return Measured(fingerprint(self.pair.target, what, *settings, *facts))
 
     def _model(self, path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
-        model = load(path, what, on_progress, exact)
+        model = load(path, what, on_progress, exact, self.plan.n_gpu_layers if self.plan else ALL_LAYERS)
         self._open.append(model.close)
         return model
 
@@ -266,7 +283,7 @@ class Loaded:
             self._open.pop()()
 
 
-def load(path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
+def load(path: Path, what: str, on_progress: OnProgress, exact: bool, gpu_layers: int = ALL_LAYERS) -> LlamaModel:
     """Raises KeyboardInterrupt where the progress was answered with no."""
     stopped = False
 
@@ -276,7 +293,7 @@ def load(path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaMo
         return not stopped
 
     try:
-        return LlamaModel(path, report, exact=exact)
+        return LlamaModel(path, report, gpu_layers, exact)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None

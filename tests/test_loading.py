@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runtime import calibration
+from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import cores
@@ -82,6 +83,30 @@ def test_a_draft_that_fails_to_load_frees_the_target(tmp_path: Path) -> None:
     pair = replace(load_registry()["demo"], draft=tmp_path / "missing.gguf")
     with pytest.raises(ModelError, match="There is no file"):
         Engine(pair)
+
+
+@pytest.mark.parametrize("broken", [ModelError("No context of 2056 tokens could be made for draft.gguf. Try a smaller context."), MemoryError()])
+def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch, broken: Exception) -> None:
+    closed: list[Path] = []
+
+    def no_room(model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
+        if model.path.name == "draft.gguf":
+            raise broken
+        return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
+
+    real = LlamaModel.close
+    monkeypatch.setattr("runtime.loading.LlamaBackend", no_room)
+    monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
+    engine = Engine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
+    assert [path.name for path in closed] == ["draft.gguf"]
+    assert engine.left_out.startswith("the draft model was left out: ")
+    assert (str(broken).rstrip(".") or "MemoryError") in engine.left_out
+    *_, last = engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0), 20)
+    assert last.stats is not None
+    assert last.stats.predicted_n == 20
+    assert last.stats.reason is not None
+    assert last.stats.reason.code == "draft-error"
+    engine.close()
 
 
 class NoWayBack(LlamaBackend):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def test_what_makes_no_sense_is_named_with_the_file(tmp_path: Path, text: str, n
         read_settings(path)
     assert named in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_the_defaults_in_the_readme_are_the_defaults(tmp_path: Path) -> None:
+    path, readme = tmp_path / "settings.toml", Path(__file__).parent.parent / "README.md"
+    path.write_text("[memory]" + readme.read_text(encoding="utf8").split("```toml\n[memory]")[1].split("```")[0], encoding="utf8")
+    assert len(path.read_text(encoding="utf8").splitlines()) == 1 + len(fields(Thresholds))
+    assert read_settings(path).memory == Thresholds()
 
 
 @pytest.fixture

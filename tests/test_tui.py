@@ -366,6 +366,22 @@ async def test_the_side_panel_draws_draft_lengths(path: Path) -> None:
 
 
 @piloted
+async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: Path) -> None:
+    engine = ScriptedEngine("Hello there, you.")
+    engine.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
+    async with opened(path, engine) as chat:
+        await chat.until("memory is short: left out the draft model")
+        engine.left_out, engine.memory_level = "", "TIGHT"
+        engine.given_up = "the model drafter was given up, because this machine had 900 MiB of memory left"
+        await chat.ask("Q")
+        await chat.until("tok/s · memory TIGHT", f"memory is TIGHT: {engine.given_up}")
+        engine.tend = lambda: (setattr(engine, "given_up", ""), setattr(engine, "memory_level", "OK"))[0]  # type: ignore[assignment]
+        chat.app.screen_stack[0].tend_memory()  # type: ignore[attr-defined]
+        await chat.until("Hello there, you.", gone="memory")
+        assert "back" in chat.session.log[-1]
+
+
+@piloted
 async def test_a_model_that_fails_to_load_says_why_and_another_can_be_taken(path: Path) -> None:
     second = ScriptedEngine("From the second.")
     async with opened(path, ModelError("x.gguf is damaged. Download it again."), second, wait=False) as chat:

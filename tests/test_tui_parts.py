@@ -124,7 +124,7 @@ def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
     tally, engine = Tally(), ScriptedEngine()
     shown: Any = engine
     assert tally.sentence(None, shown) == ""
-    engine.left_out = "left out the draft model: all of it needs 900 MiB"
+    engine.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
     assert tally.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
     tally.add(7, list(PASSES))
     assert tally.sentence(None, shown) == ""

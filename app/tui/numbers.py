@@ -78,7 +78,7 @@ class Tally:
         if engine is not None and engine.given_up:
             return f"memory is {engine.memory_level}: {engine.given_up}"
         if engine is not None and engine.left_out and not self.passes:
-            return f"memory is short: {engine.left_out}"
+            return engine.left_out
         reason = self.reason(explanation)
         return f"plain decode: {reason}" if reason else ""
 
