@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from runtime.engine import Engine
+from app.tui.turns import SharedEngine
 from runtime.explain import Explanation, Pass
 from runtime.stats import Stats
 
@@ -73,12 +73,12 @@ class Tally:
             return self.stats.reason.text if self.stats.reason is not None else ""
         return explanation.why_plain if explanation is not None and self.is_plain() else ""
 
-    def sentence(self, explanation: Explanation | None, engine: Engine | None) -> str:
+    def sentence(self, explanation: Explanation | None, engine: SharedEngine | None) -> str:
         """What must not be overlooked: drafters given up or left out for want of memory, or why speculation is off."""
         if engine is not None and engine.given_up:
             return f"memory is {engine.memory_level}: {engine.given_up}"
         if engine is not None and engine.left_out and not self.passes:
-            return engine.left_out
+            return str(engine.left_out)
         reason = self.reason(explanation)
         return f"plain decode: {reason}" if reason else ""
 
