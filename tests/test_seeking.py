@@ -94,7 +94,8 @@ def test_a_search_that_is_killed_leaves_nothing_and_begins_anew(target: Path) ->
     assert not is_settled(target, command.usual_candidates(target))
     assert not list((target.parents[1] / "cache").rglob("*.json.*"))
     search.begin()
-    assert len(said) == 2
+    assert search._process is not None
+    assert len(said) == 1
     search.stop()
 
 

@@ -42,7 +42,7 @@ class Search:
 
     def __init__(self, target: Path, say: Say) -> None:
         self.target, self._say = target, say
-        self._lock = Lock()
+        self._lock, self._has_said = Lock(), False
         self._timer: Timer | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +62,7 @@ class Search:
             if found := self._new_models():
                 self._process = start(self.target)
                 self._memo().write({"pid": self._process.pid, "began": psutil.Process(self._process.pid).create_time()})
-                self._say(f"{tried(len(found))} as a draft for {self.target.name} in the background; the next start takes one that pays.")
+                self._say_once(f"{tried(len(found))} as a draft for {self.target.name} in the background; the next start takes one that pays.")
 
     def stop(self) -> None:
         """Until it begins anew; what is kept is kept whole or not at all, so it may be cut off anywhere."""
@@ -72,6 +72,12 @@ class Search:
                 self._process.kill()
                 self._process.wait()
                 self._process = None
+
+    def _say_once(self, text: str) -> None:
+        """However often it begins anew."""
+        if not self._has_said:
+            self._say(text)
+        self._has_said = True
 
     def _cancel(self) -> None:
         if self._timer is not None:
