@@ -144,6 +144,8 @@ class Loaded:
     def _lookahead(self, costs: PassCosts, options: Options) -> LookaheadDrafter | None:
         """In the shape that is best for what passes cost here; none where not even that pays. A fixed draft length asks for the most tokens."""
         if options.max_k < MIN_ROWS:
+            text = f"the lookahead drafter is left out, because it needs a draft length of {MIN_ROWS} or more (`--max-k`)"
+            self.left_out = Reason("user", text)
             return None
         shape, gain = best_shape(costs.up_to(options.max_k + 1, 0) if options.fixed_k is None else [1.0] * (options.max_k + 1))
         if gain > 1:

@@ -133,9 +133,10 @@ class LookaheadDrafter(Drafter):
 
 def node_at(draft: Draft, path: Path) -> int | None:
     """The node at which `path` ends, if the draft has it."""
-    node: int | None = -1
+    node = -1
     for token in path:
-        node = next((child for child in draft.children(node) if draft.tokens[child] == token), None)
-        if node is None:
+        child = next((child for child in draft.children(node) if draft.tokens[child] == token), None)
+        if child is None:
             return None
+        node = child
     return node
