@@ -184,7 +184,7 @@ class Loaded:
     def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
         """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
         if self._needs_trees:
-            raise EarlyExitError("token trees leave the cache out of order")
+            raise EarlyExitError(f"token trees leave the cache out of order{'' if options.branches else ', and lookahead drafts trees'}")
         self.backend = backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
         said = self.target.metadata("slipstream.exit_layer")
         layer = self.pair.exit_layer or (int(said) if said.isdigit() else 0)
