@@ -112,7 +112,7 @@ def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[st
         texts[name] = way.texts
         ratio, same = ratios(rates, plain), way.texts == texts[FORMED if way.form else PLAIN]
         share = f"{way.accepted / way.drafted:.0%}" if way.drafted else "-"
-        facts = [str(spread(rates)), str(ratio), share, f"{n_bytes / 2**20:.1f}", "same" if same else "ANOTHER"]
+        facts = [str(spread(rates)), str(ratio), share, f"{max(0, n_bytes) / 2**20:.1f}", "same" if same else "ANOTHER"]
         yield [setting.pair.name, name, *facts], name, round(ratio.median, 3)
 
 

@@ -157,6 +157,8 @@ class Loaded:
     def _lookahead(self, costs: PassCosts, options: Options) -> LookaheadDrafter | None:
         """In the shape that is best for what passes cost here; none where not even that pays. A fixed draft length asks for the most tokens."""
         if options.max_k < MIN_ROWS:
+            text = f"the lookahead drafter is left out, because it needs a draft length of {MIN_ROWS} or more (`--max-k`)"
+            self.left_out = Reason("user", text)
             return None
         shape, gain = best_shape(costs.up_to(options.max_k + 1, 0) if options.fixed_k is None else [1.0] * (options.max_k + 1))
         if gain > 1:
@@ -207,7 +209,7 @@ class Loaded:
     def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
         """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
         if self._needs_trees:
-            raise EarlyExitError("token trees leave the cache out of order")
+            raise EarlyExitError(f"token trees leave the cache out of order{'' if options.branches else ', and lookahead drafts trees'}")
         self.backend = backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
         said = self.target.metadata("slipstream.exit_layer")
         layer = self.pair.exit_layer or (int(said) if said.isdigit() else 0)

@@ -126,7 +126,7 @@ def test_a_damaged_file_is_mended_with_a_sentence_and_what_is_whole_is_kept(
         kept.append(reply)
     path.write_bytes(damage(path.read_bytes()))
     assert len(kept.read()) == n_kept
-    assert f"was damaged and is made anew from {n_kept} replies" in caplog.text
+    assert f"was damaged and is made anew. Replies in it that are whole: {n_kept}." in caplog.text
     caplog.clear()
     assert len(Replies(path, N_VOCAB).read()) == n_kept
     assert caplog.text == ""

@@ -95,7 +95,7 @@ class Replies:
             data = b""
         replies, is_whole = unpack(data, self.n_vocab)
         if not is_whole:
-            log.warning("The file of past replies %s was damaged and is made anew from %d replies in it that are whole.", self.path, len(replies))
+            log.warning("The file of past replies %s was damaged and is made anew. Replies in it that are whole: %d.", self.path, len(replies))
         if len(data) > self.max_bytes or not is_whole:
             replies = newest(replies, int(KEPT * self.max_bytes))
             self._replace(replies)
