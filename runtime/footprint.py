@@ -204,8 +204,8 @@ def room_of(reading: Reading, thresholds: Thresholds) -> Room | None:
 
 
 def draft_context(n_ctx: int, window: int, max_k: int, n_trained: int) -> int:
-    """Tokens of a draft model's context: those it looks at and those it drafts, but no more than it was trained on (0: not known)."""
-    return min(min(n_ctx, window) + max_k, n_trained or n_ctx + max_k)
+    """Tokens of a draft model's context: those it looks at, no more than it was trained on (0: not known), and those it drafts."""
+    return min(n_ctx, window, n_trained or n_ctx) + max_k
 
 
 def wish_of(target: Path, draft: Path | None, way: Way, floor: int, window: int = DRAFT_WINDOW, on_device: bool = False) -> Wish | None:

@@ -137,7 +137,7 @@ def test_the_draft_models_share_stops_growing_with_the_context() -> None:
 def test_a_draft_models_context_holds_what_it_looks_at_and_what_it_drafts() -> None:
     assert draft_context(8192, 2048, 8, 131_072) == 2056
     assert draft_context(1000, 2048, 8, 131_072) == 1008
-    assert draft_context(8192, 2048, 8, 1024) == 1024
+    assert draft_context(8192, 2048, 8, 1024) == 1032
     assert draft_context(8192, 2048, 8, 0) == 2056
 
 
