@@ -88,5 +88,8 @@ class ScriptedEngine:
     def explain(self) -> Explanation:
         return explain(self.controller, 0, self.controller.reason().text)
 
+    def tend(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closed = True
