@@ -98,7 +98,7 @@ def replying(worker: Worker, kind: ReplyRequest) -> Callable[[Request], Awaitabl
     async def endpoint(request: Request) -> Reply:
         engine, wanted = worker.engine, await read(request, kind)
         check_model(engine, wanted.model)
-        job, form = Job(wanted.ask(engine)), wanted.form(engine)
+        job, form = Job(await run_in_threadpool(wanted.ask(engine).read, engine)), wanted.form(engine)
         worker.submit(job)
         return Reply(job, form, bool(wanted.stream))
 
