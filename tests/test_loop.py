@@ -78,6 +78,20 @@ def prepared(n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[S
     return loop, draft
 
 
+def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it() -> None:
+    loop, _draft = prepared(n_prompt=900, n_reply=2)
+    long, short = np.ones(900, dtype=np.int32), np.ones(30, dtype=np.int32)
+    resting = loop.part
+    loop.prepare(short, 2, lambda: False)
+    drafting = loop.part
+    for _ in range(2):
+        loop.resume(resting, long)
+        assert loop.step(long, Sampler(GREEDY), 0, 9).drafter == "none"
+        assert "900 tokens" in loop.why_plain().text
+        loop.resume(drafting, short)
+        assert loop.step(short, Sampler(GREEDY), 0, 9).drafter == "model"
+
+
 def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it() -> None:
     loop, draft = prepared(n_prompt=900, n_reply=200)
     assert (draft.n_passes, loop.part.resting) == (4, None)

@@ -301,7 +301,7 @@ class Bench:
         controller = Controller(costs, {drafter.name: 0.05 for drafter in drafters}, max_k=8, fixed_k=2, free=["ngram"])
         self.loop = SpecLoop(ToyBackend(), drafters, controller)
         self.machine = Machine(Thresholds(calm_seconds=2))
-        self.shortage = Shortage(self.loop, self.machine.watch, self.draft, lambda: [NgramDrafter()])
+        self.shortage = Shortage(self.loop, self.machine.watch, self.draft, lambda: [NgramDrafter()], n_kept=3)
         self.loop.watch = self.shortage.look
         self.context = [1, 2]
 
@@ -327,6 +327,15 @@ class Bench:
         while len(said) < len(self.context):
             said.append(int(ToyBackend().row(said).argmax()))
         return said == self.context
+
+
+def test_tight_memory_forgets_conversations_until_there_is_room_again() -> None:
+    bench, target = Bench(), ToyBackend()
+    bench.loop.backend = target
+    bench.step(TIGHT)
+    assert target.n_kept == 1
+    bench.until(["ngram", "model"])
+    assert target.n_kept == 3
 
 
 def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:

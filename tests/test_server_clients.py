@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.server.calls import Calls, merged
+from app.server.llamacpp import RootRequest
 from app.server.tools import BEGIN, END
 from bench.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 from runtime.engine import Engine, Infill, Message, Options, Sampling
@@ -220,6 +221,13 @@ def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict
     endless = demo.post("/completion", json=unending | {"n_predict": 500, "t_max_predict_ms": 1}).json()
     assert endless["stop_type"] == "limit"
     assert endless["tokens_predicted"] < 500
+
+
+@pytest.mark.parametrize(
+    ("more", "is_short"), [({}, False), ({"n_predict": 16}, True), ({"t_max_predict_ms": 200}, True), ({"n_predict": 999}, False)]
+)
+def test_what_somebody_waits_for_while_typing_goes_before_chats(engine: Engine, more: dict[str, Any], is_short: bool) -> None:
+    assert RootRequest.model_validate({"prompt": "x", **more}).ask(engine).is_short == is_short
 
 
 def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: Engine) -> None:

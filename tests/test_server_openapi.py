@@ -22,10 +22,10 @@ from tests.schemas import of_schema
 from tests.serving import running
 
 POSTS = (
-    "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/tokenize", "/detokenize", "/apply-template",
+    "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize", "/detokenize", "/apply-template",
 )  # fmt: skip
 LIMITS = {"max_tokens": 2, "max_completion_tokens": 2, "n_predict": 2, "max_output_tokens": 2}  # so that replies end
-REPLYING = {"/chat/completions", "/completions", "/completion", "/infill"}
+REPLYING = {"/chat/completions", "/completions", "/completion", "/infill", "/responses"}
 
 
 @pytest.fixture(scope="module")

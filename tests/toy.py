@@ -41,7 +41,7 @@ class ToyBackend:
         return 0
 
     def keep(self, n: int) -> None:
-        pass
+        self.n_kept = n
 
     def recall(self, context: Tokens) -> None:
         pass

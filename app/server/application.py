@@ -26,6 +26,7 @@ from app.server.llamacpp import InfillRequest, RootRequest
 from app.server.metrics import Metrics
 from app.server.openapi import description
 from app.server.reply import Reply, as_line, now
+from app.server.responses import ResponsesRequest
 from app.server.vocabulary import DetokenizeRequest, TemplateRequest, TokenizeRequest, models, props
 from app.server.worker import Worker
 from runtime.engine import Engine
@@ -34,10 +35,11 @@ from runtime.errors import SlipstreamError
 LOOK, PING = 0.2, 15.0  # seconds between two looks at the model's state, and between two signs of life
 Endpoint = Callable[[Request], Awaitable[Response]]
 Question = type[TokenizeRequest | DetokenizeRequest | TemplateRequest]
-ReplyRequest = type[ChatRequest | CompletionRequest | RootRequest | InfillRequest]
+ReplyRequest = type[ChatRequest | CompletionRequest | ResponsesRequest | RootRequest | InfillRequest]
 ANSWERS: dict[str, Question] = {"/tokenize": TokenizeRequest, "/detokenize": DetokenizeRequest, "/apply-template": TemplateRequest}
 REPLIES: dict[str, ReplyRequest] = {
-    "/chat/completions": ChatRequest, "/completions": CompletionRequest, "/completion": RootRequest, "/infill": InfillRequest,
+    "/chat/completions": ChatRequest, "/completions": CompletionRequest, "/responses": ResponsesRequest,
+    "/completion": RootRequest, "/infill": InfillRequest,
 }  # fmt: skip
 
 
@@ -96,7 +98,7 @@ def replying(worker: Worker, kind: ReplyRequest) -> Callable[[Request], Awaitabl
     async def endpoint(request: Request) -> Reply:
         engine, wanted = worker.engine, await read(request, kind)
         check_model(engine, wanted.model)
-        job, form = Job(wanted.ask(engine)), wanted.form(engine)
+        job, form = Job(await run_in_threadpool(wanted.ask(engine).read, engine)), wanted.form(engine)
         worker.submit(job)
         return Reply(job, form, bool(wanted.stream))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from runtime.engine import Chunk, Engine, Grammar, Prompt, Sampling
+from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,11 @@ class Ask:
     prediction: str = ""
     max_seconds: float | None = None  # of decoding
     is_short: bool = False  # an editor's completion, which goes before chats that wait
+
+    def read(self, engine: Engine) -> Ask:
+        """With the prompt as ids: that may take a while for a long one, and need not be done between two steps."""
+        ids = Ids(tuple(engine.encode(self.prompt(engine))))
+        return replace(self, prompt=lambda engine: ids)
 
     def begin(self, engine: Engine, cancel: Callable[[], bool], on_read: Callable[[], None]) -> Iterator[Chunk]:
         """The reply; `on_read` is called when the prompt has been read. Raises what Engine.reply raises."""

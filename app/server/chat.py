@@ -84,9 +84,9 @@ class ChatRequest(OpenAIFields):
     def form(self, engine: Engine) -> ChatForm:
         """How the reply is worded."""
         include_usage = bool(self.stream_options and self.stream_options.include_usage)
-        return ChatForm(engine, bool(self.logprobs), include_usage, Calls() if self._tools() else None, self._thinking(engine))
+        return ChatForm(engine, bool(self.logprobs), include_usage, Calls() if self._tools() else None, self.thinking(engine))
 
-    def _thinking(self, engine: Engine) -> Thinking | None:
+    def thinking(self, engine: Engine) -> Thinking | None:
         """For models that think. What a grammar wants has no room for it."""
         tools = self._tools()
         if BEGIN not in engine.template or (self.response_format and self.response_format.grammar()) or (tools and tools.required):

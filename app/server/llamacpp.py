@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from app.server.reply import Event, timings
 from runtime.engine import Chunk, Engine, Grammar, Infill, Prompt, Sampling
 from runtime.registry import Pair
 
+SHORT_SECONDS = 5  # of decoding that are asked for at most, by somebody who types
 NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
 
 
@@ -43,6 +45,7 @@ class RootFields(SamplingFields):
         if self.grammar:
             raise ApiError(400, "grammar is in GBNF, which is not supported. Send a json_schema instead.", "grammar")
         n_predict = self.max_tokens if self.n_predict is None else self.n_predict
+        seconds = self.t_max_predict_ms / 1e3 if self.t_max_predict_ms and self.t_max_predict_ms > 0 else None
         return Ask(
             prompt=prompt,
             sampling=self.sampling(engine.pair),
@@ -50,8 +53,8 @@ class RootFields(SamplingFields):
             stops=tuple(self.stop or ()),
             grammar=None if self.json_schema is None else Grammar("json_schema", json.dumps(self.json_schema)),
             n_logprobs=self.n_probs or None,
-            max_seconds=self.t_max_predict_ms / 1e3 if self.t_max_predict_ms and self.t_max_predict_ms > 0 else None,
-            is_short=is_short or (n_predict is not None and 0 <= n_predict <= SHORT),
+            max_seconds=seconds,
+            is_short=is_short or (n_predict is not None and 0 <= n_predict <= SHORT) or (seconds or math.inf) <= SHORT_SECONDS,
         )
 
     def form(self, engine: Engine) -> RootForm:

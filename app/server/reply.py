@@ -77,8 +77,9 @@ class Reply:
 
 
 def as_line(event: Event) -> bytes:
-    """One server-sent event."""
-    return b"data: " + to_json(event) + b"\n\n"
+    """One server-sent event, under its name where it has one."""
+    name = f"event: {event['type']}\n".encode() if "type" in event else b""
+    return name + b"data: " + to_json(event) + b"\n\n"
 
 
 @asynccontextmanager

@@ -35,6 +35,7 @@ class Worker:
         self._engine: Engine | None = None
         self._lead = 0.0  # seconds that short ones went on while long ones waited, beyond what those had since
         self._is_stopping = False
+        self._may_close = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine")
 
     @property
@@ -119,7 +120,8 @@ class Worker:
             self._changed.notify()
 
     def join(self) -> None:
-        """Until the engine is closed."""
+        """Until the engine is closed, which nobody asks anything any more."""
+        self._may_close.set()
         self._thread.join()
 
     def _unavailable(self) -> ApiError:
@@ -146,6 +148,7 @@ class Worker:
                 elif not self._is_stopping:
                     engine.tend()
         finally:
+            self._may_close.wait()
             engine.close()
 
     def _admit(self, engine: Engine) -> None:
