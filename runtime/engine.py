@@ -16,8 +16,9 @@ from runtime.drafters.replies import forget as forget_replies
 from runtime.errors import ContextError, SettingsError, TemplateError
 from runtime.explain import Explanation, Pass, explain
 from runtime.grammar import Grammar, GrammarMask, compile_grammar
-from runtime.loading import Loaded, OnProgress, Options
+from runtime.loading import Loaded
 from runtime.logits import TokenLogprobs
+from runtime.options import OnProgress, Options
 from runtime.prompt import NEEDED, Ids, Infill, infill_ids
 from runtime.registry import Pair
 from runtime.reply import Chunk, Conversation, Reply

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 from runtime.backend import Backend
@@ -21,7 +20,7 @@ from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.nodes import EarlyExitError
 from runtime.backends.vocab import compare_vocabularies
-from runtime.calibration import Calibration, calibrate, cores, passes
+from runtime.calibration import cores, passes
 from runtime.controller import Controller, Reason
 from runtime.costs import PassCosts, timed
 from runtime.draft import Drafter
@@ -31,40 +30,23 @@ from runtime.drafters.lookahead import MIN_ROWS, LookaheadDrafter, best_shape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
-from runtime.drafters.replies import Replies, folder
 from runtime.drafters.suffix import SuffixDrafter
 from runtime.errors import ModelError, RoomError, SettingsError
-from runtime.exactness import Exactness, self_test
-from runtime.footprint import ALL_LAYERS, DRAFT_BATCH, DRAFT_WINDOW, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
+from runtime.exactness import Exactness
+from runtime.footprint import ALL_LAYERS, DRAFT_BATCH, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
 from runtime.loop import SpecLoop
-from runtime.measured import Measured, fingerprint
-from runtime.memory import USUAL, Thresholds, Watch, is_sane
+from runtime.memory import Watch, is_sane
 from runtime.offload import fit_devices
+from runtime.options import OnProgress, Options
 from runtime.registry import Pair
 from runtime.releasable import Releasable
+from runtime.remembered import Remembered, replies_of
 from runtime.shortage import Shortage
 from runtime.system_memory import System
 from runtime.threads import Threads
 
 LOOKUP_SECONDS = 5e-6  # a token of a free drafter, before any was measured
 TARGET_BATCH = 512  # rows of the target's prefill
-OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a pair is to be run; None and the defaults leave it to measurement."""
-
-    n_ctx: int | None = None
-    drafters: tuple[str, ...] | None = None  # () = plain decode
-    max_k: int = 12  # with the token before it still a width at which CPU kernels round alike (16)
-    fixed_k: int | None = None
-    threads: int | None = None
-    exact: bool = False  # bit-identical kernels for K-quants as well
-    branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
-    memory: Thresholds = USUAL  # when drafters are given up
-    n_kept: int = 1  # conversations whose caches are held, so that several replies can be made in turns
-    draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model looks at
 
 
 class Loaded:
@@ -87,7 +69,8 @@ class Loaded:
         self.memory = System(devices if library.has_gpu() else tuple)
         wish = self._wish(options, names)
         self.plan = self._plan(wish, options)
-        self.target = self._model(self.pair.target, "target", on_progress, options.exact)
+        self.target = load(self.pair.target, "target", on_progress, options.exact, self.plan.n_gpu_layers if self.plan else ALL_LAYERS)
+        self._open.append(self.target.close)
         n_ctx = min(self.plan.n_ctx if self.plan else options.n_ctx or self.pair.context, self.target.n_ctx_train)
         options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
         self.left_out: Reason | None = None  # a drafter that cannot be had for this target
@@ -96,7 +79,8 @@ class Loaded:
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
         counts = [options.threads] if options.threads else cores()
-        known = self._calibration(self.backend, self.pair.target, options, counts, options.max_k + 1)
+        remembered = Remembered(self.pair.target, self.backend, options)
+        known = remembered.calibration(self.backend, self.pair.target, counts, options.max_k + 1)
         drafters, drafting = self._drafters(names), known.one
         seconds = {drafter.name: LOOKUP_SECONDS for drafter in drafters}
         draft_backend = None
@@ -105,7 +89,7 @@ class Loaded:
         elif "model" in names and self.pair.draft is not None:
             draft_backend = self._draft_if_possible(self.pair.draft, n_ctx, options, on_progress)
         if draft_backend is not None and self.pair.draft is not None:
-            measured = self._calibration(draft_backend, self.pair.draft, options, counts, 1)
+            measured = remembered.calibration(draft_backend, self.pair.draft, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab, options.max_k))
             seconds[ModelDrafter.name], drafting = measured.passes[1], measured.one
         if isinstance(self.backend, EarlyExitBackend):
@@ -118,9 +102,9 @@ class Loaded:
         free = [drafter.name for drafter in drafters if drafter.is_free]
         controller = Controller(known.costs(), seconds, options.max_k, options.fixed_k, off, free, [LayerSkipDrafter.name], riding)
         if drafters and options.fixed_k is None:
-            self._remember(controller, options)
+            self._open.append(remembered.teach(controller, self.pair.draft))
         threads = Threads(counts, known.one, known.many, drafting, partial(set_threads, self.backend, draft_backend))
-        self.exactness = self._exactness(options) if drafters else Exactness(1, 1)
+        self.exactness = remembered.exactness() if drafters else Exactness(1, 1)
         self.loop = SpecLoop(self.backend, drafters, controller, options.branches, threads)
         self.loop.failed = self.left_out
         reserve = wish.draft_needs(n_ctx) if wish and draft_backend else 0
@@ -152,7 +136,7 @@ class Loaded:
     def _drafters(self, names: Collection[str]) -> list[Drafter]:
         """Those that cost nothing but a look."""
         drafters: list[Drafter] = [make() for make in (GrammarDrafter, PredictionDrafter, NgramDrafter) if make.name in names]
-        return [*drafters, SuffixDrafter(self._replies())] if SuffixDrafter.name in names else drafters
+        return [*drafters, SuffixDrafter(replies_of(self.pair.target, self.target.vocab))] if SuffixDrafter.name in names else drafters
 
     def _lookahead(self, costs: PassCosts, options: Options) -> LookaheadDrafter | None:
         """In the shape that is best for what passes cost here; none where not even that pays. A fixed draft length asks for the most tokens."""
@@ -204,65 +188,23 @@ class Loaded:
                     message = f"The drafter 'layerskip' cannot run on {self.pair.target.name}, because {why}. Leave it out of `--drafters`."
                     raise SettingsError(message) from why
                 self.left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
-        return self._backend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch=self._needs_trees)
+        backend = LlamaBackend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, self._needs_trees)
+        self._open.append(backend.close)
+        return backend
 
     def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
         """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
         if self._needs_trees:
             raise EarlyExitError(f"token trees leave the cache out of order{'' if options.branches else ', and lookahead drafts trees'}")
-        self.backend = backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
+        backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
         said = self.target.metadata("slipstream.exit_layer")
         layer = self.pair.exit_layer or (int(said) if said.isdigit() else 0)
         try:
-            if problem := settle(backend, layer, self._memo("early exit", options, options.max_k, layer)):
+            if problem := settle(backend, layer, Remembered(self.pair.target, backend, options).memo("early exit", options.max_k, layer)):
                 raise EarlyExitError(problem)
         except BaseException:
             backend.close()
             raise
-        self._open.append(backend.close)
-        return backend
-
-    def _calibration(self, backend: Backend, path: Path, options: Options, counts: list[int], max_width: int) -> Calibration:
-        """What passes cost here; all ways to run a model share it."""
-        return calibrate(backend, max_width, counts, self._memo("calibration", options, counts, max_width, fingerprint(path)))
-
-    def _remember(self, controller: Controller, options: Options) -> None:
-        """Begins with what was learned of the drafters the last time, and leaves what it learned for the next."""
-        memo = self._memo("learned", options, self.pair.draft and fingerprint(self.pair.draft))
-        controller.restore(memo.read())
-        self._open.append(lambda: memo.write(memo.read() | controller.state()))
-
-    def _replies(self) -> Replies:
-        """Where past replies are kept: by the model's name and words, so that its file may move."""
-        vocab, memo = self.target.vocab, Measured(fingerprint(self.pair.target, "words"))
-        words = memo.read().get("sha256")
-        if words is None:
-            words = sha256("\0".join(map(vocab.text, range(vocab.n_vocab))).encode()).hexdigest()
-            memo.write({"sha256": words})
-        return Replies(folder() / sha256(repr((self.pair.target.stem, words)).encode()).hexdigest()[:32], vocab.n_vocab)
-
-    def _exactness(self, options: Options) -> Exactness:
-        """What the self-test says, or said the last time for the same file, library and settings."""
-        memo = self._memo("exactness", options, options.max_k)
-        try:
-            return Exactness(**memo.read())
-        except TypeError:
-            found = self_test(self.backend, options.max_k + 1)
-            memo.write(asdict(found))
-            return found
-
-    def _memo(self, what: str, options: Options, *facts: object) -> Measured:
-        """What was measured of this target with this library and these settings."""
-        settings = library.version(), library.tiles(), library.has_gpu(), self.backend.cache_types, options.exact
-        return Measured(fingerprint(self.pair.target, what, *settings, *facts))
-
-    def _model(self, path: Path, what: str, on_progress: OnProgress, exact: bool) -> LlamaModel:
-        model = load(path, what, on_progress, exact, self.plan.n_gpu_layers if self.plan else ALL_LAYERS)
-        self._open.append(model.close)
-        return model
-
-    def _backend(self, model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
-        backend = LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
         self._open.append(backend.close)
         return backend
 
