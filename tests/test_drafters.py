@@ -73,7 +73,7 @@ def test_a_text_taken_in_at_once_is_found_as_one_taken_in_by_pieces(text: list[i
 def test_a_match_is_as_long_as_it_is_said_to_be(text: list[int]) -> None:
     lookup = Lookup()
     lookup.add(np.array(text, dtype=np.int32))
-    for at, length in lookup.find(lookup.tokens):
+    for at, length in lookup.find(lookup.tokens.tolist()):
         assert text[at - length : at] == text[-length:]
         assert at < len(text)
 

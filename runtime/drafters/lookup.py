@@ -50,8 +50,9 @@ class Chains:
         if len(tokens) - first >= BULK:
             self._add_many(tokens, first)
             return
+        order, recent = self.order, tokens[first + 1 - self.order :].tolist()
         for end in range(first + 1, len(tokens) + 1):
-            bucket = bucket_of(tokens[end - self.order : end])
+            bucket = bucket_of(recent[end - first - 1 : end - first - 1 + order])
             self._before.append(self._newest[bucket])
             self._newest[bucket] = end
 
@@ -141,25 +142,25 @@ class Lookup:
         first = int(same.argmin())
         return n if same[first] else first
 
-    def find(self, tail: array[int]) -> list[tuple[int, int]]:
+    def find(self, tail: Sequence[int]) -> list[tuple[int, int]]:
         """(place after it, tokens that match) of where the end of `tail` occurred, newest first; only those of the longest n-gram found."""
-        ending = tail.tolist()
-        return next((found for chains in self._chains if (found := chains.matches(self.tokens, ending))), [])
+        return next((found for chains in self._chains if (found := chains.matches(self.tokens, tail))), [])
 
-    def draft(self, tail: array[int], budget: Budget) -> Draft:
+    def draft(self, tail: Sequence[int], budget: Budget) -> Draft:
         """The likeliest continuation of `tail`, as far as the budget goes; where branches are wanted, a tree.
 
         A token's confidence is the share of the matches' weight that stands behind it. Matches grow with every token that is drafted, so the
         doubt whether any of them goes on shrinks.
         """
         matches = self.find(tail)
-        runs, weights = [self._run(at, budget.max_k) for at, _ in matches], [WEIGHTS[length] for _, length in matches]
+        tokens, k, whole = self.tokens, budget.max_k, len(self.tokens) - budget.max_k
+        runs = [tokens[at : at + k] if at <= whole else self._run(at, k) for at, _ in matches]
+        weights = [WEIGHTS[length] for _, length in matches]
         return tree(runs, weights, budget) if budget.branches else chain(runs, weights, budget)
 
     def _run(self, at: int, n: int) -> array[int]:
         """The `n` tokens from place `at` on, as if the text repeated from there what it ends with."""
-        run = self.tokens[at : at + n]
-        return run if len(run) == n else (run * n)[:n]
+        return (self.tokens[at : at + n] * n)[:n]
 
 
 def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
@@ -233,6 +234,7 @@ def ballot(runs: Sequence[Sequence[int]], weights: Sequence[float], depth: int) 
     return votes
 
 
-def tail_of(context: Tokens) -> array[int]:
+def tail_of(context: Tokens) -> list[int]:
     """As much of the end of `context` [n] as a match may cover."""
-    return array("i", context[-MAX_MATCH:].tobytes())
+    tail: list[int] = context[-MAX_MATCH:].tolist()
+    return tail
