@@ -121,7 +121,7 @@ class Reply:
         first = (self.stats.cached_n // PREFILL + 1) * PREFILL  # borders do not depend on how much drafts had left in the cache
         for end in [*range(first, total, PREFILL), total]:
             began = time.perf_counter()
-            self.loop.resume(self.part, self.tokens[:end])
+            self.loop.resume(self.part, self.tokens[: self.n_prompt])
             self.loop.watch(self.tokens[: self.n_prompt])
             if cancel():
                 self.finish_reason = "cancelled"

@@ -117,7 +117,15 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
     assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
 
 
-def test_clients_that_drop_at_random_leave_nothing_behind(here: Running, endless: dict[str, Any]) -> None:
+@pytest.mark.parametrize("n_kept", [1, 4])
+def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any], n_kept: int) -> None:
+    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), n_kept=n_kept), on_progress)) as here:
+        drop_at_random(here, endless)
+        assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
+        assert here.server.worker.n_held <= n_kept
+
+
+def drop_at_random(here: Running, endless: dict[str, Any]) -> None:
     body = json.dumps(endless).encode()
     request = b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     chance = random.Random(5)

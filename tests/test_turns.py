@@ -24,7 +24,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.controller import Controller
 from runtime.costs import PassCosts
 from runtime.draft import Draft
-from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling
+from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Options, Sampling
 from runtime.registry import load_registry
 from tests.serving import PATIENCE
 
@@ -131,6 +131,16 @@ def test_replies_in_turns_say_what_each_says_alone(engine: Engine, sampling: Sam
             together[turn % 3] += chunk.tokens
     assert together == alone
     assert min(map(len, alone)) > 1
+
+
+def test_a_prompt_of_one_token_is_a_conversation_too(engine: Engine) -> None:
+    first, other = engine.reply(Ids((5,)), GREEDY, 4, pauses=True), ask(engine, QUESTIONS[0], GREEDY)
+    alone = said(engine.reply(Ids((5,)), GREEDY, 4))
+    together = []
+    for _ in range(8):
+        together += next(first, Chunk("")).tokens
+        next(other, None)
+    assert together == alone
 
 
 def test_changing_conversations_costs_no_reading(engine: Engine) -> None:
