@@ -35,19 +35,17 @@ class Clocked(Engine):
     """Takes the time of its replies, from the first chunk to the last."""
 
     speed = 0.0  # tok/s of the last reply
-    share = 0.0  # of the process' work meanwhile that was the replying thread's
 
     def reply(self, *arguments: Any, **named: Any) -> Iterator[Chunk]:
         """As it is."""
-        began, tokens, worked, of = 0.0, 0, 0.0, 0.0
+        began, tokens = 0.0, 0
         for chunk in super().reply(*arguments, **named):
             if began:
                 tokens += len(chunk.tokens)
             else:
-                began, worked, of = time.perf_counter(), time.thread_time(), time.process_time()
+                began = time.perf_counter()
             yield chunk
         self.speed = tokens / (time.perf_counter() - began)
-        self.share = (time.thread_time() - worked) / (time.process_time() - of)
 
 
 def endless(engine: Engine) -> Sampling:
@@ -63,7 +61,7 @@ def alone(engine: Clocked, sampling: Sampling, n_tokens: int) -> float:
     return engine.speed
 
 
-async def shown(screen: Replying, pilot: Pilot[None], n_tokens: int) -> float:
+async def shown(engine: Clocked, screen: Replying, pilot: Pilot[None], n_tokens: int) -> float:
     """tok/s of decoding while the chat shows it."""
     screen.session.max_tokens = n_tokens
     await screen.do_new()  # type: ignore[attr-defined]
@@ -73,24 +71,24 @@ async def shown(screen: Replying, pilot: Pilot[None], n_tokens: int) -> float:
     while screen.tally is before or screen.tally.stats is None:
         await asyncio.sleep(0.01)
     await pilot.pause(0.2)
-    assert isinstance(screen.session.engine, Clocked)
-    return screen.session.engine.speed
+    return engine.speed
 
 
 async def compare(path: Path, n_rounds: int, options: Options) -> dict[int, list[tuple[float, float]]]:
     """By length: (alone, shown) of each round."""
-    session = Session(load_registry()["demo"], options, Store(path), Clocked)
+    pair = load_registry()["demo"]
+    engine = Clocked(pair, options)
+    session = Session(pair, options, Store(path), lambda *_: engine)
     app, found = ChatApp(session), {n: list[tuple[float, float]]() for n in LENGTHS}
     async with app.run_test(size=SIZE) as pilot:
         screen = app.screen
         assert isinstance(screen, Replying)
         while screen.is_busy:
             await pilot.pause(0.05)
-        assert isinstance(session.engine, Clocked)
-        session.sampling = endless(session.engine)
+        session.sampling = endless(engine)
         for n in [LENGTHS[0], *LENGTHS * n_rounds]:  # the first is to warm up
-            found[n].append((await asyncio.to_thread(alone, session.engine, session.sampling, n), await shown(screen, pilot, n)))
-    session.engine.close()
+            found[n].append((await asyncio.to_thread(alone, engine, session.sampling, n), await shown(engine, screen, pilot, n)))
+    engine.close()
     session.store.close()
     return {n: rows[n == LENGTHS[0] :] for n, rows in found.items()}
 
