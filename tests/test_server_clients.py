@@ -236,7 +236,9 @@ def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: Engine
     props = demo.get("/props").json()
     assert props["default_generation_settings"]["n_ctx"] == engine.n_ctx
     assert props["chat_template_caps"]["supports_tools"] is True
-    assert props["memory"] == {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit}
+    assert props["memory"]["level"] in ("OK", "TIGHT", "CRITICAL")
+    assert "MiB of memory, where" in props["memory"]["fit"]
+    assert "given_up" in props["memory"]
     body = {
         "model": "demo", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
         "stream": True, "stream_options": {"include_usage": True}, "max_completion_tokens": 8, "stop": [], "temperature": 1.0, "seed": 3,

@@ -304,6 +304,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     with subprocess.Popen([*SERVE, *args], stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert server.stderr.readline() == f"slipstream: answering at {tmp_path / 's'}\n"
+        assert "MiB of memory, where" in server.stderr.readline()
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(tmp_path / "s"))) as client:
             assert client.get("http://anything/health").json()["status"] == "ok"
         server.send_signal(number)
