@@ -14,7 +14,7 @@ POLL = 0.05  # seconds between two looks at whether somebody who waits still wan
 
 
 class SharedEngine:
-    """An engine for one more thread. Everything but replies, memory and closing goes to the engine as it is."""
+    """An engine for one more thread. Everything but replies, embeddings, memory and closing goes to the engine as it is."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._turn = engine, RLock()
@@ -41,6 +41,11 @@ class SharedEngine:
         except BaseException:
             self._turn.release()
             raise
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """As Engine.embed, after the reply that is being made."""
+        with self._turn:
+            return self._engine.embed(tokens)
 
     def tend(self) -> None:
         """Looks after memory, unless a reply is being made, which does that itself."""
