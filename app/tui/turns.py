@@ -69,10 +69,13 @@ class Held(Iterator[Chunk]):
 
     def __next__(self) -> Chunk:
         try:
-            return next(self._chunks)
+            chunk = next(self._chunks)
         except BaseException:  # the end is one, too
             self.close()
             raise
+        if chunk.finish_reason is not None:  # nobody needs to ask for the end
+            self.close()
+        return chunk
 
     def close(self) -> None:
         """Leaves the rest."""
