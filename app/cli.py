@@ -14,29 +14,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from app import option_types as opt
 from app.models.cli import app as models
 from app.terminal import inert
 from runtime.errors import SlipstreamError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
-GENERATE, MODEL, SAMPLE, GRAMMAR, MEASURE, OUTPUT = "What to say", "Which models", "Sampling", "Form of the reply", "What to measure", "Output"
-LISTEN = "Where to listen"
-
 app.add_typer(models, name="models")
-Draft = Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)]
-Drafters = Annotated[
-    str | None, typer.Option(help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix, lookahead; or none.", rich_help_panel=MODEL)
-]
-MaxK = Annotated[
-    int | None, typer.Option(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False, rich_help_panel=MODEL)
-]
-Context = Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)]
-Threads = Annotated[int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)]
-Exact = Annotated[bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port (8012, or none with --socket).", rich_help_panel=LISTEN)]
-Socket = Annotated[Path | None, typer.Option(help="A Unix socket that only you can open.", rich_help_panel=LISTEN)]
-ApiKey = Annotated[str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN)]
-PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -55,39 +39,39 @@ def slipstream(
 @app.command()
 def run(
     prompt: Annotated[str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)] = "",
-    system: Annotated[str, typer.Option(help="A system prompt.", rich_help_panel=GENERATE)] = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=GENERATE)] = False,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=GENERATE)] = None,
-    prediction: Annotated[Path | None, typer.Option(help="A file whose text the reply will mostly repeat.", rich_help_panel=GENERATE)] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=GENERATE)] = None,
+    system: Annotated[str, typer.Option(help="A system prompt.", rich_help_panel=opt.GENERATE)] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without a chat template.", rich_help_panel=opt.GENERATE)] = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=opt.GENERATE)] = None,
+    prediction: Annotated[Path | None, typer.Option(help="A file whose text the reply will mostly repeat.", rich_help_panel=opt.GENERATE)] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=opt.GENERATE)] = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.", rich_help_panel=MODEL)
+        str, typer.Option("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.", rich_help_panel=opt.MODEL)
     ] = "demo",
-    draft: Draft = "auto",
-    drafters: Drafters = None,
-    max_k: MaxK = None,
-    fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=MODEL)] = None,
-    context: Context = None,
-    threads: Threads = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="0 takes the likeliest token.", rich_help_panel=SAMPLE)] = None,
-    top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest; 0 = off.", rich_help_panel=SAMPLE)] = None,
-    top_p: Annotated[float | None, typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=SAMPLE)] = None,
-    min_p: Annotated[float | None, typer.Option(help="Keep what has this share of the likeliest; 0 = off.", rich_help_panel=SAMPLE)] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.", rich_help_panel=SAMPLE)] = None,
-    repetition_penalty: Annotated[float, typer.Option(help="Make recent tokens less likely; 1 = off.", rich_help_panel=SAMPLE)] = 1.0,
-    presence_penalty: Annotated[float, typer.Option(help="The same by a fixed amount; 0 = off.", rich_help_panel=SAMPLE)] = 0.0,
-    frequency_penalty: Annotated[float, typer.Option(help="The same for each time it occurred; 0 = off.", rich_help_panel=SAMPLE)] = 0.0,
-    exact: Exact = False,
-    json_object: Annotated[bool, typer.Option("--json-object", help="The reply is a JSON object.", rich_help_panel=GRAMMAR)] = False,
-    json_schema: Annotated[Path | None, typer.Option(help="The reply is JSON by the schema in this file.", rich_help_panel=GRAMMAR)] = None,
-    regex: Annotated[str | None, typer.Option(help="The reply matches this regular expression.", rich_help_panel=GRAMMAR)] = None,
-    lark: Annotated[Path | None, typer.Option(help="The reply follows the Lark grammar in this file.", rich_help_panel=GRAMMAR)] = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print speed, acceptance and reasons on standard error.", rich_help_panel=OUTPUT)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: text, usage, timings.", rich_help_panel=OUTPUT)] = False,
+    draft: opt.Draft = "auto",
+    drafters: opt.Drafters = None,
+    max_k: opt.MaxK = None,
+    fixed_k: Annotated[int | None, typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=opt.MODEL)] = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="0 takes the likeliest token.", rich_help_panel=opt.SAMPLE)] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest; 0 = off.", rich_help_panel=opt.SAMPLE)] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=opt.SAMPLE)] = None,
+    min_p: Annotated[float | None, typer.Option(help="Keep what has this share of the likeliest; 0 = off.", rich_help_panel=opt.SAMPLE)] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.", rich_help_panel=opt.SAMPLE)] = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Make recent tokens less likely; 1 = off.", rich_help_panel=opt.SAMPLE)] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="The same by a fixed amount; 0 = off.", rich_help_panel=opt.SAMPLE)] = 0.0,
+    frequency_penalty: Annotated[float, typer.Option(help="The same for each time it occurred; 0 = off.", rich_help_panel=opt.SAMPLE)] = 0.0,
+    exact: opt.Exact = False,
+    json_object: Annotated[bool, typer.Option("--json-object", help="The reply is a JSON object.", rich_help_panel=opt.GRAMMAR)] = False,
+    json_schema: Annotated[Path | None, typer.Option(help="The reply is JSON by the schema in this file.", rich_help_panel=opt.GRAMMAR)] = None,
+    regex: Annotated[str | None, typer.Option(help="The reply matches this regular expression.", rich_help_panel=opt.GRAMMAR)] = None,
+    lark: Annotated[Path | None, typer.Option(help="The reply follows the Lark grammar in this file.", rich_help_panel=opt.GRAMMAR)] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print speed, acceptance, reasons on standard error.", rich_help_panel=opt.OUTPUT)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: text, usage, timings.", rich_help_panel=opt.OUTPUT)] = False,
     logprobs: Annotated[
-        int | None, typer.Option(min=0, max=20, help="With --json: log probabilities, and of so many others.", rich_help_panel=OUTPUT)
+        int | None, typer.Option(min=0, max=20, help="With --json: log probabilities, and of so many others.", rich_help_panel=opt.OUTPUT)
     ] = None,
-    color: Annotated[bool, typer.Option("--color", help="Mark accepted draft tokens (on a terminal).", rich_help_panel=OUTPUT)] = False,
+    color: Annotated[bool, typer.Option("--color", help="Mark accepted draft tokens (on a terminal).", rich_help_panel=opt.OUTPUT)] = False,
 ) -> None:
     """Answer one prompt.
 
@@ -118,18 +102,18 @@ def run(
 
 @app.command()
 def chat(
-    pair: PairName = "demo",
-    draft: Draft = "auto",
-    drafters: Drafters = None,
-    max_k: MaxK = None,
-    context: Context = None,
-    threads: Threads = None,
-    exact: Exact = False,
-    serve: Annotated[bool, typer.Option("--serve", help="Answer editors from the same model meanwhile.", rich_help_panel=LISTEN)] = False,
-    port: Port = None,
-    socket: Socket = None,
-    api_key: ApiKey = "",
-    chats: Annotated[Path | None, typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=OUTPUT)] = None,
+    pair: opt.PairName = "demo",
+    draft: opt.Draft = "auto",
+    drafters: opt.Drafters = None,
+    max_k: opt.MaxK = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    exact: opt.Exact = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Answer editors from the same model meanwhile.", rich_help_panel=opt.LISTEN)] = False,
+    port: opt.Port = None,
+    socket: opt.Socket = None,
+    api_key: opt.ApiKey = "",
+    chats: Annotated[Path | None, typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=opt.OUTPUT)] = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
     from app import oneshot
@@ -152,20 +136,20 @@ def chat(
 
 @app.command()
 def bench(
-    pair: PairName = "demo",
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=MEASURE)] = False,
-    runs: Annotated[int | None, typer.Option(min=1, help="Rounds that count (5).", show_default=False, rich_help_panel=MEASURE)] = None,
-    kinds: Annotated[str | None, typer.Option(help="Which of question, code, edit, summary, turns, prose.", rich_help_panel=MEASURE)] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a reply (64).", show_default=False, rich_help_panel=MEASURE)] = None,
-    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=MEASURE)] = None,
-    ks: Annotated[str | None, typer.Option(help="Draft lengths to compare with (1,2,3,4,6,8).", show_default=False, rich_help_panel=MEASURE)] = None,
-    draft: Draft = "auto",
-    max_k: MaxK = None,
-    context: Context = None,
-    threads: Threads = None,
-    exact: Exact = False,
-    html: Annotated[Path | None, typer.Option(help="Write a report with plots to this file.", rich_help_panel=OUTPUT)] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write every reply's numbers to this file.", rich_help_panel=OUTPUT)] = None,
+    pair: opt.PairName = "demo",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=opt.MEASURE)] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="Rounds that count (5).", show_default=False, rich_help_panel=opt.MEASURE)] = None,
+    kinds: Annotated[str | None, typer.Option(help="Which of question, code, edit, summary, turns, prose.", rich_help_panel=opt.MEASURE)] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a reply (64).", show_default=False, rich_help_panel=opt.MEASURE)] = None,
+    drafters: Annotated[str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=opt.MEASURE)] = None,
+    ks: Annotated[str | None, typer.Option(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False, rich_help_panel=opt.MEASURE)] = None,
+    draft: opt.Draft = "auto",
+    max_k: opt.MaxK = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    exact: opt.Exact = False,
+    html: Annotated[Path | None, typer.Option(help="Write a report with plots to this file.", rich_help_panel=opt.OUTPUT)] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every reply's numbers to this file.", rich_help_panel=opt.OUTPUT)] = None,
 ) -> None:
     """Measure what speculation is worth here.
 
@@ -189,19 +173,19 @@ def bench(
 
 @app.command()
 def serve(
-    pair: PairName = "demo",
-    port: Port = None,
-    host: Annotated[str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=LISTEN)] = "127.0.0.1",
-    socket: Socket = None,
-    api_key: ApiKey = "",
-    parallel: Annotated[int, typer.Option(min=1, help="Chats that are answered in turns.", rich_help_panel=LISTEN)] = 3,
-    max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=LISTEN)] = 16,
-    draft: Draft = "auto",
-    drafters: Drafters = None,
-    max_k: MaxK = None,
-    context: Context = None,
-    threads: Threads = None,
-    exact: Exact = False,
+    pair: opt.PairName = "demo",
+    port: opt.Port = None,
+    host: Annotated[str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=opt.LISTEN)] = "127.0.0.1",
+    socket: opt.Socket = None,
+    api_key: opt.ApiKey = "",
+    parallel: Annotated[int, typer.Option(min=1, help="Chats that are answered in turns.", rich_help_panel=opt.LISTEN)] = 3,
+    max_waiting: Annotated[int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=opt.LISTEN)] = 16,
+    draft: opt.Draft = "auto",
+    drafters: opt.Drafters = None,
+    max_k: opt.MaxK = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    exact: opt.Exact = False,
 ) -> None:
     """Answer editors and other programs.
 
