@@ -24,7 +24,7 @@ from runtime.errors import ModelError, SlipstreamError
 from runtime.hub import fetch
 from runtime.hub.cache import cached, here, remove
 from runtime.hub.fetch import Hub
-from runtime.hub.names import HubError, is_safe, pick, split_name
+from runtime.hub.names import HubError, UnreachableError, is_safe, pick, split_name
 from runtime.parts import is_first
 from runtime.registry import find_pair, load_registry
 from tests.hub_server import Behaviour, serving
@@ -363,6 +363,13 @@ def test_a_pair_is_pulled_by_its_name(registry: Path, hub: Hub, capsys: pytest.C
     assert [file.name for file in cached(hub.cache)] == [FILE]
 
 
+def test_a_check_without_a_network_says_so_once(monkeypatch: pytest.MonkeyPatch, registry: Path) -> None:
+    registry.write_text(f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\n")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UnreachableError, match="HF_HUB_OFFLINE is set"):
+        check.check_all()
+
+
 def test_a_file_that_is_no_model_is_said_after_the_pull(registry: Path, how: Behaviour) -> None:
     how.files[f"{NAME}/{FILE}"] = b"not a model" * 100
     with pytest.raises(ModelError, match="is not a GGUF file"):
@@ -372,6 +379,9 @@ def test_a_file_that_is_no_model_is_said_after_the_pull(registry: Path, how: Beh
 def test_nothing_is_removed_without_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[str] = []
     monkeypatch.setattr(listing, "remove_cached", lambda name: removed.append(name) or 5_000_000)
+    with pytest.raises(HubError, match="is on this machine"):
+        listing.remove(NAME, yes=False)  # before any question
+    monkeypatch.setattr(listing, "parts_of", lambda name: (name, set()))
     assert CliRunner().invoke(models, ["rm", NAME], input="n\n").exit_code == 1
     assert removed == []
     assert "5.0 MB are free again" in CliRunner().invoke(models, ["rm", NAME, "--yes"]).output

@@ -7,11 +7,12 @@ from pathlib import Path
 from runtime.errors import SlipstreamError
 from runtime.gguf_header import read_model_header
 from runtime.hub.fetch import Hub
+from runtime.hub.names import UnreachableError
 from runtime.registry import HUB, load_registry
 
 
 def check_all() -> int:
-    """Prints a line per file, and one for a size that is not what models.toml says; returns the exit code."""
+    """Prints a line per file, and one for a size that is not what models.toml says; returns the exit code. Raises UnreachableError."""
     problems = 0
     for pair in load_registry().values():
         sizes = list[int]()
@@ -19,6 +20,8 @@ def check_all() -> int:
             try:
                 size, found = check(path)
                 sizes.append(size)
+            except UnreachableError:
+                raise
             except SlipstreamError as error:
                 found, problems = f"WRONG: {error}", problems + 1
             print(f"{pair.name}: {path.as_posix()}: {found}")

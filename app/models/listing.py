@@ -8,7 +8,7 @@ import typer
 
 from app.models.info import gigabytes
 from app.terminal import inert
-from runtime.hub.cache import cached
+from runtime.hub.cache import cached, parts_of
 from runtime.hub.cache import remove as remove_cached
 from runtime.hub.names import HubError
 from runtime.registry import Pair, load_registry, located, user_registry
@@ -66,6 +66,7 @@ def show_found(words: str, limit: int) -> None:
 
 def remove(name: str, yes: bool) -> None:
     """Asks, unless told not to."""
+    parts_of(name)  # before a question that makes no sense
     if not yes:
         typer.confirm(f"Remove {name} from the hub's cache, which other programs may use too?", abort=True)
     print(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")

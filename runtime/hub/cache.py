@@ -50,13 +50,18 @@ def cached(cache: Path | None = None) -> list[CachedFile]:
     return [found[key] for key in sorted(found)]
 
 
-def remove(name: str, cache: Path | None = None) -> int:
-    """Removes the model `name` means from the cache, content and name, and returns the bytes that this freed. Raises HubError."""
+def parts_of(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
+    """The repository and the files in the cache that `name` means. Raises HubError where there are none."""
     repo, wanted = split_name(name)
     names = [file.name for file in cached(cache) if file.repo == repo]
     if not names:
         raise HubError(f"Nothing of {repo} is on this machine. `slipstream models list` shows what is.")
-    gone, freed = set(all_parts(pick(repo, names, wanted))), 0
+    return repo, set(all_parts(pick(repo, names, wanted)))
+
+
+def remove(name: str, cache: Path | None = None) -> int:
+    """Removes the model `name` means from the cache, content and name, and returns the bytes that this freed. Raises HubError."""
+    (repo, gone), freed = parts_of(name, cache), 0
     info = next(info for info in scan_cache_dir(cache).repos if info.repo_id == repo)
     files = [(file.file_path.relative_to(revision.snapshot_path).as_posix(), file) for revision in info.revisions for file in revision.files]
     kept = {file.blob_path for path, file in files if path not in gone}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import httpx2
 from huggingface_hub import errors as hf
 
-from runtime.hub.names import HubError
+from runtime.hub.names import HubError, UnreachableError
 
 
 @contextmanager
@@ -17,7 +17,8 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except (hf.HfHubHTTPError, hf.OfflineModeIsEnabled, hf.LocalEntryNotFoundError, hf.HFValidationError, httpx2.HTTPError) as error:
-        raise HubError(explain(what, error)) from error
+        answered = isinstance(error, (hf.HfHubHTTPError, hf.HFValidationError))
+        raise (HubError if answered else UnreachableError)(explain(what, error)) from error
     except OSError as error:
         if "Consistency check" not in str(error):
             raise

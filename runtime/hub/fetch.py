@@ -73,7 +73,7 @@ class Hub:
 
     def search(self, words: str, limit: int = 20) -> list[tuple[str, int, bool]]:
         """Repositories with GGUF files: name, downloads, and whether one must ask for access; the most fetched first."""
-        with explained("the hub"):
+        with explained("the search"):
             found = HfApi(self.endpoint, self.token).list_models(search=words, filter="gguf", sort="downloads", limit=limit, full=True)
             return [(model.id, model.downloads or 0, bool(model.gated)) for model in found]
 

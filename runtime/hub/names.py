@@ -16,6 +16,10 @@ class HubError(SlipstreamError):
     """The hub, or what is asked of it, is wrong, or a file of it is not here."""
 
 
+class UnreachableError(HubError):
+    """The hub could not be asked at all."""
+
+
 def split_name(name: str) -> tuple[str, str]:
     """`hf:owner/repo:file` as repo and file, of which the latter may be empty. Raises HubError."""
     repo, _, file = name.removeprefix("hf:").partition(":")
