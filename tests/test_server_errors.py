@@ -90,7 +90,9 @@ def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes
 def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
     assert "demo" in refusal(client.post("/v1/chat/completions", json=CHAT | {"model": "gpt-4o"}), 404)["message"]
     refusal(client.get("/v2"), 404)
-    refusal(client.get("/v1/chat/completions"), 405)
+    wrong_method = client.get("/v1/chat/completions")
+    refusal(wrong_method, 405)
+    assert wrong_method.headers["allow"] == "POST"
 
 
 def test_a_prompt_of_ten_megabytes_is_too_long_for_the_context(client: httpx2.Client) -> None:

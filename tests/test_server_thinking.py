@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.thinking import Thinking, opens
+from app.server.thinking import Thinking, Thoughts, opens
+from runtime.engine import Chunk
 
 CASES = [
     ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
@@ -35,3 +36,23 @@ def test_thought_and_answer_are_told_apart(text: str, is_open: bool, expected: t
 def test_a_prompt_may_begin_the_thought() -> None:
     assert opens("<|assistant|><think>\n")
     assert not opens("<think>no</think>\n<|assistant|>")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "is_open", "n"),
+    [
+        (["<think>", "a b", "</", "think>", "\n", "Yes"], False, 4),
+        (["<thi", "nk>", "a</think>Yes", "!"], False, 3),
+        (["a", "b", "</think>", "Yes"], True, 3),
+        (["a", "b"], True, 2),
+        (["<thi", "s>"], False, 0),
+        (["\n", "Yes", "<think>", "a", "</think>"], False, 0),
+    ],
+)
+@pytest.mark.parametrize("width", [1, 2, 9])
+def test_thought_tokens_are_counted_however_many_come_at_once(pieces: list[str], is_open: bool, n: int, width: int) -> None:
+    thoughts = Thoughts(is_open, pieces.__getitem__)
+    for at in range(0, len(pieces), width):
+        text = "".join(pieces[at : at + width])
+        list(thoughts.read(Chunk(text, tuple(range(len(pieces))[at : at + width]))))
+    assert thoughts.n_tokens == n
