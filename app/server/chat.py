@@ -64,7 +64,7 @@ class ChatRequest(OpenAIFields):
         return Ask(
             prompt=self._prompt,
             sampling=self.sampling(engine.pair),
-            max_tokens=self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens,
+            max_tokens=self.limit if self.max_completion_tokens is None else self.max_completion_tokens,
             stops=tuple(self.stop or ()),
             grammar=tools.grammar() if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
