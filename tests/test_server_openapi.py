@@ -47,7 +47,7 @@ def told(client: httpx2.Client) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def described(here: Running) -> Any:
     """Without what never ends."""
-    generation = GenerationConfig(deterministic=True, max_examples=12, with_security_parameters=False)
+    generation = GenerationConfig(deterministic=True, max_examples=6, with_security_parameters=False)
     config = SchemathesisConfig(projects=ProjectsConfig(default=ProjectConfig(generation=generation)))
     return schemathesis.openapi.from_url(f"{here.url}/openapi.json", config=config)
 
