@@ -280,6 +280,20 @@ def test_roo_and_cline_may_send_what_we_do_not_know(demo: httpx2.Client) -> None
     assert demo.get("/models").json() == demo.get("/v1/models").json()
 
 
+@pytest.mark.parametrize("result", ["import os", [{"type": "text", "text": "import os"}]])
+@pytest.mark.parametrize("said", [None, "", [{"type": "text", "text": "I look."}]])
+def test_the_turn_after_a_call_is_as_agents_send_it(demo: httpx2.Client, said: Any, result: Any) -> None:
+    call = {"id": "call_1", "type": "function", "index": 0, "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "Read a.py", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": said, "tool_calls": [call], "reasoning_content": "A file."},
+        {"role": "tool", "tool_call_id": "call_1", "content": result},
+    ]
+    found = events(demo.post("/v1/chat/completions", json={"messages": turns, "tools": [READ_FILE], "stream": True, "max_tokens": 2}))
+    assert found[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+    assert found[-1]["timings"]["prompt_n"] > found[-1]["timings"]["predicted_n"]
+
+
 def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine) -> None:
     text = "naïve <|im_end|> 😀"
     tokens = demo.post("/tokenize", json={"content": text, "parse_special": False}).json()["tokens"]
