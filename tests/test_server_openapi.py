@@ -23,8 +23,10 @@ from tests.serving import Running, running
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize", "/detokenize", "/apply-template",
 }  # fmt: skip
-LIMITS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
-LIMIT_OF = {"/responses": "max_output_tokens", "/completion": "n_predict", "/infill": "n_predict"}
+LIMITS = {
+    "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",
+    "/completion": "n_predict", "/infill": "n_predict",
+}  # fmt: skip
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, negative_data_rejection, unsupported_method]
 
 
@@ -46,8 +48,7 @@ def told(client: httpx2.Client) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def described(here: Running) -> Any:
-    """Without what never ends."""
-    generation = GenerationConfig(deterministic=True, max_examples=6, with_security_parameters=False)
+    generation = GenerationConfig(deterministic=True, max_examples=12, with_security_parameters=False)
     config = SchemathesisConfig(projects=ProjectsConfig(default=ProjectConfig(generation=generation)))
     return schemathesis.openapi.from_url(f"{here.url}/openapi.json", config=config)
 
@@ -62,6 +63,7 @@ def test_every_endpoint_is_described(told: dict[str, Any]) -> None:
     routes = {route.path.removeprefix("/v1") for route in application(Nobody(), "").routes}  # type: ignore[arg-type, attr-defined]
     assert set(told["paths"]) == routes - {"/openapi.json"}
     assert {path for path, item in told["paths"].items() if "post" in item} == POSTS
+    assert LIMITS.keys() == REPLIES.keys()
 
 
 def test_every_reference_leads_somewhere(told: dict[str, Any]) -> None:
@@ -81,12 +83,12 @@ def test_what_is_answered_is_as_described(case: schemathesis.Case) -> None:
 
 def shorten(case: schemathesis.Case) -> None:
     """Replies end soon; a model's name that does not exist would hide the rest."""
-    body = case.body
-    if case.path not in REPLIES or not isinstance(body, dict):
+    limit, body = LIMITS.get(case.path), case.body
+    if limit is None or not isinstance(body, dict):
         return
-    body |= {name: 2 for name in LIMITS if isinstance(body.get(name), int) and body[name] > 2}
-    if all(body.get(name) is None for name in LIMITS):
-        body[LIMIT_OF.get(case.path, "max_tokens")] = 2
+    given = body.get(limit)
+    if given is None or (limit, given) == ("n_predict", -1) or (isinstance(given, int) and given > 2):
+        body[limit] = 2
     if isinstance(body.get("model"), str):
         del body["model"]
 
