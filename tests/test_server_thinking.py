@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.server.chat import ChatForm
 from app.server.thinking import Thinking, Thoughts, opens
 from runtime.engine import Chunk
+from runtime.stats import Stats
 
 CASES = [
     ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
@@ -51,8 +55,21 @@ def test_a_prompt_may_begin_the_thought() -> None:
 )
 @pytest.mark.parametrize("width", [1, 2, 9])
 def test_thought_tokens_are_counted_however_many_come_at_once(pieces: list[str], is_open: bool, n: int, width: int) -> None:
-    thoughts = Thoughts(is_open, pieces.__getitem__)
-    for at in range(0, len(pieces), width):
-        text = "".join(pieces[at : at + width])
-        list(thoughts.read(Chunk(text, tuple(range(len(pieces))[at : at + width]))))
+    thoughts = Thoughts(is_open)
+    for chunk in chunks(pieces, width):
+        list(thoughts.read(chunk))
     assert thoughts.n_tokens == n
+
+
+def chunks(pieces: list[str], width: int) -> list[Chunk]:
+    """A reply of so many tokens at once."""
+    parts = [tuple(pieces[at : at + width]) for at in range(0, len(pieces), width)]
+    return [Chunk("".join(part), tuple(range(len(part))), pieces=part) for part in parts]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
+    form = ChatForm(SimpleNamespace(pair=SimpleNamespace(name="m")), logprobs=False, include_usage=True, thinking=Thoughts(True))  # type: ignore[arg-type]
+    said = [*chunks(["a", "b", "</think>", "Yes"], 3), Chunk("", finish_reason="stop", stats=Stats(predicted_n=4))]
+    whole: Any = form.whole(said) if not stream else [list(form.piece(chunk)) for chunk in said] and list(form.end(said[-1]))[-1]
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3

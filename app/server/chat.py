@@ -94,7 +94,7 @@ class ChatRequest(OpenAIFields):
             return None
         messages = [message.message(knows_tools(engine.template)) for message in self.messages]
         prompt = engine.render(messages, tools.as_given() if tools and knows_tools(engine.template) else ())
-        return Thoughts(opens(prompt), engine.token_text)
+        return Thoughts(opens(prompt))
 
 
 class ChatForm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 from app.server.calls import Delta, overlap
 from runtime.engine import Chunk
@@ -57,8 +57,8 @@ class Thinking:
 class Thoughts:
     """Reads a reply chunk by chunk: thought and answer, and how many tokens were thought, the marks included."""
 
-    def __init__(self, is_open: bool, token_text: Callable[[int], str]) -> None:
-        self._text, self._tokens, self._token_text = Thinking(is_open), Thinking(is_open), token_text
+    def __init__(self, is_open: bool) -> None:
+        self._text, self._tokens = Thinking(is_open), Thinking(is_open)
         self._n = 0
 
     @property
@@ -68,10 +68,10 @@ class Thoughts:
 
     def read(self, chunk: Chunk) -> Iterator[Delta]:
         """What became certain. A chunk may hold the end of the thought among its tokens, so these are read one by one as well."""
-        for token in chunk.tokens:
+        for piece in chunk.pieces[: len(chunk.tokens)]:
             if not self._tokens.is_over:
                 self._n += 1
-                deque(self._tokens.feed(self._token_text(token)), maxlen=0)
+                deque(self._tokens.feed(piece), maxlen=0)
         yield from self._text.feed(chunk.text)
         if chunk.finish_reason:
             yield from self._text.finish()
