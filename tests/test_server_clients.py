@@ -42,7 +42,7 @@ LLAMA_VIM: dict[str, Any] = {
     "id_slot": 0,
     "input_prefix": "def join(a, b):\n",
     "input_suffix": "\n\nprint(join(1, 2))\n",
-    "input_extra": [{"text": "import os", "time": 1.5, "filename": "a.py"}],
+    "input_extra": [{"text": "import os", "time": [7, 350], "filename": "a.py"}],
     "prompt": "    return ",
     "n_predict": 8,
     "stop": [],
@@ -137,6 +137,26 @@ def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
     assert reply["content"] == "".join(chunk.text for chunk in engine.reply(place, GREEDY, 8))
     assert suffix["choices"][0]["text"] == "".join(chunk.text for chunk in engine.reply(Infill("def f():", "\n"), GREEDY, 4))
     engine.close()
+
+
+def test_llama_vims_instructions_are_read_in_advance(demo: httpx2.Client) -> None:
+    turns = [{"role": "system", "content": "--- PREFIX\nimport os\n--- SELECTION\nx"}, {"role": "user", "content": ""}]
+    warm_up = {"id_slot": 1, "samplers": [], "n_predict": 0, "stream": False, "cache_prompt": True, "response_fields": [""]}
+    warm = demo.post("/v1/chat/completions", json={"messages": turns} | warm_up).json()
+    assert (warm["usage"]["completion_tokens"], warm["choices"][0]["message"]["content"]) == (0, "")
+    turns[1]["content"] = "INSTRUCTION: mend it"
+    asked = {
+        "id_slot": 1,
+        "messages": turns,
+        "min_p": 0.1,
+        "temperature": 0.1,
+        "samplers": ["min_p", "temperature"],
+        "stream": True,
+        "cache_prompt": True,
+    }
+    found = events(demo.post("/v1/chat/completions", json=asked))
+    assert all("delta" in event["choices"][0] for event in found)
+    assert found[-1]["timings"]["cache_n"] > 10
 
 
 def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
@@ -258,6 +278,20 @@ def test_roo_and_cline_may_send_what_we_do_not_know(demo: httpx2.Client) -> None
     found = events(demo.post("/v1/chat/completions", json=body))
     assert found[-1]["usage"]["completion_tokens"] <= 6
     assert demo.get("/models").json() == demo.get("/v1/models").json()
+
+
+@pytest.mark.parametrize("result", ["import os", [{"type": "text", "text": "import os"}]])
+@pytest.mark.parametrize("said", [None, "", [{"type": "text", "text": "I look."}]])
+def test_the_turn_after_a_call_is_as_agents_send_it(demo: httpx2.Client, said: Any, result: Any) -> None:
+    call = {"id": "call_1", "type": "function", "index": 0, "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "Read a.py", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": said, "tool_calls": [call], "reasoning_content": "A file."},
+        {"role": "tool", "tool_call_id": "call_1", "content": result},
+    ]
+    found = events(demo.post("/v1/chat/completions", json={"messages": turns, "tools": [READ_FILE], "stream": True, "max_tokens": 2}))
+    assert found[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+    assert found[-1]["timings"]["prompt_n"] > found[-1]["timings"]["predicted_n"]
 
 
 def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine) -> None:

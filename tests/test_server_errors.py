@@ -82,6 +82,23 @@ def test_a_wrong_value_is_refused_by_its_name(client: httpx2.Client, change: dic
     assert refusal(reply, 400)["param"] == param
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/v1/chat/completions", [], "The body must be a JSON object."),
+        ("/v1/chat/completions", {}, "messages is missing: send it."),
+        ("/v1/chat/completions", CHAT | {"stop": 5}, "stop must be a text or a list."),
+        ("/v1/chat/completions", {"messages": []}, "messages must have at least 1 item, not 0."),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": 5}]}, "messages.0.content must be a text or a list."),
+        ("/v1/completions", {"prompt": ["a", "b"]}, "prompt must be one text or one list of token ids."),
+        ("/v1/embeddings", {"input": 5}, "input must be a text or a list."),
+        ("/infill", {"input_prefix": "x"}, "input_suffix is missing: send it."),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(client: httpx2.Client, path: str, body: Any, sentence: str) -> None:
+    assert refusal(client.post(path, json=body), 400)["message"] == sentence
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages":[{"role":"user","content":"\\ud800"}]}', b"[" * 100_000])
 def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes) -> None:
     refusal(client.post("/v1/chat/completions", content=body), 400)
@@ -90,7 +107,9 @@ def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes
 def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
     assert "demo" in refusal(client.post("/v1/chat/completions", json=CHAT | {"model": "gpt-4o"}), 404)["message"]
     refusal(client.get("/v2"), 404)
-    refusal(client.get("/v1/chat/completions"), 405)
+    wrong_method = client.get("/v1/chat/completions")
+    refusal(wrong_method, 405)
+    assert wrong_method.headers["allow"] == "POST"
 
 
 def test_a_prompt_of_ten_megabytes_is_too_long_for_the_context(client: httpx2.Client) -> None:

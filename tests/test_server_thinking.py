@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.thinking import Thinking, opens
+from app.server.chat import ChatForm
+from app.server.thinking import Thinking, Thoughts, opens
+from runtime.engine import Chunk
+from runtime.stats import Stats
 
 CASES = [
     ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
@@ -35,3 +40,36 @@ def test_thought_and_answer_are_told_apart(text: str, is_open: bool, expected: t
 def test_a_prompt_may_begin_the_thought() -> None:
     assert opens("<|assistant|><think>\n")
     assert not opens("<think>no</think>\n<|assistant|>")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "is_open", "n"),
+    [
+        (["<think>", "a b", "</", "think>", "\n", "Yes"], False, 4),
+        (["<thi", "nk>", "a</think>Yes", "!"], False, 3),
+        (["a", "b", "</think>", "Yes"], True, 3),
+        (["a", "b"], True, 2),
+        (["<thi", "s>"], False, 0),
+        (["\n", "Yes", "<think>", "a", "</think>"], False, 0),
+    ],
+)
+@pytest.mark.parametrize("width", [1, 2, 9])
+def test_thought_tokens_are_counted_however_many_come_at_once(pieces: list[str], is_open: bool, n: int, width: int) -> None:
+    thoughts = Thoughts(is_open)
+    for chunk in chunks(pieces, width):
+        list(thoughts.read(chunk))
+    assert thoughts.n_tokens == n
+
+
+def chunks(pieces: list[str], width: int) -> list[Chunk]:
+    """A reply of so many tokens at once."""
+    parts = [tuple(pieces[at : at + width]) for at in range(0, len(pieces), width)]
+    return [Chunk("".join(part), tuple(range(len(part))), pieces=part) for part in parts]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
+    form = ChatForm(SimpleNamespace(pair=SimpleNamespace(name="m")), logprobs=False, include_usage=True, thinking=Thoughts(True))  # type: ignore[arg-type]
+    said = [*chunks(["a", "b", "</think>", "Yes"], 3), Chunk("", finish_reason="stop", stats=Stats(predicted_n=4))]
+    whole: Any = form.whole(said) if not stream else [list(form.piece(chunk)) for chunk in said] and list(form.end(said[-1]))[-1]
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.server.ask import Ask
+from app.server.errors import ApiError
 from app.server.job import Job
 from app.server.worker import Worker
 from runtime.backends.early_exit import EarlyExitBackend
@@ -155,9 +156,9 @@ def test_changing_conversations_costs_no_reading(engine: Engine) -> None:
 
 
 @contextmanager
-def worker_with(engine: Engine, max_active: int = 2) -> Iterator[Worker]:
+def worker_with(engine: Engine, max_active: int = 2, on_failed: Callable[[Exception], None] = lambda error: None) -> Iterator[Worker]:
     loaded = threading.Event()
-    worker = Worker(lambda on_progress: engine, 8, loaded.set, lambda error: None, max_active)
+    worker = Worker(lambda on_progress: engine, 8, loaded.set, on_failed, max_active)
     worker.start()
     assert loaded.wait(PATIENCE)
     yield worker
@@ -239,6 +240,54 @@ def test_completions_without_end_do_not_starve_a_chat() -> None:
             short.cancel()
 
     asyncio.run(run())
+
+
+def test_what_short_ones_had_before_other_chats_is_not_held_against_them() -> None:
+    engine = Counting()
+
+    async def run() -> None:
+        with worker_with(engine) as worker:  # type: ignore[arg-type]
+            worker._lead = 9.0
+            engine.go_on.set()
+            alone = counted("a", 1, is_short=True)
+            worker.submit(alone)
+            assert await heard(alone) == "x"
+            engine.go_on.clear()
+            chat, short = counted("c", 9), counted("s", 3, is_short=True)
+            worker.submit(chat)
+            worker.submit(short)
+            engine.go_on.set()
+            await asyncio.gather(heard(chat), heard(short))
+
+    asyncio.run(run())
+    assert "sss" in "".join(engine.order)[:5]  # a step of the chat may have been under way
+
+
+class Breaking(Counting):
+    """An engine that breaks between two steps."""
+
+    def share(self, n_others: int) -> None:
+        self.go_on.wait(PATIENCE)
+        raise MemoryError
+
+
+def test_an_engine_that_breaks_leaves_nobody_waiting() -> None:
+    engine, failures = Breaking(), list[Exception]()
+
+    async def run() -> None:
+        with worker_with(engine, on_failed=failures.append) as worker:  # type: ignore[arg-type]
+            jobs = [counted("a", 5), counted("b", 5)]
+            for job in jobs:
+                worker.submit(job)
+            engine.go_on.set()
+            for job in jobs:
+                with pytest.raises(ApiError, match="shutting down"):
+                    await asyncio.wait_for(heard(job), PATIENCE)
+            with pytest.raises(ApiError, match="shutting down"):
+                worker.submit(counted("c", 5))
+
+    asyncio.run(run())
+    assert [type(failure) for failure in failures] == [MemoryError]
 
 
 def test_who_leaves_has_no_further_turn_and_a_reader_who_does_not_read_holds_up_nobody() -> None:

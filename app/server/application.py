@@ -160,4 +160,6 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """A path or a method that does not exist."""
     assert isinstance(error, HTTPException)
     known = {404: "There is no such endpoint. See docs/editors.md for those that exist.", 405: "This endpoint takes another method."}
-    return error_response(ApiError(error.status_code, known.get(error.status_code, error.detail)))
+    reply = error_response(ApiError(error.status_code, known.get(error.status_code, error.detail)))
+    reply.headers.update(error.headers or {})  # which methods there are
+    return reply

@@ -13,9 +13,10 @@ from app.server.errors import ApiError
 from app.server.fields import Content, Fields, OpenAIFields, join
 from app.server.likely import for_chat
 from app.server.reply import Event, new_id, now, timings, usage
-from app.server.thinking import BEGIN, Thinking, opens
+from app.server.thinking import BEGIN, Thoughts, opens
 from app.server.tools import CallFields, Choice, ToolFields, Tools, chosen, described, knows_tools
 from runtime.engine import Chunk, Engine, Ids, Message, Prompt
+from runtime.stats import Stats
 
 ROLES = {"developer": "system", "function": "tool"}  # older and newer names
 
@@ -63,7 +64,7 @@ class ChatRequest(OpenAIFields):
         return Ask(
             prompt=self._prompt,
             sampling=self.sampling(engine.pair),
-            max_tokens=self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens,
+            max_tokens=self.limit if self.max_completion_tokens is None else self.max_completion_tokens,
             stops=tuple(self.stop or ()),
             grammar=tools.grammar() if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
@@ -86,13 +87,14 @@ class ChatRequest(OpenAIFields):
         include_usage = bool(self.stream_options and self.stream_options.include_usage)
         return ChatForm(engine, bool(self.logprobs), include_usage, Calls() if self._tools() else None, self.thinking(engine))
 
-    def thinking(self, engine: Engine) -> Thinking | None:
+    def thinking(self, engine: Engine) -> Thoughts | None:
         """For models that think. What a grammar wants has no room for it."""
         tools = self._tools()
         if BEGIN not in engine.template or (self.response_format and self.response_format.grammar()) or (tools and tools.required):
             return None
         messages = [message.message(knows_tools(engine.template)) for message in self.messages]
-        return Thinking(opens(engine.render(messages, tools.as_given() if tools and knows_tools(engine.template) else ())))
+        prompt = engine.render(messages, tools.as_given() if tools and knows_tools(engine.template) else ())
+        return Thoughts(opens(prompt))
 
 
 class ChatForm:
@@ -100,7 +102,7 @@ class ChatForm:
 
     last_line = b"data: [DONE]\n\n"
 
-    def __init__(self, engine: Engine, logprobs: bool, include_usage: bool, calls: Calls | None = None, thinking: Thinking | None = None) -> None:
+    def __init__(self, engine: Engine, logprobs: bool, include_usage: bool, calls: Calls | None = None, thinking: Thoughts | None = None) -> None:
         self.engine, self.logprobs, self.include_usage, self.calls, self.thinking = engine, logprobs, include_usage, calls, thinking
         self.head: Event = {"id": new_id("chatcmpl"), "created": now(), "model": engine.pair.name}
 
@@ -128,13 +130,10 @@ class ChatForm:
 
     def _told(self, chunk: Chunk) -> Iterator[Event]:
         """The text, told apart from what was only thought."""
-        if self.thinking is None:
-            if chunk.text:
-                yield {"content": chunk.text}
-            return
-        yield from self.thinking.feed(chunk.text)
-        if chunk.finish_reason:
-            yield from self.thinking.finish()
+        if self.thinking:
+            yield from self.thinking.read(chunk)
+        elif chunk.text:
+            yield {"content": chunk.text}
 
     def _finish_reason(self, last: Chunk) -> str | None:
         return "tool_calls" if self.calls and self.calls.n and last.finish_reason == "stop" else last.finish_reason
@@ -146,7 +145,7 @@ class ChatForm:
         finish = self._event({}, finish_reason=self._finish_reason(last))
         if self.include_usage and stats:
             yield finish
-            yield self.head | {"object": "chat.completion.chunk", "choices": [], "usage": usage(stats)} | numbers
+            yield self.head | {"object": "chat.completion.chunk", "choices": [], "usage": self._usage(stats)} | numbers
         else:
             yield finish | numbers
 
@@ -154,6 +153,9 @@ class ChatForm:
         choice: Event = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": self._logprobs(chunks)}
         event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
         return event | {"usage": None} if self.include_usage else event
+
+    def _usage(self, stats: Stats) -> Event:
+        return usage(stats, self.thinking.n_tokens if self.thinking else 0)
 
     def _logprobs(self, chunks: Sequence[Chunk]) -> Event | None:
         return for_chat(self.engine, chunks) if self.logprobs and chunks else None
@@ -166,5 +168,5 @@ class ChatForm:
         if thought := "".join(str(delta.get("reasoning_content", "")) for delta in deltas):
             message["reasoning_content"] = thought
         choice = {"index": 0, "message": message, "finish_reason": self._finish_reason(last), "logprobs": self._logprobs(chunks)}
-        numbers: Event = {"usage": usage(last.stats), "timings": timings(last.stats)} if last.stats else {}
+        numbers: Event = {"usage": self._usage(last.stats), "timings": timings(last.stats)} if last.stats else {}
         return self.head | {"object": "chat.completion", "choices": [choice]} | numbers

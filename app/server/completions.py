@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from app.server.ask import Ask
 from app.server.errors import ApiError
@@ -19,8 +20,11 @@ SHORT = 256  # tokens up to which a completion goes before chats that wait
 
 
 def only_one(value: object) -> object:
-    """A list of one prompt as that prompt."""
-    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, list)) else value
+    """A list of one prompt as that prompt. Raises PydanticCustomError for what is no prompt, and for several."""
+    one = value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, list)) else value
+    if isinstance(one, str) or (isinstance(one, list) and all(isinstance(token, int) for token in one)):
+        return one
+    raise PydanticCustomError("prompt_type", "Input should be one text or one list of token ids")
 
 
 def raw_prompt(prompt: str | list[int], engine: Engine) -> Prompt:
@@ -44,12 +48,12 @@ class CompletionRequest(OpenAIFields):
         return Ask(
             prompt=self._prompt,
             sampling=self.sampling(engine.pair),
-            max_tokens=self.max_tokens,
+            max_tokens=self.limit,
             stops=tuple(self.stop or ()),
             grammar=self.response_format.grammar() if self.response_format else None,
             n_logprobs=self.logprobs,
             prediction=join(self.prediction.content) if self.prediction else "",
-            is_short=self.max_tokens is not None and self.max_tokens <= SHORT,
+            is_short=self.limit is not None and self.limit <= SHORT,
         )
 
     def _prompt(self, engine: Engine) -> Prompt:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from app.server.errors import ApiError
-from app.server.fields import Fields
+from app.server.fields import Fields, text_or_list
 from app.server.reply import Event
 from runtime.engine import Chunk, Engine
 
@@ -21,7 +21,7 @@ MOST = 2048  # inputs, as with OpenAI
 def as_inputs(value: object) -> object:
     """One text, or one list of ids, as a list of one."""
     is_ids = isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
-    return [value] if isinstance(value, str) or is_ids else value
+    return [value] if isinstance(value, str) or is_ids else text_or_list(value)
 
 
 Inputs = Annotated[

@@ -17,6 +17,8 @@ KINDS = {
 FIELDS = {"n_logprobs": "top_logprobs", "json_schema": "response_format", "json_object": "response_format"}
 TYPE_NAMES = {"str", "int", "float", "bool", "list", "tuple"}  # pydantic adds these to the place of a value that may have several types
 
+SENTENCES = {"Input should": "must", "List should": "must", "String should": "must", " after validation": "", "be an object": "be a JSON object"}
+
 
 class ApiError(Exception):
     """A refusal: one clear sentence with the remedy, the HTTP status, and which field of the request it is about."""
@@ -65,7 +67,16 @@ def from_validation(error: ValidationError) -> ApiError:
         return ApiError(400, f"The body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')}). Send one JSON object in UTF-8.")
     parts = [str(part) for part in first["loc"]]
     param = ".".join(part for part in parts if part.replace("_", "").isalnum() and part not in TYPE_NAMES)
-    return ApiError(400, f"{param or 'The body'}: {first['msg']}.", param or None, first["type"])
+    return ApiError(400, f"{param or 'The body'} {sentence(first['type'], first['msg'])}.", param or None, first["type"])
+
+
+def sentence(kind: str, words: str) -> str:
+    """What is wrong, after the field's name; pydantic's words where they are clear."""
+    if kind == "missing":
+        return "is missing: send it"
+    for theirs, ours in SENTENCES.items():
+        words = words.replace(theirs, ours)
+    return words
 
 
 def to_json(value: object) -> bytes:

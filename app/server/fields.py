@@ -7,6 +7,7 @@ import math
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from app.server.errors import ApiError, from_validation
@@ -49,7 +50,14 @@ def _too_long() -> ApiError:
 
 def as_list(value: object) -> object:
     """One string as a list of one."""
-    return [value] if isinstance(value, str) else value
+    return [value] if isinstance(value, str) else text_or_list(value)
+
+
+def text_or_list(value: object) -> object:
+    """Raises PydanticCustomError for anything but a list: a text is one already."""
+    if not isinstance(value, list):
+        raise PydanticCustomError("list_type", "Input should be a text or a list")
+    return value
 
 
 def as_bias(value: object) -> object:
@@ -68,7 +76,7 @@ class TextPart(Fields):
 
 def as_parts(value: object) -> object:
     """A text as a list of one part."""
-    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+    return [{"type": "text", "text": value}] if isinstance(value, str) else text_or_list(value)
 
 
 Content = Annotated[list[TextPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart])]
@@ -144,5 +152,11 @@ class OpenAIFields(SamplingFields):
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
     max_tokens: Annotated[int, Field(ge=0)] | None = None
+    n_predict: Annotated[int, Field(ge=-1)] | None = None  # llama.cpp's name for it; -1: no limit
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens that are asked for at most; 0: the prompt is only read."""
+        return self.max_tokens if self.max_tokens is not None or self.n_predict == -1 else self.n_predict

@@ -85,6 +85,7 @@ class Job:
             if chunk.tokens or chunk.text:
                 self.post(chunk)
             return None
+        self._chunks = None  # left on the thread that began them, which may hold a lock until then
         if chunk.finish_reason == "cancelled" and self._why:
             raise self._why
         return replace(chunk, finish_reason="length") if chunk.finish_reason == "cancelled" and not self.is_cancelled else chunk

@@ -110,8 +110,8 @@ def now() -> int:
     return int(time.time())
 
 
-def usage(stats: Stats) -> dict[str, object]:
-    """Tokens, in OpenAI's words."""
+def usage(stats: Stats, n_reasoning: int = 0) -> dict[str, object]:
+    """Tokens, in OpenAI's words; `n_reasoning` of the reply's were only thought."""
     predicted = stats.by_drafter.get("prediction", {"drafted": 0, "accepted": 0})
     return {
         "prompt_tokens": stats.prompt_n,
@@ -121,6 +121,7 @@ def usage(stats: Stats) -> dict[str, object]:
         "completion_tokens_details": {
             "accepted_prediction_tokens": predicted["accepted"],
             "rejected_prediction_tokens": predicted["drafted"] - predicted["accepted"],
+            "reasoning_tokens": n_reasoning,
         },
     }
 

@@ -12,7 +12,7 @@ from app.server.chat import ChatMessage, ChatRequest
 from app.server.errors import ApiError
 from app.server.fields import Content, Fields, ResponseFormat, SamplingFields, SchemaFormat, TextPart
 from app.server.reply import Event, new_id, now, timings, usage
-from app.server.thinking import Thinking
+from app.server.thinking import Thoughts
 from runtime.engine import Chunk, Engine
 
 
@@ -83,7 +83,7 @@ class ResponsesForm:
 
     last_line = b""
 
-    def __init__(self, engine: Engine, thinking: Thinking | None, request: ResponsesRequest) -> None:
+    def __init__(self, engine: Engine, thinking: Thoughts | None, request: ResponsesRequest) -> None:
         self.thinking, self._said, self._n = thinking, "", 0
         self.item_id = new_id("msg")
         sampling = request.sampling(engine.pair)
@@ -109,8 +109,7 @@ class ResponsesForm:
     def _text(self, chunk: Chunk) -> str:
         if self.thinking is None:
             return chunk.text
-        deltas = [*self.thinking.feed(chunk.text), *(self.thinking.finish() if chunk.finish_reason else ())]
-        return "".join(str(delta.get("content", "")) for delta in deltas)
+        return "".join(str(delta.get("content", "")) for delta in self.thinking.read(chunk))
 
     def end(self, last: Chunk) -> Iterator[Event]:
         """All of it once more, and the numbers."""
@@ -131,7 +130,8 @@ class ResponsesForm:
         body = self._response(status, [self._item(status, [self._part()])])
         if status == "incomplete":
             body["incomplete_details"] = {"reason": "max_output_tokens"}
-        return body | ({"usage": counted(usage(last.stats)), "timings": timings(last.stats)} if last.stats else {})
+        n_thought = self.thinking.n_tokens if self.thinking else 0
+        return body | ({"usage": counted(usage(last.stats, n_thought)), "timings": timings(last.stats)} if last.stats else {})
 
     def _status(self, last: Chunk) -> str:
         return "completed" if last.finish_reason == "stop" else "incomplete"
@@ -155,8 +155,10 @@ class ResponsesForm:
 
 def counted(tokens: Event) -> Event:
     """Usage in this interface's words."""
-    details: Any = tokens["prompt_tokens_details"]
+    prompt: Any = tokens["prompt_tokens_details"]
+    reply: Any = tokens["completion_tokens_details"]
     return {
-        "input_tokens": tokens["prompt_tokens"], "input_tokens_details": details | {"cache_write_tokens": 0},
-        "output_tokens": tokens["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens["total_tokens"],
+        "input_tokens": tokens["prompt_tokens"], "input_tokens_details": prompt | {"cache_write_tokens": 0},
+        "output_tokens": tokens["completion_tokens"], "output_tokens_details": {"reasoning_tokens": reply["reasoning_tokens"]},
+        "total_tokens": tokens["total_tokens"],
     }  # fmt: skip

@@ -138,18 +138,31 @@ class Worker:
             self._on_failed(error)
             return
         try:
-            with self._changed:
-                self._engine = engine
-            self._on_loaded()
-            while self._active or not self._is_stopping:
-                self._admit(engine)
-                if self._active:
-                    self._take_turn(engine)
-                elif not self._is_stopping:
-                    engine.tend()
+            self._answer(engine)
+        except Exception as error:  # of no reply: the engine is lost, and nobody should wait for it
+            self._abandon()
+            self._on_failed(error)
         finally:
             self._may_close.wait()
             engine.close()
+
+    def _answer(self, engine: Engine) -> None:
+        """Until it is to stop and every reply has ended."""
+        with self._changed:
+            self._engine = engine
+        self._on_loaded()
+        while self._active or not self._is_stopping:
+            self._admit(engine)
+            if self._active:
+                self._take_turn(engine)
+            elif not self._is_stopping:
+                engine.tend()
+
+    def _abandon(self) -> None:
+        self.stop()
+        for job in self._active:
+            job.post(self._unavailable())
+        self._active.clear()
 
     def _admit(self, engine: Engine) -> None:
         """Begins what can begin, short ones first; waits a while for something to do where there is nothing."""
@@ -169,8 +182,7 @@ class Worker:
         began, last = perf_counter(), self._step(job, engine)
         while not last and len(self._active) > 1 and perf_counter() - began < engine.turn_seconds and job is self._next():
             last = self._step(job, engine)
-        seconds = perf_counter() - began
-        self._lead = max(0.0, self._lead - seconds) if not job.ask.is_short else self._lead + seconds * self._has_long()
+        self._lead = self._lead_after(job, perf_counter() - began)
         with self._changed:
             self._active.remove(job)
             if not last:
@@ -181,8 +193,11 @@ class Worker:
         with self._changed:
             return min(self._active, key=lambda job: (not job.is_over(), job.ask.is_short == (self._lead > LEAD)))
 
-    def _has_long(self) -> bool:
-        return not all(job.ask.is_short for job in self._active)
+    def _lead_after(self, job: Job, seconds: float) -> float:
+        """A turn of a short one adds to the lead, one of a long one takes from it; where no long one waits there is none."""
+        if all(other.ask.is_short for other in self._active):
+            return 0.0
+        return max(0.0, self._lead + (seconds if job.ask.is_short else -seconds))
 
     def _step(self, job: Job, engine: Engine) -> bool:
         """The next piece of a reply; was it the last?"""

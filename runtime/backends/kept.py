@@ -66,11 +66,11 @@ class KeptConversations:
         self._kept.append(conversation)
         self.limit(self.most)
 
-    def copy(self, tokens: Tokens) -> Conversation:
-        """What the context holds: these tokens."""
+    def put_away(self, tokens: Tokens) -> None:
+        """Copies what the context holds, which is these tokens; keeps nothing where the library cannot."""
         state = np.empty(lib.llama_state_seq_get_size(self.handle, MAIN), dtype=np.uint8)
-        n_bytes = lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN)
-        return Conversation(tokens.copy() if n_bytes else tokens[:0].copy(), state)
+        if lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN):
+            self.add(Conversation(tokens.copy(), state))
 
     def restore(self, kept: Conversation) -> bool:
         """Copies one into the context, which is empty; False where the library cannot."""

@@ -149,7 +149,7 @@ class LlamaBackend:
     def _put_away(self) -> None:
         """Keeps a copy of the conversation in the context."""
         self.tree.settle([])
-        self.kept.add(self.kept.copy(self._held[: self._n_held]))
+        self.kept.put_away(self._held[: self._n_held])
 
     def _rewind(self, context: Tokens) -> int:
         """Drops what the cache holds beyond its common prefix with context[:-1]; returns that prefix's length."""
