@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.events import Key
+from textual._compositor import LayoutUpdate
+from textual.events import Key, Resize
+from textual.geometry import Size
 from textual.widgets import Markdown
 
 from app.store import Store
@@ -19,7 +23,7 @@ from runtime.errors import ModelError
 from runtime.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.scripted import ScriptedEngine
-from tests.tui import opened, piloted
+from tests.tui import PATIENCE, opened, piloted
 
 
 @pytest.fixture
@@ -71,8 +75,6 @@ async def test_esc_stops_a_reply_and_keeps_what_came(path: Path) -> None:
 
 @piloted
 async def test_what_came_of_a_running_reply_is_on_disk_within_a_second(path: Path) -> None:
-    import asyncio
-
     async with opened(path, ScriptedEngine("one two [wait]three")) as chat:
         await chat.say("Count")
         await chat.until("one two")
@@ -447,6 +449,19 @@ async def test_a_tiny_terminal_and_resizes_in_mid_reply_are_survived(path: Path)
         for key in ("f1", "f2", "ctrl+o"):
             await chat.pilot.resize_terminal(20, 5)
             await chat.press(key, "escape")
+
+
+@piloted
+async def test_a_terminal_that_was_another_size_for_a_moment_is_drawn_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(path) as chat:
+        drawn: list[object] = []
+        monkeypatch.setattr(chat.app, "_display", lambda screen, frame: drawn.append(frame))
+        for size in (Size(20, 5), Size(80, 24)):
+            chat.app.post_message(Resize(size, size))
+        end = time.monotonic() + PATIENCE
+        while not any(isinstance(frame, LayoutUpdate) and frame.region.size == (80, 24) for frame in drawn):
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
 
 
 @piloted
