@@ -509,6 +509,16 @@ async def test_a_long_chat_opens_with_its_end_and_shows_the_rest_when_asked(path
 
 
 @piloted
+async def test_the_theme_is_there_again_at_the_next_start(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.press("f3")
+        await chat.pilot.pause()
+    async with opened(path) as chat:
+        assert not chat.app.current_theme.dark
+        assert chat.app.screen.styles.background.brightness > 0.5
+
+
+@piloted
 async def test_ctrl_c_twice_leaves_and_once_does_not(path: Path) -> None:
     async with opened(path) as chat:
         await chat.press("ctrl+c")

@@ -46,11 +46,17 @@ class ChatApp(App[None]):
         self._pressed = -TWICE
         self._settling: Timer | None = None
         self.set_keymap(session.keymap)
+        if (theme := session.store.kept("theme")) in self.available_themes:
+            self.theme = theme
         sys.setswitchinterval(SWITCH)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
         return ChatScreen(self.session)
+
+    def on_mount(self) -> None:
+        """The theme stays until the next start, whatever changes it."""
+        self.theme_changed_signal.subscribe(self, lambda theme: self.session.store.keep("theme", theme.name))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: our commands, and the choice of themes."""
