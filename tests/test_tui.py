@@ -492,20 +492,29 @@ async def test_one_key_changes_between_dark_and_light(path: Path) -> None:
 
 
 @piloted
-async def test_a_long_chat_opens_with_its_end_and_shows_the_rest_when_asked(path: Path) -> None:
+async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beginning(path: Path) -> None:
     store = Store(path)
     number, leaf = store.new_chat("long"), None
-    for i in range(60):
-        leaf = store.say(number, leaf, "user", f"message {i}.")
+    for i in range(50):
+        leaf = store.say(number, leaf, "user", f"Question {i}.")
+        leaf = store.say(number, leaf, "assistant", "\n".join(["```", *(f"line {100 * i + j}." for j in range(100)), "```"]))
     store.close()
     async with opened(path) as chat:
         await chat.press("ctrl+o", "enter")
-        await chat.until("message 59.")
-        assert len(chat.app.screen.query(Turn)) == 40
-        chat.app.screen.query_one("#earlier").focus()
-        await chat.press("enter")
-        await chat.pilot.pause()
-        assert len(chat.app.screen.query(Turn)) == 60
+        await chat.until("line 4999.")
+        for n in (80, 100):
+            chat.app.screen.query_one("#earlier").focus()
+            await chat.press("enter")
+            await chat.until(f"Question {30 if n == 80 else 10}.")
+            assert len(chat.app.screen.query(Turn)) == n
+        transcript = chat.app.screen.query_one("#transcript")
+        assert transcript.virtual_size.height > 5000
+        await chat.press("pageup")
+        await chat.until("line 999.")
+        transcript.scroll_home(animate=False)
+        await chat.until("Question 0.", "line 0.")
+        transcript.scroll_end(animate=False)
+        await chat.until("line 4999.")
 
 
 @piloted

@@ -26,7 +26,7 @@ from app.tui.status import StatusLine
 from app.tui.turn import Turn
 from runtime.explain import Pass
 
-SHOWN = 40  # messages of a long chat that are there at once
+SHOWN = 40  # messages of a long chat that are put on screen at once
 WELCOME = "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key.\nA / begins a command, an @ attaches a file."
 
 
@@ -82,26 +82,29 @@ class ChatView(Screen[None]):
         if waiting is not None:
             self.call_later(waiting)
 
-    async def show_chat(self, most: int = SHOWN) -> None:
-        """The whole branch anew, or its last messages."""
+    async def show_chat(self) -> None:
+        """The last messages of the branch anew."""
         said = self.conversation.said()
-        shown = said[-most:]
-        hidden = len(said) - len(shown)
-        earlier = [Button(f"Show {hidden} earlier messages", id="earlier", compact=True)] if hidden else []
-        turns: list[Widget] = [self.turn_of(each) for each in shown]
+        turns: list[Widget] = [self.turn_of(each) for each in said[-SHOWN:]]
         with self.app.batch_update():
             await self.transcript.remove_children()
-            await self.transcript.mount_all([*earlier, *turns] or [Static(Content(WELCOME), id="welcome")])
+            await self.transcript.mount_all([*earlier(len(said) - len(turns)), *turns] or [Static(Content(WELCOME), id="welcome")])
         self.transcript.anchor()
         self.show_title()
 
     @on(Button.Pressed, "#earlier")
-    async def show_everything(self) -> None:
-        """All messages of a long chat, once no reply is on its way into them."""
+    async def show_earlier(self) -> None:
+        """As many messages more, above those that are there, once no reply is on its way into them."""
         if self.is_busy:
-            self.waiting = self.waiting or self.show_everything
-        else:
-            await self.show_chat(most=1 << 30)
+            self.waiting = self.waiting or self.show_earlier
+            return
+        first, said = self.query(Turn).first(), self.conversation.said()
+        at = next(i for i, each in enumerate(said) if each.id == first.message)
+        above = said[max(0, at - SHOWN) : at]
+        self.transcript.release_anchor()
+        await self.query("#earlier").remove()
+        await self.transcript.mount_all([*earlier(at - len(above)), *map(self.turn_of, above)], before=first)
+        self.call_after_refresh(self.transcript.scroll_to_widget, first, animate=False, top=True)
 
     def turn_of(self, said: Said) -> Turn:
         """A message as a widget."""
@@ -119,3 +122,8 @@ class ChatView(Screen[None]):
         self.status.show_numbers(words or [f"{self.session.pair.name} is ready" if engine is not None else ""])
         self.status.say(self.session.store.problem or self.tally.sentence(explanation, engine))
         self.query_one(SidePanel).show(self.passes, explanation)
+
+
+def earlier(hidden: int) -> list[Widget]:
+    """A button for messages that are not there yet."""
+    return [Button(f"Show {min(hidden, SHOWN)} of {hidden} earlier messages", id="earlier", compact=True)] if hidden else []
