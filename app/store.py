@@ -1,4 +1,4 @@
-"""Chats on disk: SQLite, one tree of messages per chat, full-text search. Knows no widgets and no models.
+"""Chats on disk: SQLite, one tree of messages per chat, full-text search, and the theme. Knows no widgets and no models.
 
 An edited or regenerated message is a new child of the same parent, so nothing is ever overwritten; a chat remembers at which leaf it is.
 """
@@ -16,7 +16,7 @@ from platformdirs import user_data_path
 
 from runtime.errors import SlipstreamError
 
-VERSION = 1
+VERSION = 2
 PATIENCE = 2.0  # seconds to wait for another instance that is writing
 TITLE = 48  # characters
 DELETED = "This chat was deleted in another window. Begin a new one."
@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS chats(
 CREATE TABLE IF NOT EXISTS messages(
     id INTEGER PRIMARY KEY, chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE, parent INTEGER, role TEXT NOT NULL,
     content TEXT NOT NULL, facts TEXT NOT NULL DEFAULT '{}');
+CREATE TABLE IF NOT EXISTS kept(name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS children ON messages(chat, parent);
 CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(content, content='messages', content_rowid='id');
 CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON messages BEGIN
@@ -191,6 +192,15 @@ class Store:
         rows = self._db.execute("SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", (most,))
         return [row[0] for row in rows][::-1]
 
+    def keep(self, name: str, value: str) -> None:
+        """Something small to be found at the next start, such as the theme."""
+        self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
+
+    def kept(self, name: str) -> str:
+        """What was kept under that name, or ""."""
+        row = self._db.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else ""
+
     def close(self) -> None:
         """Leaves the file in order."""
         self._db.close()
@@ -218,18 +228,3 @@ def title_of(text: str) -> str:
     """The first line, cut between words."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "New chat")
     return line if len(line) <= TITLE else line[:TITLE].rpartition(" ")[0].strip() + " …" if " " in line[:TITLE] else line[: TITLE - 1] + "…"
-
-
-def as_markdown(chat: Chat, said: list[Said]) -> str:
-    """A branch for people."""
-    parts = [f"# {chat.title}"]
-    parts += [f"> {line}" for line in chat.system.splitlines()]
-    parts += [f"## {'You' if each.role == 'user' else 'Reply'}\n\n{each.content.strip()}" for each in said]
-    return "\n\n".join(parts) + "\n"
-
-
-def as_json(chat: Chat, said: list[Said]) -> str:
-    """A branch for programs, messages in the form of OpenAI's API."""
-    messages = [{"role": "system", "content": chat.system}] * bool(chat.system)
-    messages += [{"role": each.role, "content": each.content} for each in said]
-    return json.dumps({"title": chat.title, "messages": messages}, ensure_ascii=False, indent=2) + "\n"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.store import Store, StoreError, as_json, as_markdown, title_of
+from app.store import Store, StoreError, title_of
+from app.transcript import as_json, as_markdown
 
 
 @pytest.fixture
@@ -166,3 +167,17 @@ def test_exports_hold_the_branch_and_the_system_prompt(store: Store) -> None:
     assert json.loads(as_json(facts, said))["messages"] == [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "new"},
     ]  # fmt: skip
+
+
+def test_a_store_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    store.say(store.new_chat("kept"), None, "user", "hello")
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.executescript("DROP TABLE kept; PRAGMA user_version = 1;")
+    db.close()
+    store = Store(path)
+    store.keep("theme", "textual-light")
+    assert (store.kept("theme"), store.kept("none"), store.chats()[0].title) == ("textual-light", "", "kept")
+    store.close()

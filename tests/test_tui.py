@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.events import Key
+from textual._compositor import LayoutUpdate
+from textual.events import Key, Resize
+from textual.geometry import Size
 from textual.widgets import Markdown
 
 from app.store import Store
@@ -19,7 +23,7 @@ from runtime.errors import ModelError
 from runtime.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.scripted import ScriptedEngine
-from tests.tui import opened, piloted
+from tests.tui import PATIENCE, opened, piloted
 
 
 @pytest.fixture
@@ -71,8 +75,6 @@ async def test_esc_stops_a_reply_and_keeps_what_came(path: Path) -> None:
 
 @piloted
 async def test_what_came_of_a_running_reply_is_on_disk_within_a_second(path: Path) -> None:
-    import asyncio
-
     async with opened(path, ScriptedEngine("one two [wait]three")) as chat:
         await chat.say("Count")
         await chat.until("one two")
@@ -450,6 +452,19 @@ async def test_a_tiny_terminal_and_resizes_in_mid_reply_are_survived(path: Path)
 
 
 @piloted
+async def test_a_terminal_that_was_another_size_for_a_moment_is_drawn_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(path) as chat:
+        drawn: list[object] = []
+        monkeypatch.setattr(chat.app, "_display", lambda screen, frame: drawn.append(frame))
+        for size in (Size(20, 5), Size(80, 24)):
+            chat.app.post_message(Resize(size, size))
+        end = time.monotonic() + PATIENCE
+        while not any(isinstance(frame, LayoutUpdate) and frame.region.size == (80, 24) for frame in drawn):
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+
+
+@piloted
 async def test_help_names_every_command_and_keys_of_the_keymap(path: Path) -> None:
     async with opened(path, size=(120, 60), keymap={"chat.why": "f9"}) as chat:
         await chat.press("f1")
@@ -477,20 +492,39 @@ async def test_one_key_changes_between_dark_and_light(path: Path) -> None:
 
 
 @piloted
-async def test_a_long_chat_opens_with_its_end_and_shows_the_rest_when_asked(path: Path) -> None:
+async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beginning(path: Path) -> None:
     store = Store(path)
     number, leaf = store.new_chat("long"), None
-    for i in range(60):
-        leaf = store.say(number, leaf, "user", f"message {i}.")
+    for i in range(50):
+        leaf = store.say(number, leaf, "user", f"Question {i}.")
+        leaf = store.say(number, leaf, "assistant", "\n".join(["```", *(f"line {100 * i + j}." for j in range(100)), "```"]))
     store.close()
     async with opened(path) as chat:
         await chat.press("ctrl+o", "enter")
-        await chat.until("message 59.")
-        assert len(chat.app.screen.query(Turn)) == 40
-        chat.app.screen.query_one("#earlier").focus()
-        await chat.press("enter")
+        await chat.until("line 4999.")
+        for n in (80, 100):
+            chat.app.screen.query_one("#earlier").focus()
+            await chat.press("enter")
+            await chat.until(f"Question {30 if n == 80 else 10}.")
+            assert len(chat.app.screen.query(Turn)) == n
+        transcript = chat.app.screen.query_one("#transcript")
+        assert transcript.virtual_size.height > 5000
+        await chat.press("pageup")
+        await chat.until("line 999.")
+        transcript.scroll_home(animate=False)
+        await chat.until("Question 0.", "line 0.")
+        transcript.scroll_end(animate=False)
+        await chat.until("line 4999.")
+
+
+@piloted
+async def test_the_theme_is_there_again_at_the_next_start(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.press("f3")
         await chat.pilot.pause()
-        assert len(chat.app.screen.query(Turn)) == 60
+    async with opened(path) as chat:
+        assert not chat.app.current_theme.dark
+        assert chat.app.screen.styles.background.brightness > 0.5
 
 
 @piloted

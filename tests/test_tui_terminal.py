@@ -75,6 +75,7 @@ def test_a_question_is_typed_answered_stopped_and_the_terminal_left_as_it_was(te
     terminal.keys("Escape")
     terminal.line("/set temperature 2")
     terminal.until("temperature is 2")
+    terminal.tmux("resize-window", "-x", "20", "-y", "5")
     terminal.tmux("resize-window", "-x", "100", "-y", "30")
     terminal.until("Join two or more pathname components")
     terminal.keys("C-q")

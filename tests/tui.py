@@ -86,10 +86,7 @@ class Chat:
         return self.app.clipboard
 
 
-@asynccontextmanager
-async def opened(
-    path: Path, *engines: Any, size: tuple[int, int] = (80, 24), wait: bool = True, keymap: dict[str, str] | None = None, pair: Pair | None = None
-) -> AsyncIterator[Chat]:
+def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> ChatApp:
     """The chat with its store at `path`; every loading takes the next of the engines, or raises it."""
     left = list(engines or [ScriptedEngine("Hello.")])
 
@@ -101,15 +98,22 @@ async def opened(
             raise engine
         return engine
 
-    store = Store(path)
-    app = ChatApp(Session(pair or Pair("scripted", Path("none.gguf"), temperature=0.0), Options(), store, open_engine, keymap or {}))
+    return ChatApp(Session(pair or Pair("scripted", Path("none.gguf"), temperature=0.0), Options(), Store(path), open_engine, keymap or {}))
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, *engines: Any, size: tuple[int, int] = (80, 24), wait: bool = True, keymap: dict[str, str] | None = None, pair: Pair | None = None
+) -> AsyncIterator[Chat]:
+    """That chat, running."""
+    app = chat_app(path, *engines, keymap=keymap, pair=pair)
     async with app.run_test(size=size, notifications=True) as pilot:
         chat = Chat(app, pilot)
         if wait:
             await chat.idle()
         yield chat
     app.session.stop_serving()
-    store.close()
+    app.session.store.close()
 
 
 def piloted(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

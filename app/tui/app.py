@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
+from textual.timer import Timer
 
 from app.models.seeking import opener, say_on_stderr
 from app.store import Store, default_path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from app.server.command import Settings
 
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
+SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
 
 
 class ChatApp(App[None]):
@@ -42,12 +44,19 @@ class ChatApp(App[None]):
         super().__init__()
         self.session = session
         self._pressed = -TWICE
+        self._settling: Timer | None = None
         self.set_keymap(session.keymap)
+        if (theme := session.store.kept("theme")) in self.available_themes:
+            self.theme = theme
         sys.setswitchinterval(SWITCH)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
         return ChatScreen(self.session)
+
+    def on_mount(self) -> None:
+        """The theme stays until the next start, whatever changes it."""
+        self.theme_changed_signal.subscribe(self, lambda theme: self.session.store.keep("theme", theme.name))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: our commands, and the choice of themes."""
@@ -55,6 +64,17 @@ class ChatApp(App[None]):
             if isinstance(screen, ChatScreen):
                 yield SystemCommand(command.title, command.help, partial(screen.action_do, command.name))
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
+
+    def on_resize(self) -> None:
+        """Draws everything once more when the size stays: Textual drops the frame of a resize amid a batch, and of one that is taken back."""
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(SETTLED, self.draw_again)
+
+    def draw_again(self) -> None:
+        """All screens, from scratch."""
+        for screen in self.screen_stack:
+            screen.refresh(layout=True)
 
     def action_help_quit(self) -> None:
         """Ctrl+C: leaves when it is pressed twice."""

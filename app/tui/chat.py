@@ -7,8 +7,9 @@ from app.tui.commands import COMMANDS
 from app.tui.conversation import Conversation
 from app.tui.dialogs import Ask, Pick, Read
 from app.tui.editor import write_in_editor
-from app.tui.help import help_text
+from app.tui.help import help_page
 from app.tui.talking import Talking
+from app.tui.templates import TEMPLATE, keep_template, names, read_template
 from app.tui.why import Why
 from runtime.errors import SettingsError
 from runtime.registry import Pair, find_pair, load_registry
@@ -52,20 +53,43 @@ class ChatScreen(Talking):
 
     def do_model(self, argument: str = "") -> None:
         """Another pair, by name or path or from a list."""
-        registry = load_registry()
+        pairs = load_registry().values()
 
-        def find(typed: str) -> list[tuple[str, Pair]]:
-            return [(f"{name}: {pair.description}", pair) for name, pair in registry.items() if typed.lower() in f"{name} {pair.description}".lower()]
+        def find(typed: str) -> list[tuple[str, str]]:
+            return [(line, pair.name) for pair in pairs if typed.lower() in (line := described(pair)).lower()]
 
-        def chosen(pair: Pair | None) -> None:
-            if pair is not None:
-                self.switch(pair)
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.take_model(name)
 
         if argument:
-            self.switch(find_pair(argument, registry))
+            self.take_model(argument)
         else:
-            typed = Pick("Load another model", find, "\nor type the path of a GGUF file", lambda name: find_pair(name, registry))
-            self.app.push_screen(typed, chosen)
+            hint = "\nor type the path of a GGUF file. What is marked ↓ is fetched first."
+            self.app.push_screen(Pick("Load another model", find, hint, self.known), chosen)
+
+    def known(self, name: str) -> str:
+        """The name itself, if it can be loaded or fetched. Raises RegistryError."""
+        self.find(name)
+        return name
+
+    def take_model(self, name: str) -> None:
+        """Loads a pair; what is not here is fetched first."""
+        pair = self.find(name)
+        if pair is not None:
+            self.switch(pair)
+        else:
+            self.fetch(name, lambda: self.take_fetched(name))
+
+    def take_fetched(self, name: str) -> None:
+        """Loads what has come."""
+        self.switch(find_pair(name, load_registry()))
+
+    def do_pull(self, argument: str = "") -> None:
+        """From the hub."""
+        if not argument:
+            raise SettingsError("Name what to fetch, such as: /pull owner/repo:Q4_K_M. /model lists known pairs.")
+        self.fetch(argument)
 
     def switch(self, pair: Pair) -> None:
         """Loads a pair, after the reply that is being made was stopped."""
@@ -109,9 +133,20 @@ class ChatScreen(Talking):
                 self.notify("The system prompt holds from the next reply on.")
 
         if argument:
-            told("" if argument == "none" else argument)
+            told("" if argument == "none" else read_template(argument[1:]) if argument.startswith("@") else argument)
         else:
             self.app.push_screen(Ask("System prompt", self.conversation.system, " · /system none removes it"), told)
+
+    def do_template(self, argument: str = "") -> None:
+        """A text to begin with."""
+        if not (named := TEMPLATE.fullmatch(argument)):
+            lines = [(f"{name}: {' '.join(read_template(name).split())[:200]}", name) for name in names()]
+            picked = Pick("Begin with", lambda typed: [line for line in lines if typed.lower() in line[0].lower()], "\n/template name text keeps one")
+            self.app.push_screen(picked, lambda name: self.prompt.begin(read_template(name)) if name else None)
+        elif named[2]:
+            self.notify(keep_template(named[1], named[2].strip()), markup=False)
+        else:
+            self.prompt.begin(read_template(named[1]))
 
     def do_rename(self, argument: str = "") -> None:
         """Another title."""
@@ -173,7 +208,7 @@ class ChatScreen(Talking):
 
     def do_help(self, argument: str = "") -> None:
         """Keys and commands."""
-        self.app.push_screen(Read("Help", help_text(COMMANDS, self.session.keymap)))
+        self.app.push_screen(Read("Help", help_page(COMMANDS, self.session.keymap)))
 
     def do_log(self, argument: str = "") -> None:
         """What happened."""
@@ -202,3 +237,11 @@ class ChatScreen(Talking):
     def do_quit(self, argument: str = "") -> None:
         """Leaves."""
         self.app.exit()
+
+
+def described(pair: Pair) -> str:
+    """A line of the list of pairs, with its size where it is still to be fetched."""
+    from app.models.listing import is_here  # slow to import, and seldom needed
+
+    missing = f" ({pair.size / 1e9:.1f} GB)" * bool(pair.size)
+    return f"  {pair.name}: {pair.description}" if is_here(pair) else f"↓ {pair.name}: {pair.description}{missing}"

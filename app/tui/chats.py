@@ -10,7 +10,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from app.store import Chat, Said, Store, as_json, as_markdown
+from app.store import Chat, Said, Store
+from app.transcript import as_json, as_markdown
 from app.tui.answering import clean
 from app.tui.dialogs import Ask, Pick
 from runtime.errors import SettingsError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
+from rich.console import RenderableType
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -106,16 +107,16 @@ class Ask(ModalScreen[str | None]):
 
 
 class Read(ModalScreen[None]):
-    """A text."""
+    """A text, or what else can be shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1,f8", "dismiss", "Back")]
 
-    def __init__(self, title: str, text: str) -> None:
+    def __init__(self, title: str, text: str | RenderableType) -> None:
         super().__init__()
         self.heading, self.text = title, text
 
     def compose(self) -> ComposeResult:
-        """The text, with a scrollbar where it is long."""
+        """All of it, with a scrollbar where it is long."""
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title, dialog.border_subtitle = self.heading, "Esc goes back"
-            yield Static(Content(self.text))
+            yield Static(Content(self.text) if isinstance(self.text, str) else self.text)

@@ -1,8 +1,12 @@
-"""The help as text, made from the table of commands so that it cannot be out of date."""
+"""The help, made from the table of commands so that it cannot be out of date."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from app.tui.commands import Command
 
@@ -29,15 +33,13 @@ Keys can be changed in the keymap file.
 """
 
 
-def help_text(commands: Sequence[Command], keymap: Mapping[str, str]) -> str:
-    """Everything on one page."""
-    return "\n".join([*(row(each, keymap.get(f"chat.{each.name}", each.key)) for each in commands), WRITING])
-
-
-def row(command: Command, key: str) -> str:
-    """Key, command, what it does."""
-    argument = f" ({command.argument})" if command.argument else ""
-    return f"{shown(key):<7} /{command.name:<11} {command.help}{argument}"
+def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
+    """Everything on one page: key, command, what it does; then what has no command."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for each in commands:
+        argument = Text(f" {each.argument}", "dim") if each.argument else ""
+        table.add_row(shown(keymap.get(f"chat.{each.name}", each.key)), f"/{each.name}", Text.assemble(each.help, argument))
+    return Group(table, Text(WRITING))
 
 
 def shown(key: str) -> str:

@@ -1,70 +1,31 @@
-"""The chat as it is seen and as replies come in: transcript, status, prompt. What commands do is chat.py's."""
+"""A pair is opened and replies come in: what workers post is put on screen and kept. What commands do is chat.py's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from threading import Event
 from typing import Any
 
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
-from textual.content import Content
-from textual.screen import Screen
-from textual.widget import Widget
-from textual.widgets import Button, Footer, Static
 
-from app.store import Said
-from app.tui.answering import Arrived, Asked, Finished, Gathering, Loaded, LoadFailed, Loading, Reading, answer, clean, load
-from app.tui.commands import NAMES
-from app.tui.conversation import Conversation
+from app.tui.answering import Arrived, Asked, Finished, Gathering, Loaded, LoadFailed, Loading, Reading, answer, load
 from app.tui.numbers import Tally
 from app.tui.pace import Pace
-from app.tui.panel import SidePanel
-from app.tui.prompt import PromptBox
-from app.tui.session import Session
-from app.tui.status import StatusLine
 from app.tui.turn import Turn
+from app.tui.view import ChatView
 from runtime.errors import SlipstreamError
-from runtime.explain import Pass
 from runtime.registry import Pair
 
 NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 SAVE = 0.5  # seconds between two writes while a reply comes
 IDLE = 5.0  # seconds between two looks at the memory while none does
 WIDE = 120  # columns from which on the graphs are there at once
-SHOWN = 40  # messages of a long chat that are there at once
-WELCOME = "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key, / names a command, @ attaches a file."
 ENDS = {"cancelled": "stopped", "length": "cut off: /continue goes on"}
 
 
-class Replying(Screen[None]):
-    """Owns the widgets and the state of the chat; one reply at a time."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__()
-        self.session = session
-        self.conversation = Conversation(session.store)
-        self.tally, self.passes = Tally(), list[Pass]()  # of the reply, of the chat
-        self.replying: Turn | None = None
-        self.cancelled, self.closing = Event(), Event()
-        self.pace, self._counted = Pace(), 0.0  # of the reply; when its numbers were shown
-        self.waiting: Callable[[], object] | None = None  # what is to be done once nothing loads or replies
-        self._unsaved = False
-
-    def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        yield Static(id="top")
-        with Horizontal(id="middle"):
-            transcript = VerticalScroll(id="transcript")
-            transcript.can_focus = False
-            yield transcript
-            yield SidePanel()
-        yield StatusLine()
-        yield PromptBox(self.session.store.prompts(), NAMES, id="prompt")
-        yield Footer()
+class Replying(ChatView):
+    """Loads one pair, makes one reply at a time."""
 
     async def on_mount(self) -> None:
         """The model loads behind an empty chat."""
@@ -81,26 +42,6 @@ class Replying(Screen[None]):
         self.save()
         self.cancelled.set()
         self.closing.set()
-
-    @property
-    def prompt(self) -> PromptBox:
-        """The box to write in."""
-        return self.query_one("#prompt", PromptBox)
-
-    @property
-    def status(self) -> StatusLine:
-        """The line above it."""
-        return self.query_one(StatusLine)
-
-    @property
-    def transcript(self) -> VerticalScroll:
-        """What was said."""
-        return self.query_one("#transcript", VerticalScroll)
-
-    @property
-    def is_busy(self) -> bool:
-        """Is a pair loading, or a reply made?"""
-        return self.session.engine is None or self.replying is not None
 
     def start_loading(self, pair: Pair) -> None:
         """Opens a pair in a thread; the one that is open is closed first."""
@@ -161,50 +102,6 @@ class Replying(Screen[None]):
         self.waiting = None
         self.status.end_progress()
         self.status.say(f"{event.reason} Ctrl+L chooses another model.")
-
-    def go_on(self) -> None:
-        """Does what had to wait."""
-        waiting, self.waiting = self.waiting, None
-        if waiting is not None:
-            self.call_later(waiting)
-
-    async def show_chat(self, most: int = SHOWN) -> None:
-        """The whole branch anew, or its last messages."""
-        said = self.conversation.said()
-        shown = said[-most:]
-        hidden = len(said) - len(shown)
-        earlier = [Button(f"Show {hidden} earlier messages", id="earlier", compact=True)] if hidden else []
-        turns: list[Widget] = [self.turn_of(each) for each in shown]
-        with self.app.batch_update():
-            await self.transcript.remove_children()
-            await self.transcript.mount_all([*earlier, *turns] or [Static(Content(WELCOME), id="welcome")])
-        self.transcript.anchor()
-        self.show_title()
-
-    @on(Button.Pressed, "#earlier")
-    async def show_everything(self) -> None:
-        """All messages of a long chat, once no reply is on its way into them."""
-        if self.is_busy:
-            self.waiting = self.waiting or self.show_everything
-        else:
-            await self.show_chat(most=1 << 30)
-
-    def turn_of(self, said: Said) -> Turn:
-        """A message as a widget."""
-        return Turn(said, self.conversation.version(said.id))
-
-    def show_title(self) -> None:
-        """The pair and the chat."""
-        title = clean(self.conversation.title) or "new chat"
-        self.query_one("#top", Static).update(Content(f"Slipstream · {self.session.pair.name} · {title}"))
-
-    def show_numbers(self) -> None:
-        """Of the reply, live; and what must not be overlooked."""
-        engine, explanation = self.session.engine, self.session.explanation
-        words = self.tally.words(explanation, engine.n_ctx, engine.memory_level) if engine is not None else []
-        self.status.show_numbers(words or [f"{self.session.pair.name} is ready" if engine is not None else ""])
-        self.status.say(self.session.store.problem or self.tally.sentence(explanation, engine))
-        self.query_one(SidePanel).show(self.passes, explanation)
 
     def tend_memory(self) -> None:
         """Between replies: an idle chat gives up what memory asks for, too."""

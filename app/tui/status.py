@@ -1,4 +1,4 @@
-"""The line above the prompt: what is being loaded or read, the numbers of the reply, and the reason when speculation is off."""
+"""The line above the prompt: what is being loaded, read or fetched, the numbers of the reply, and the reason when speculation is off."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class StatusLine(Vertical):
         with Horizontal(id="progress"):
             yield Label(id="what", markup=False)
             yield ProgressBar(total=1.0, show_eta=False)
+        with Horizontal(id="fetching"):
+            yield Label(id="file", markup=False)
+            yield ProgressBar(total=1.0)
         yield Static(id="numbers")
         yield Static(id="sentence")
 
@@ -32,11 +35,21 @@ class StatusLine(Vertical):
         """So much of it is done."""
         self.add_class("-busy")
         self.query_one("#what", Label).update(what)
-        self.query_one(ProgressBar).update(progress=share)
+        self.query_one("#progress ProgressBar", ProgressBar).update(progress=share)
 
     def end_progress(self) -> None:
         """It is done."""
         self.remove_class("-busy")
+
+    def show_fetched(self, what: str, share: float) -> None:
+        """So much of a download is here."""
+        self.add_class("-fetching")
+        self.query_one("#file", Label).update(what)
+        self.query_one("#fetching ProgressBar", ProgressBar).update(progress=share)
+
+    def end_fetching(self) -> None:
+        """It is here, paused, or failed."""
+        self.remove_class("-fetching")
 
     def show_numbers(self, words: list[str]) -> None:
         """As many as fit."""

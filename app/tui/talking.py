@@ -14,7 +14,7 @@ from textual.widgets import Markdown
 from app.tui.attach import attach
 from app.tui.commands import bindings, parse
 from app.tui.prompt import PromptBox
-from app.tui.replying import Replying
+from app.tui.pulling import Pulling
 from app.tui.turn import Turn
 from runtime.errors import SlipstreamError
 
@@ -27,7 +27,7 @@ class Wanted(Message):
         self.name = name
 
 
-class Talking(Replying):
+class Talking(Pulling):
     """Every command of commands.py is a method `do_<name>` of the chat screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -91,13 +91,15 @@ class Talking(Replying):
         self.prompt.border_title = ""
 
     def action_stop(self) -> None:
-        """Stops the reply; or leaves what one is in, for the prompt."""
+        """Stops the reply; or leaves what one is in, for the prompt; or pauses what is being fetched."""
         if self.replying is not None or self.waiting is not None:
             self.cancelled.set()
             self.waiting = None
         elif self.editing is not None:
             self.end_editing()
             self.prompt.begin()
+        elif self.unwanted is not None:
+            self.unwanted.set()
         self.prompt.focus()
 
     def action_scroll_chat(self, pages: int) -> None:
