@@ -22,7 +22,7 @@ from bench.demo import questions
 from bench.planted import SHAPES, plant
 from bench.processes import elsewhere
 from bench.timing import interleaved, ratios, report, spread
-from runtime import loading
+from runtime import remembered
 from runtime.engine import Engine, Grammar, Message, Options, Prompt, Sampling
 from runtime.registry import Pair, load_registry
 
@@ -84,7 +84,7 @@ def rate(engine: Engine, way: Way, plain: Way, setting: Setting) -> float:
 
 def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
     """Bytes that only this process holds after a reply for which it drafted."""
-    with patch.object(loading, "folder", lambda: folder):
+    with patch.object(remembered, "folder", lambda: folder):
         engine = Engine(setting.pair, Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads))
         list(engine.reply(setting.prompts[0], GREEDY, setting.n_tokens))
         return int(psutil.Process().memory_full_info().uss)
@@ -94,7 +94,7 @@ def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Wa
     """Each way with its rates, those of plain decode in the same form, and the bytes that it adds."""
     all_ways = ways(setting.pair.draft is not None)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(loading, "folder", lambda: folder))  # past replies are this benchmark's own
+        stack.enter_context(patch.object(remembered, "folder", lambda: folder))  # past replies are this benchmark's own
         engines = {name: Engine(setting.pair, Options(drafters=way.drafters, threads=setting.threads)) for name, way in all_ways.items()}
         for engine in engines.values():
             stack.callback(engine.close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 
 import numpy as np
@@ -30,6 +30,10 @@ class Calibration:
     one: int
     many: int
     passes: dict[int, float]
+
+    def scaled(self, factor: float) -> Calibration:
+        """The same where all passes take so much longer."""
+        return replace(self, passes={width: factor * seconds for width, seconds in self.passes.items()})
 
     def costs(self) -> PassCosts:
         """The seconds as a table that learns on."""
@@ -60,9 +64,11 @@ def passes(backend: Backend) -> Callable[[int], object]:
 def calibrate(backend: Backend, max_width: int, counts: list[int], memo: Measured) -> Calibration:
     """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
     known = recall(memo)
-    if known is None or not still_holds(known, backend):
-        known = take(backend, max_width, counts)
-        memo.write(asdict(known))
+    change = change_since(known, backend) if known else 0.0
+    if known is not None and HOLDS[0] < change < HOLDS[1]:
+        return known.scaled(change)
+    known = take(backend, max_width, counts)
+    memo.write(asdict(known))
     backend.set_threads(known.one, known.many)
     return known
 
@@ -77,12 +83,12 @@ def recall(memo: Measured) -> Calibration | None:
     return found if min(found.passes, default=0) == 1 and min(found.passes.values()) > 0 else None
 
 
-def still_holds(known: Calibration, backend: Backend) -> bool:
-    """Does a plain pass take what it took? A busy or a throttled machine is another machine."""
+def change_since(known: Calibration, backend: Backend) -> float:
+    """How many times as long a plain pass takes now; sets the backend's threads. A busy or a throttled machine is another machine."""
     backend.set_threads(known.one, known.many)
     run = passes(backend)
     run(1)
-    return HOLDS[0] < timed(run, 1, 5, float("inf")) / known.passes[1] < HOLDS[1]
+    return timed(run, 1, 5, float("inf")) / known.passes[1]
 
 
 def take(backend: Backend, max_width: int, counts: list[int]) -> Calibration:

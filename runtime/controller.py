@@ -18,8 +18,10 @@ REFRESH = 8  # steps between two looks at what every drafter is worth
 PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
 PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
 PATIENCE = 4  # plain passes that drafting may lose before it is held to be a mistake
-PLAIN_EVERY = 128  # steps after which plain passes are made, so that it is known what they cost
+PLAIN_EVERY = 256  # steps after which plain passes are made, so that it is known what they cost
+PLAIN_RUN = 4  # of them
 STEADY = 2  # plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
+RARE = 0.25  # weight of such a pass where there are few
 CHEAP = 0.02  # of a plain pass: a free drafter that takes more is asked as seldom as one that does not pay
 IMPATIENCE = 0.1  # by which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
@@ -173,7 +175,7 @@ class Controller:
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         is_plain = not any(each.is_used or not self.known[each.name].is_free for each in scored)
         self._n_plain = self._n_plain + 1 if is_plain else 0
-        self._since_steady = 0 if self.is_steady else self._since_steady + 1
+        self._since_steady = 0 if self._n_plain >= PLAIN_RUN else self._since_steady + 1
         for name in self.known.keys() - {each.name for each in scored}:
             self.known[name].acceptance.rest()
         for each in scored:
@@ -194,6 +196,11 @@ class Controller:
     def is_steady(self) -> bool:
         """Was the last step as it would be in plain decode?"""
         return self._n_plain >= STEADY
+
+    @property
+    def weight(self) -> float:
+        """Of a pass's time beside what is known."""
+        return RARE if self._is_plain else LEARN
 
     def costs_of(self, name: str, width: int) -> PassCosts:
         """The table that holds what passes over that drafter's tokens cost."""

@@ -35,12 +35,12 @@ class PassCosts:
         """Takes a careful measurement as it is."""
         self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds
 
-    def observe(self, width: int, n_context: int, seconds: float) -> None:
+    def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> None:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little."""
         bucket = n_context // CONTEXT_BUCKET
         row = self._table.setdefault(bucket, self.widths(n_context))
         known = row.setdefault(width, seconds)
-        change = LEARN * (min(max(seconds / known, 0.5), 2) - 1)
+        change = weight * (min(max(seconds / known, 0.5), 2) - 1)
         for each in self._table.values():
             for other in each:
                 each[other] *= 1 + (change if each is row and other == width else SHARED * change)

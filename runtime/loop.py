@@ -191,7 +191,7 @@ class SpecLoop:
         costs = self.controller.costs_of(drafter, width)
         change = self.threads.of(width).observe(width, seconds, costs.seconds(width, n_context)) if self.threads else 1.0
         if change == 1.0:
-            costs.observe(width, n_context, seconds)
+            costs.observe(width, n_context, seconds, self.controller.weight)
         elif change is not None:
             self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 

@@ -259,13 +259,17 @@ def test_what_sampling_costs_is_charged_by_the_token() -> None:
     assert controller.plain_rate == pytest.approx(1 / (46.0 + 20.0), rel=0.01)
 
 
-def test_a_plain_pass_is_made_now_and_then_so_that_its_cost_is_known() -> None:
-    controller, asked = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), []
-    for _ in range(200):
+def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known() -> None:
+    controller, asked, steady = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), [], []
+    for _ in range(600):
         controller.begin(0)
         asked.append(controller.is_worth_asking(NAME))
         controller.learn([said(0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
-    assert 1 <= asked.count(False) <= 5
+        steady.append(controller.is_steady)
+    first = asked.index(False)
+    assert asked[first : first + 5] == [False] * 4 + [True]
+    assert steady[first : first + 5] == [False, True, True, True, False]  # after a draft, a plain pass is not as in plain decode
+    assert 4 <= asked.count(False) <= 12
 
 
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
