@@ -44,8 +44,9 @@ class Clocked(Engine):
                 tokens += len(chunk.tokens)
             else:
                 began = time.perf_counter()
+            if chunk.finish_reason is not None:  # who has it need not ask for more
+                self.speed = tokens / (time.perf_counter() - began)
             yield chunk
-        self.speed = tokens / (time.perf_counter() - began)
 
 
 def endless(engine: Engine) -> Sampling:

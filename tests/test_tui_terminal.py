@@ -102,3 +102,18 @@ def test_after_ctrl_c_twice_the_chat_is_kept(terminal: Terminal) -> None:
     terminal.until("demo is ready")
     terminal.keys("C-o")
     terminal.until("What does json.dumps do?")
+
+
+def test_the_persons_own_editor_has_the_terminal_and_gives_it_back(terminal: Terminal) -> None:
+    editor = terminal.folder / "editor"
+    editor.write_text("#!/bin/sh\necho ' there' >> \"$1\"\n", encoding="utf8")
+    editor.chmod(0o700)
+    terminal.begin(80, 24)
+    terminal.until("sane$")
+    terminal.line(f"export VISUAL={editor}")
+    terminal.chat()
+    terminal.until("demo is ready")
+    terminal.tmux("send-keys", "-l", "hello")
+    terminal.until("hello")
+    terminal.keys("F7")
+    terminal.until("hello there")
