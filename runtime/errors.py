@@ -12,7 +12,7 @@ class ModelError(SlipstreamError):
 
 
 class RoomError(ModelError):
-    """A sound model for whose context there is no memory."""
+    """A sound model for which, or for whose context, there is no memory."""
 
 
 class VocabError(SlipstreamError):

@@ -83,11 +83,7 @@ class Loaded:
         known = remembered.calibration(self.backend, self.pair.target, counts, options.max_k + 1)
         drafters, drafting = self._drafters(names), known.one
         seconds = {drafter.name: LOOKUP_SECONDS for drafter in drafters}
-        draft_backend = None
-        if self.plan and self.pair.draft and "model" in names and not self.plan.with_draft:
-            self.left_out = Reason("memory", self.plan.text)
-        elif "model" in names and self.pair.draft is not None:
-            draft_backend = self._draft_if_possible(self.pair.draft, n_ctx, options, on_progress)
+        draft_backend = self._draft_if_possible(names, n_ctx, options, on_progress)
         if draft_backend is not None and self.pair.draft is not None:
             measured = remembered.calibration(draft_backend, self.pair.draft, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab, options.max_k))
@@ -151,10 +147,15 @@ class Loaded:
         self.left_out = Reason("cost", text)
         return None
 
-    def _draft_if_possible(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable | None:
-        """None, with a reason, where memory ran out on the way: the target decodes without. A file that is no draft for it is still refused."""
+    def _draft_if_possible(self, names: Collection[str], n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable | None:
+        """None where there is none, or with a reason no memory for it: the target decodes without. A file that is no draft for it is refused."""
+        if self.pair.draft is None or ModelDrafter.name not in names:
+            return None
+        if self.plan and not self.plan.with_draft:
+            self.left_out = Reason("memory", self.plan.text)
+            return None
         try:
-            return self._draft_backend(path, n_ctx, options, on_progress)
+            return self._draft_backend(self.pair.draft, n_ctx, options, on_progress)
         except (RoomError, MemoryError) as error:
             self.left_out = Reason("draft-error", f"the draft model was left out: {str(error).rstrip('.') or type(error).__name__}")
             return None

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from runtime import calibration
-from runtime.backends.gguf import LlamaModel
+from runtime.backends.gguf import LlamaModel, load_error
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import cores
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.errors import ModelError, VocabError
+from runtime.errors import ModelError, RoomError, VocabError
 from runtime.loading import Loaded
 from runtime.measured import Measured
 from runtime.registry import load_registry
@@ -107,6 +107,12 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
     assert last.stats.reason is not None
     assert last.stats.reason.code == "draft-error"
     engine.close()
+
+
+def test_weights_for_which_memory_runs_out_are_told_from_a_damaged_file() -> None:
+    path = Path("draft.gguf")
+    assert isinstance(load_error(path, ["error loading model: unable to allocate CPU buffer"]), RoomError)
+    assert not isinstance(load_error(path, ["error loading model: tensor 'a' data is not within the file bounds"]), RoomError)
 
 
 class NoWayBack(LlamaBackend):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyperclip
 import pytest
 from textual._compositor import LayoutUpdate
 from textual.events import Key, Resize
@@ -28,8 +29,9 @@ from tests.tui import PATIENCE, opened, piloted
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the chats are; exports and attachments go by the folder of the test."""
+    """Where the chats are; exports and attachments go by the folder of the test, and the desktop's clipboard is a file in it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pyperclip, "copy", lambda text: (tmp_path / "desktop").write_text(text, encoding="utf8"))
     return tmp_path / "chats.db"
 
 
@@ -241,6 +243,8 @@ async def test_copying_gives_raw_text_and_single_code_blocks(path: Path) -> None
         await chat.ask("Q")
         await chat.press("f5")
         assert chat.copied() == reply
+        await chat.app.workers.wait_for_complete()
+        assert (path.parent / "desktop").read_text(encoding="utf8") == reply
         await chat.ask("/copy code")
         assert chat.copied() == "x = '**'\n"
         chat.app.screen.query(Turn).first().focus()

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyperclip
 import pytest
 
 from app.tui.answering import prompt_of
 from app.tui.app import known_ids
 from app.tui.chat import ChatScreen
+from app.tui.clipboard import copy_to_desktop
 from app.tui.commands import COMMANDS, parse
 from app.tui.conversation import split_thinking
 from app.tui.keymap import read_keymap
@@ -208,3 +210,11 @@ def test_drawing_waits_until_it_is_a_small_share_of_the_time(monkeypatch: pytest
     assert looks.pause() == PAUSE
     assert looks.pause() == pytest.approx(0.02 / SHARE)
     assert looks.pause() == LONGEST
+
+
+def test_without_a_desktop_nothing_is_copied_to_it_and_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(text: str) -> None:
+        raise pyperclip.PyperclipException("no clipboard")
+
+    monkeypatch.setattr(pyperclip, "copy", none)
+    copy_to_desktop("text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import isawaitable
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from textual.message import Message
 from textual.widgets import Markdown
 
 from app.tui.attach import attach
+from app.tui.clipboard import copy_to_desktop
 from app.tui.commands import bindings, parse
 from app.tui.prompt import PromptBox
 from app.tui.pulling import Pulling
@@ -131,9 +133,10 @@ class Talking(Pulling):
         self.copy(event.href, f"address {event.href}")
 
     def copy(self, text: str, what: str) -> None:
-        """To the clipboard, through the terminal."""
+        """To the clipboard: through the terminal, which may be elsewhere, and to this machine's desktop."""
         if text:
             self.app.copy_to_clipboard(text)
+            self.run_worker(partial(copy_to_desktop, text), thread=True)  # its programs may take their time
         self.notify(f"Copied the {what}." if text else f"There is no {what}.", markup=False)
 
     def turns(self, role: str) -> Sequence[Turn]:

@@ -10,7 +10,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
 from runtime.backends.vocab import Vocab
-from runtime.errors import ModelError
+from runtime.errors import ModelError, RoomError
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
@@ -32,7 +32,7 @@ class LlamaModel:
         self.path = path
         self.handle = lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
-            raise ModelError(explain_load(path, library.complaints()))
+            raise load_error(path, library.complaints())
         self.vocab = Vocab(lib.llama_model_get_vocab(self.handle))
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(self.handle)
         self.n_embd: int = lib.llama_model_n_embd(self.handle)
@@ -83,6 +83,12 @@ def check_file(path: Path) -> None:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
     if head != b"GGUF":
         raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+
+
+def load_error(path: Path, complaints: list[str]) -> ModelError:
+    """What to raise when the library failed to load `path`: RoomError where memory ran out on the way."""
+    no_room = any("allocate" in line for line in complaints)
+    return (RoomError if no_room else ModelError)(explain_load(path, complaints))
 
 
 def explain_load(path: Path, complaints: list[str]) -> str:
