@@ -25,7 +25,7 @@ from runtime.controller import Controller, Reason
 from runtime.costs import PassCosts, timed
 from runtime.draft import Drafter
 from runtime.drafters.grammar import GrammarDrafter
-from runtime.drafters.layerskip import LayerSkipDrafter, settle
+from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.drafters.lookahead import MIN_ROWS, LookaheadDrafter, best_shape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -33,6 +33,7 @@ from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.suffix import SuffixDrafter
 from runtime.errors import ModelError, RoomError, SettingsError
 from runtime.exactness import Exactness
+from runtime.exiting import open_early_exit
 from runtime.footprint import ALL_LAYERS, DRAFT_BATCH, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
 from runtime.loop import SpecLoop
 from runtime.memory import Watch, is_sane
@@ -74,13 +75,13 @@ class Loaded:
         n_ctx = min(self.plan.n_ctx if self.plan else options.n_ctx or self.pair.context, self.target.n_ctx_train)
         options = replace(options, max_k=min(options.max_k, n_ctx // 2 - 1))
         self.left_out: Reason | None = None  # a drafter that cannot be had for this target
-        self._needs_trees = options.branches > 0 or LookaheadDrafter.name in names
         self.backend = self._target_backend(options, n_ctx, "layerskip" in names)
         if names and not self.backend.can_rewind:  # decided before a draft model could take memory
             names, off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
         counts = [options.threads] if options.threads else cores()
         remembered = Remembered(self.pair.target, self.backend, options)
         known = remembered.calibration(self.backend, self.pair.target, counts, options.max_k + 1)
+        lookahead = self._lookahead(known.costs(), options, n_ctx) if LookaheadDrafter.name in names else None
         drafters, drafting = self._drafters(names), known.one
         seconds = {drafter.name: LOOKUP_SECONDS for drafter in drafters}
         draft_backend = self._draft_if_possible(names, n_ctx, options, on_progress)
@@ -92,7 +93,7 @@ class Loaded:
             drafters.append(LayerSkipDrafter(self.backend.early, self.target.vocab.n_vocab))
             seconds[LayerSkipDrafter.name] = timed(passes(self.backend.early), 1, 5, float("inf"))
         riding: dict[str, int] = {}
-        if LookaheadDrafter.name in names and (lookahead := self._lookahead(known.costs(), options)):
+        if lookahead:
             drafters.append(lookahead)
             seconds[lookahead.name], riding = LOOKUP_SECONDS, {lookahead.name: lookahead.shape.n_window}
         free = [drafter.name for drafter in drafters if drafter.is_free]
@@ -100,7 +101,7 @@ class Loaded:
         if drafters and options.fixed_k is None:
             self._open.append(remembered.teach(controller, self.pair.draft))
         threads = Threads(counts, known.one, known.many, drafting, partial(set_threads, self.backend, draft_backend))
-        self.exactness = remembered.exactness() if drafters else Exactness(1, 1)
+        self.exactness = remembered.exactness(self.backend) if drafters else Exactness(1, 1)
         self.loop = SpecLoop(self.backend, drafters, controller, options.branches, threads)
         self.loop.failed = self.left_out
         reserve = wish.draft_needs(n_ctx) if wish and draft_backend else 0
@@ -134,18 +135,27 @@ class Loaded:
         drafters: list[Drafter] = [make() for make in (GrammarDrafter, PredictionDrafter, NgramDrafter) if make.name in names]
         return [*drafters, SuffixDrafter(replies_of(self.pair.target, self.target.vocab))] if SuffixDrafter.name in names else drafters
 
-    def _lookahead(self, costs: PassCosts, options: Options) -> LookaheadDrafter | None:
+    def _lookahead(self, costs: PassCosts, options: Options, n_ctx: int) -> LookaheadDrafter | None:
         """In the shape that is best for what passes cost here; none where not even that pays. A fixed draft length asks for the most tokens."""
+        code, why = "user", ""
         if options.max_k < MIN_ROWS:
-            text = f"the lookahead drafter is left out, because it needs a draft length of {MIN_ROWS} or more (`--max-k`)"
-            self.left_out = Reason("user", text)
-            return None
-        shape, gain = best_shape(costs.up_to(options.max_k + 1, 0) if options.fixed_k is None else [1.0] * (options.max_k + 1))
-        if gain > 1:
-            return LookaheadDrafter(shape)
-        text = f"the lookahead drafter is left out, because rows cost too much here: it promises {gain:.2f} times plain decode at best"
-        self.left_out = Reason("cost", text)
+            why = f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)"
+        elif isinstance(self.backend, EarlyExitBackend):
+            why = "its trees leave the cache out of order, which layerskip needs"
+        else:
+            shape, gain = best_shape(costs.up_to(options.max_k + 1, 0) if options.fixed_k is None else [1.0] * (options.max_k + 1))
+            if gain > 1:
+                self._let_branch(options, n_ctx)
+                return LookaheadDrafter(shape)
+            code, why = "cost", f"rows cost too much here: it promises {gain:.2f} times plain decode at best"
+        self.left_out = Reason(code, f"the lookahead drafter is left out, because {why}")
         return None
+
+    def _let_branch(self, options: Options, n_ctx: int) -> None:
+        """Opens the target's context anew, if it has no room for trees: that room makes every pass dearer."""
+        if not self.backend.can_branch:
+            self._open.pop()()
+            self.backend = self._context(options, n_ctx, can_branch=True)
 
     def _draft_if_possible(self, names: Collection[str], n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable | None:
         """None where there is none, or with a reason no memory for it: the target decodes without. A file that is no draft for it is refused."""
@@ -183,29 +193,19 @@ class Loaded:
         """The target's context: one that can exit early where that is wanted and possible."""
         if exits_early:
             try:
-                return self._early_exit(options, n_ctx)
+                backend = open_early_exit(self.target, self.pair, options, n_ctx)
+                self._open.append(backend.close)
+                return backend
             except EarlyExitError as why:
                 if "layerskip" not in self.pair.drafters:
                     message = f"The drafter 'layerskip' cannot run on {self.pair.target.name}, because {why}. Leave it out of `--drafters`."
                     raise SettingsError(message) from why
                 self.left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
-        backend = LlamaBackend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, self._needs_trees)
-        self._open.append(backend.close)
-        return backend
+        return self._context(options, n_ctx, options.branches > 0)
 
-    def _early_exit(self, options: Options, n_ctx: int) -> EarlyExitBackend:
-        """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
-        if self._needs_trees:
-            raise EarlyExitError(f"token trees leave the cache out of order{'' if options.branches else ', and lookahead drafts trees'}")
-        backend = EarlyExitBackend(self.target, n_ctx, options.max_k + 1)
-        said = self.target.metadata("slipstream.exit_layer")
-        layer = self.pair.exit_layer or (int(said) if said.isdigit() else 0)
-        try:
-            if problem := settle(backend, layer, Remembered(self.pair.target, backend, options).memo("early exit", options.max_k, layer)):
-                raise EarlyExitError(problem)
-        except BaseException:
-            backend.close()
-            raise
+    def _context(self, options: Options, n_ctx: int, can_branch: bool) -> LlamaBackend:
+        """Of the target."""
+        backend = LlamaBackend(self.target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch)
         self._open.append(backend.close)
         return backend
 

@@ -23,24 +23,24 @@ class Remembered:
     """Of one target with this library and these settings."""
 
     def __init__(self, target: Path, backend: LlamaBackend, options: Options) -> None:
-        self._target, self._backend, self._options = target, backend, options
+        self._target, self._cache_types, self._options = target, backend.cache_types, options
 
     def memo(self, what: str, *facts: object) -> Measured:
         """Where it is kept."""
-        settings = library.version(), library.tiles(), library.has_gpu(), self._backend.cache_types, self._options.exact
+        settings = library.version(), library.tiles(), library.has_gpu(), self._cache_types, self._options.exact
         return Measured(fingerprint(self._target, what, *settings, *facts))
 
     def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int) -> Calibration:
         """What passes of that model cost beside this target; all ways to run it share that. `counts` are numbers of threads."""
         return calibrate(backend, max_width, counts, self.memo("calibration", counts, max_width, fingerprint(path)))
 
-    def exactness(self) -> Exactness:
-        """What the self-test says."""
+    def exactness(self, backend: Backend) -> Exactness:
+        """What the self-test of the target says."""
         memo = self.memo("exactness", self._options.max_k)
         try:
             return Exactness(**memo.read())
         except TypeError:
-            found = self_test(self._backend, self._options.max_k + 1)
+            found = self_test(backend, self._options.max_k + 1)
             memo.write(asdict(found))
             return found
 

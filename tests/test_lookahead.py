@@ -171,6 +171,7 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
     for prompt in PROMPTS[::20]:
         assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
     assert {drafter.name for drafter in engine.loop.drafters} == {"lookahead", "ngram", "model"}
+    assert engine.loop.backend.can_branch
     engine.close()
     plain.close()
 
@@ -181,4 +182,12 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
     stats = ask(engine, PROMPTS[0])[2]
     assert (stats.draft_n, stats.reason.code if stats.reason else "") == (0, "cost")
     assert "promises 0.40 times plain decode" in engine.loop.why_plain().text
+    assert not engine.loop.backend.can_branch  # room for trees would make every pass dearer
+    engine.close()
+
+
+def test_beside_layerskip_it_is_left_out_with_a_reason() -> None:
+    engine = Engine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
+    assert {drafter.name for drafter in engine.loop.drafters} == {"layerskip"}
+    assert "lookahead drafter is left out, because its trees leave the cache out of order" in str(engine.loop.failed)
     engine.close()
