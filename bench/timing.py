@@ -32,11 +32,13 @@ def spread(values: list[float]) -> Spread:
 
 
 def interleaved(cases: dict[str, Callable[[], float]], runs: int = 7) -> dict[str, list[float]]:
-    """Each case once per round, so that a busy moment hits all alike; the first round only warms up."""
+    """Each case once per round, so that a busy moment hits all alike, and each round from another case on; the first only warms up."""
     results: dict[str, list[float]] = {name: [] for name in cases}
+    names = list(cases)
     for number in range(runs + 1):
-        for name, case in cases.items():
-            value = case()
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            value = cases[name]()
             if number:
                 results[name].append(value)
     return results

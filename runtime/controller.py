@@ -7,32 +7,25 @@ E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.costs import PassCosts
 from runtime.known import FIRST_PROBE, LEARN, Known, Scored
 from runtime.policy import Policy, Price, best_length
+from runtime.reasons import NONE_ON, Reason, why_plain
 
 REFRESH = 8  # steps between two looks at what every drafter is worth
 PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
 PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
 PATIENCE = 4  # plain passes that drafting may lose before it is held to be a mistake
-PLAIN_EVERY = 256  # steps after which plain passes are made, so that it is known what they cost
+PLAIN_EVERY = 24, 256  # steps, at least and at most, after which plain passes are made, so that it is known what they cost
 PLAIN_RUN = 4  # of them
+PLAIN_SHARE = 0.002  # of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
 STEADY = 2  # plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
 RARE = 0.25  # weight of such a pass where there are few
 CHEAP = 0.02  # of a plain pass: a free drafter that takes more is asked as seldom as one that does not pay
 IMPATIENCE = 0.1  # by which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a step was not speculative: a code for programs, a sentence for people."""
-
-    code: str  # acceptance, cost, memory, draft-error, vocab, grammar, context, user, architecture
-    text: str
 
 
 class Controller:
@@ -89,7 +82,13 @@ class Controller:
             self._take_stock()
         self._n_steps += 1
         self._probing = None
-        self._is_plain = self.fixed_k is None and self._since_steady >= PLAIN_EVERY
+        self._is_plain = self.fixed_k is None and self._since_steady >= self._plain_every
+
+    @property
+    def _plain_every(self) -> float:
+        """Steps between two runs of plain passes."""
+        least, most = PLAIN_EVERY
+        return min(max(least, PLAIN_RUN / PLAIN_SHARE * (self.rate / self.plain_rate - 1)), most)
 
     def _take_stock(self) -> None:
         """Values every drafter at the best rate, which follows from the values: a few rounds settle it."""
@@ -197,10 +196,13 @@ class Controller:
         """Was the last step as it would be in plain decode?"""
         return self._n_plain >= STEADY
 
-    @property
-    def weight(self) -> float:
-        """Of a pass's time beside what is known."""
-        return RARE if self._is_plain else LEARN
+    def learn_pass(self, name: str, width: int, n_context: int, seconds: float) -> None:
+        """Takes in what a pass over that drafter's tokens took; the tables of others drift along."""
+        own = self.costs_of(name, width)
+        change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN)
+        for costs in self._tables():
+            if costs is not own:
+                costs.scale(lambda w: True, 1 + change)
 
     def costs_of(self, name: str, width: int) -> PassCosts:
         """The table that holds what passes over that drafter's tokens cost."""
@@ -209,8 +211,11 @@ class Controller:
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """All passes of these widths take so much longer from now on."""
-        for costs in (self.costs, *(known.costs for known in self.known.values() if known.costs)):
+        for costs in self._tables():
             costs.scale(widths, factor)
+
+    def _tables(self) -> list[PassCosts]:
+        return [self.costs, *(known.costs for known in self.known.values() if known.costs)]
 
     def repays(self, name: str, n_missing: int, n_reply: int) -> bool:
         """Will a reply of `n_reply` tokens bring in what the drafter spends on taking in `n_missing` tokens before it?"""
@@ -236,21 +241,4 @@ class Controller:
 
     def reason(self) -> Reason:
         """Why the last step was plain."""
-        if self.off is not None or not self.known:
-            return self.off or Reason("user", "no drafter is switched on")
-        heard = [name for name, known in self.known.items() if known.acceptance.n_seen or not known.is_free]
-        if not heard:
-            return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(self.known)}")
-        name = max(heard, key=lambda name: self.known[name].rate)
-        known, plain = self.known[name], self._passes[0]
-        costs = (known.first_seconds + (k - 1) * known.rest_seconds + seconds for k, seconds in enumerate(self._passes) if k)
-        ceiling = max((1 + k) * plain / cost for k, cost in enumerate(costs, start=1))
-        if ceiling <= 1 and not known.is_free:
-            return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
-        if known.is_barred:
-            return Reason("cost", f"the {name} drafter was slower than plain decode here, although {known.acceptance.rate:.0%} of it is accepted")
-        if known.surplus > 0:
-            return Reason("acceptance", f"the {name} drafter helps where it is sure, but seldom had something worth checking")
-        gain = known.rate / self.plain_rate
-        text = f"{known.acceptance.rate:.0%} of what the {name} drafter says is accepted, good for {gain:.2f} times plain decode at best"
-        return Reason("acceptance", text)
+        return why_plain(self.known, self._passes, self.plain_rate) if self.known and not self.off else self.off or NONE_ON

@@ -35,8 +35,8 @@ class PassCosts:
         """Takes a careful measurement as it is."""
         self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds
 
-    def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> None:
-        """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little."""
+    def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> float:
+        """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little. Returns by what share."""
         bucket = n_context // CONTEXT_BUCKET
         row = self._table.setdefault(bucket, self.widths(n_context))
         known = row.setdefault(width, seconds)
@@ -44,6 +44,7 @@ class PassCosts:
         for each in self._table.values():
             for other in each:
                 each[other] *= 1 + (change if each is row and other == width else SHARED * change)
+        return SHARED * change
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """Passes of these widths take so much longer from now on."""

@@ -17,7 +17,7 @@ from runtime.model_facts import ModelFacts
 
 PAD = 256  # tokens: contexts are made in such steps
 FLOAT, HALF = 4, 2  # bytes
-WORD = 150  # bytes that llama.cpp's tables take for a token or a merge
+WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
 PER_ROW = 24  # floats of a row besides those of the layers
 DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
 DRAFT_WINDOW = 2048  # tokens of a context that a draft model looks at: half of them at least are the latest
@@ -36,6 +36,7 @@ class Way:
     n_rows: int = 1  # rows of logits
     n_batch: int = 512
     exact: bool = False  # weights are not repacked
+    has_words: bool = True  # a draft model needs no more than ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def estimate(facts: ModelFacts, way: Way) -> Footprint:
     """Of a model and one context."""
     n_ctx = -(-way.n_ctx // PAD) * PAD
     merges = facts.header.metadata.get("tokenizer.ggml.merges")
-    words = WORD * (facts.n_vocab + (len(merges) if isinstance(merges, list) else 0))
+    words = WORD * (facts.n_vocab + (len(merges) if isinstance(merges, list) else 0)) if way.has_words else ID * facts.n_vocab
     repacked = 0 if way.exact else repacked_bytes(facts)
     return Footprint(facts.n_bytes, facts.cache_bytes(n_ctx, way.cache), compute_bytes(facts, way, n_ctx), words, repacked)
 
@@ -137,7 +138,7 @@ class Wish:
         if self.draft is None:
             return 0
         n_drafting = draft_context(n_ctx, self.window, self.way.n_rows - 1, self.draft.n_context)
-        return estimate(self.draft, Way(n_drafting, usual_cache(self.draft, self.on_device), 1, DRAFT_BATCH)).needed
+        return estimate(self.draft, Way(n_drafting, usual_cache(self.draft, self.on_device), 1, DRAFT_BATCH, has_words=False)).needed
 
 
 @dataclass(frozen=True, slots=True)

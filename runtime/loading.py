@@ -6,22 +6,18 @@ Knows backends and drafters by name; what is done with them is the loop's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from runtime.backend import Backend
 from runtime.backends import library
 from runtime.backends.devices import devices
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.embedding import Embedder
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.nodes import EarlyExitError
-from runtime.backends.vocab import compare_vocabularies
 from runtime.calibration import cores, passes
-from runtime.controller import Controller, Reason
+from runtime.controller import Controller
 from runtime.costs import PassCosts, timed
 from runtime.draft import Drafter
 from runtime.drafters.grammar import GrammarDrafter
@@ -31,14 +27,15 @@ from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.suffix import SuffixDrafter
-from runtime.errors import ModelError, RoomError, SettingsError
+from runtime.errors import RoomError, SettingsError
 from runtime.exactness import Exactness
-from runtime.exiting import open_early_exit
-from runtime.footprint import ALL_LAYERS, DRAFT_BATCH, FLOOR, Plan, Way, Wish, draft_context, fit, room_of, wish_of
+from runtime.footprint import ALL_LAYERS, FLOOR, Plan, Way, Wish, fit, room_of, wish_of
 from runtime.loop import SpecLoop
 from runtime.memory import Watch, is_sane
 from runtime.offload import fit_devices
+from runtime.opening import load, open_draft, open_early_exit
 from runtime.options import OnProgress, Options
+from runtime.reasons import Reason
 from runtime.registry import Pair
 from runtime.releasable import Releasable
 from runtime.remembered import Remembered, replies_of
@@ -84,7 +81,7 @@ class Loaded:
         lookahead = self._lookahead(known.costs(), options, n_ctx) if LookaheadDrafter.name in names else None
         drafters, drafting = self._drafters(names), known.one
         seconds = {drafter.name: LOOKUP_SECONDS for drafter in drafters}
-        draft_backend = self._draft_if_possible(names, n_ctx, options, on_progress)
+        draft_backend = self._draft_if_possible(names, wish, n_ctx, options, on_progress)
         if draft_backend is not None and self.pair.draft is not None:
             measured = remembered.calibration(draft_backend, self.pair.draft, counts, 1)
             drafters.append(ModelDrafter(draft_backend, self.target.vocab.n_vocab, options.max_k))
@@ -157,7 +154,9 @@ class Loaded:
             self._open.pop()()
             self.backend = self._context(options, n_ctx, can_branch=True)
 
-    def _draft_if_possible(self, names: Collection[str], n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable | None:
+    def _draft_if_possible(
+        self, names: Collection[str], wish: Wish | None, n_ctx: int, options: Options, on_progress: OnProgress
+    ) -> Releasable | None:
         """None where there is none, or with a reason no memory for it: the target decodes without. A file that is no draft for it is refused."""
         if self.pair.draft is None or ModelDrafter.name not in names:
             return None
@@ -165,29 +164,12 @@ class Loaded:
             self.left_out = Reason("memory", self.plan.text)
             return None
         try:
-            return self._draft_backend(self.pair.draft, n_ctx, options, on_progress)
+            draft = open_draft(self.target, self.pair.draft, wish, n_ctx, options, on_progress)
         except (RoomError, MemoryError) as error:
             self.left_out = Reason("draft-error", f"the draft model was left out: {str(error).rstrip('.') or type(error).__name__}")
             return None
-
-    def _draft_backend(self, path: Path, n_ctx: int, options: Options, on_progress: OnProgress) -> Releasable:
-        """The draft model's context, whose memory can be given up: it need not grow with the target's. Raises VocabError."""
-
-        def opens(stack: ExitStack, report: OnProgress) -> LlamaBackend:
-            draft = load(path, "draft", report, exact=False)
-            stack.callback(draft.close)
-            compare_vocabularies(self.target.vocab, draft.vocab, self.pair.target.name, path.name)
-            n_drafting = draft_context(n_ctx, options.draft_window, options.max_k, draft.n_ctx_train)
-            try:
-                backend = LlamaBackend(draft, n_drafting, 1, DRAFT_BATCH)
-            except ModelError as error:
-                raise RoomError(str(error)) from error
-            stack.callback(backend.close)
-            return backend
-
-        releasable = Releasable(opens, on_progress)
-        self._open.append(releasable.close)
-        return releasable
+        self._open.append(draft.close)
+        return draft
 
     def _target_backend(self, options: Options, n_ctx: int, exits_early: bool) -> LlamaBackend:
         """The target's context: one that can exit early where that is wanted and possible."""
@@ -226,23 +208,6 @@ class Loaded:
         self.close_embedder()
         while self._open:
             self._open.pop()()
-
-
-def load(path: Path, what: str, on_progress: OnProgress, exact: bool, gpu_layers: int = ALL_LAYERS) -> LlamaModel:
-    """Raises KeyboardInterrupt where the progress was answered with no."""
-    stopped = False
-
-    def report(share: float) -> bool:
-        nonlocal stopped
-        stopped = not on_progress(what, share)
-        return not stopped
-
-    try:
-        return LlamaModel(path, report, gpu_layers, exact)
-    except ModelError:
-        if stopped:
-            raise KeyboardInterrupt from None
-        raise
 
 
 def set_threads(target: Backend, draft: Backend | None, one: int, many: int, drafting: int) -> None:

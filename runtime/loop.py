@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from runtime.asking import Asking, Proposal
 from runtime.backend import Backend
-from runtime.controller import Controller, Reason
+from runtime.controller import Controller
 from runtime.draft import NO_DRAFT, UNSAID, Budget, Drafter, Tokens, merge
 from runtime.errors import SettingsError, SlipstreamError
 from runtime.logits import TokenLogprobs, logprobs
+from runtime.reasons import Reason
 from runtime.sampling import Sampler
 from runtime.threads import Threads
 from runtime.verify import verify
@@ -134,10 +135,10 @@ class SpecLoop:
 
     def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
         """Of a pass; one that tried another number of threads says nothing about the next, unless that number was taken."""
-        costs = self.controller.costs_of(drafter, width)
-        change = self.threads.of(width).observe(width, seconds, costs.seconds(width, n_context)) if self.threads else 1.0
+        expected = self.controller.costs_of(drafter, width).seconds(width, n_context)
+        change = self.threads.of(width).observe(width, seconds, expected) if self.threads else 1.0
         if change == 1.0:
-            costs.observe(width, n_context, seconds, self.controller.weight)
+            self.controller.learn_pass(drafter, width, n_context, seconds)
         elif change is not None:
             self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 

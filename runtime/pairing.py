@@ -9,17 +9,16 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
 
 from runtime.backends import library
-from runtime.backends.vocab import compare_vocabularies
+from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.chat import Message
 from runtime.engine import Engine, Sampling
 from runtime.errors import SlipstreamError
-from runtime.gguf_header import Header, read_model_header
+from runtime.gguf_header import read_model_header
 from runtime.measured import Measured, fingerprint
 from runtime.model_facts import ModelFacts
 from runtime.parts import is_first
@@ -37,26 +36,6 @@ PROMPTS = (
     "Summarise: The meeting began at nine. Two plans were compared, and the cheaper one was chosen after an hour.",
     "What does a hash table do, and when is it slow?",
 )
-
-
-@dataclass(frozen=True)
-class HeaderVocab:
-    """A vocabulary as the header spells it: what `compare_vocabularies` looks at."""
-
-    header: Header
-
-    @cached_property
-    def _words(self) -> list[str]:
-        return self.header.strings("tokenizer.ggml.tokens")
-
-    @property
-    def n_vocab(self) -> int:
-        """Tokens."""
-        return len(self._words)
-
-    def text(self, token: int) -> str:
-        """As it is spelled."""
-        return self._words[token]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +64,7 @@ class Target:
                 return f"it reads {share:.0%} of what the target reads for a token, so it can hardly pay"
             if not facts.n_bytes or not facts.n_vocab:
                 return "it has no weights or no vocabulary"
-            vocab = HeaderVocab(facts.header)
-            compare_vocabularies(self._vocab, vocab, self.pair.target.name, path.name)  # type: ignore[arg-type]  # it looks at nothing else
+            compare_vocabularies(self._vocab, HeaderVocab(facts.header), self.pair.target.name, path.name)
         except SlipstreamError as error:
             return str(error)
         return ""

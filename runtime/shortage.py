@@ -12,13 +12,13 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from runtime.controller import Reason
 from runtime.draft import Drafter, Tokens
 from runtime.drafters.model import ModelDrafter
 from runtime.errors import SlipstreamError
 from runtime.known import Known
 from runtime.loop import SpecLoop
 from runtime.memory import Level, Watch
+from runtime.reasons import Reason
 from runtime.releasable import Releasable
 
 log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from runtime.controller import Reason
 from runtime.exactness import Exactness
 from runtime.loop import Step
+from runtime.reasons import Reason
 
 
 @dataclass(slots=True)

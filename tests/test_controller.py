@@ -9,10 +9,11 @@ import pytest
 
 from bench.simulate import LAWS, NAME, Trace, adaptive, controller_for, fixed, made_up, step, unsure
 from runtime.acceptance import Acceptance
-from runtime.controller import Controller, Reason
+from runtime.controller import Controller
 from runtime.costs import PassCosts, fastest_threads, interpolate, measure
 from runtime.known import Scored
 from runtime.policy import Policy, Price, best_length
+from runtime.reasons import Reason
 
 
 def costs_of(*seconds: float) -> PassCosts:
@@ -272,6 +273,20 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
     assert 4 <= asked.count(False) <= 12
 
 
+def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
+    def plain_passes(draft: float) -> int:
+        controller, asked = Controller(costs_of(*PASSES), {NAME: draft}, max_k=3), list[bool]()
+        for _ in range(600):
+            controller.begin(0)
+            asked.append(controller.is_worth_asking(NAME))
+            drafted = [said(0.9, 3, 3, seconds=draft)] if asked[-1] else []
+            controller.learn(drafted, 4 if drafted else 1, draft, 82.0, 82.0 + draft)
+        return asked[100:].count(False)
+
+    assert plain_passes(3.0) <= 8
+    assert 12 <= plain_passes(95.0) <= 100
+
+
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: 460.0}, max_k=8, fixed_k=3)
     assert controller.is_worth_asking(NAME)
@@ -280,9 +295,17 @@ def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
 
 def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> None:
     controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, reused=["layerskip"])
-    controller.costs_of("layerskip", 4).observe(4, 0, 41.0)
+    controller.learn_pass("layerskip", 4, 0, 41.0)
     controller.scale(lambda width: width > 1, 2.0)
-    assert controller.costs_of("layerskip", 4).seconds(4, 0) < 0.96 * controller.costs.seconds(4, 0) == 0.96 * 164
+    assert controller.costs_of("layerskip", 4).seconds(4, 0) < 0.97 * controller.costs.seconds(4, 0)
+
+
+def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
+    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0}, max_k=8, reused=["layerskip"])
+    for _ in range(50):
+        controller.learn_pass("layerskip", 4, 0, 41.0)
+    controller.begin(0)
+    assert controller.plain_rate > 1.1 / PASSES[0]
     assert controller.costs_of("layerskip", 1) is controller.costs_of("model", 4) is controller.costs
 
 

@@ -33,12 +33,12 @@ class Words:
 
 def test_a_different_word_is_named() -> None:
     with pytest.raises(VocabError, match=r"small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft"):
-        compare_vocabularies(Words("a", "b", "c"), Words("a", "x", "y"), "big.gguf", "small.gguf")  # type: ignore[arg-type]
+        compare_vocabularies(Words("a", "b", "c"), Words("a", "x", "y"), "big.gguf", "small.gguf")
 
 
 def test_a_longer_tail_is_harmless_either_way() -> None:
-    compare_vocabularies(Words("a", "b"), Words("a", "b", "pad"), "", "")  # type: ignore[arg-type]
-    compare_vocabularies(Words("a", "b", "pad"), Words("a", "b"), "", "")  # type: ignore[arg-type]
+    compare_vocabularies(Words("a", "b"), Words("a", "b", "pad"), "", "")
+    compare_vocabularies(Words("a", "b", "pad"), Words("a", "b"), "", "")
 
 
 def test_threads_worth_trying_fit_the_machine() -> None:
@@ -95,7 +95,7 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
         return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
 
     real = LlamaModel.close
-    monkeypatch.setattr("runtime.loading.LlamaBackend", no_room)
+    monkeypatch.setattr("runtime.opening.LlamaBackend", no_room)
     monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
     engine = Engine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
     assert [path.name for path in closed] == ["draft.gguf"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
@@ -15,10 +17,31 @@ from runtime.errors import ModelError, RoomError
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
 
-class LlamaModel:
-    """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used."""
+@dataclass(frozen=True, slots=True)
+class IdsOnly:
+    """A vocabulary of ids without words, whose tables take more memory than a small model's layers: what a draft model needs of one."""
 
-    def __init__(self, path: Path, on_progress: OnProgress | None = None, gpu_layers: int = -1, exact: bool = False) -> None:
+    architecture: str  # the file's own
+    n_vocab: int
+
+    def overrides(self) -> Any:
+        """To be read by the library instead of what the file says."""
+        overrides = (lib.llama_model_kv_override * 3)()  # the last one, without a key, ends it
+        kind, size, _ = overrides
+        kind.key, kind.tag, kind.value.val_str = b"tokenizer.ggml.model", lib.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
+        size.key, size.tag, size.value.val_i64 = f"{self.architecture}.vocab_size".encode(), lib.LLAMA_KV_OVERRIDE_TYPE_INT, self.n_vocab
+        return overrides
+
+
+class LlamaModel:
+    """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
+
+    `ids` is there where no words are wanted.
+    """
+
+    def __init__(
+        self, path: Path, on_progress: OnProgress | None = None, gpu_layers: int = -1, exact: bool = False, ids: IdsOnly | None = None
+    ) -> None:
         check_file(path)
         if exact:
             library.prefer_exact()
@@ -26,6 +49,7 @@ class LlamaModel:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = not exact  # repacked K-quants round otherwise for wider passes
+        params.kv_overrides = ids.overrides() if ids else None
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report
         library.complaints()

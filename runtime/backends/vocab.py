@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import llama_cpp.llama_cpp as lib
 
 from runtime.errors import VocabError
+from runtime.gguf_header import Header
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -19,7 +21,7 @@ class Vocab:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.n_vocab: int = lib.llama_vocab_n_tokens(handle)
+        self.n_vocab = int(lib.llama_vocab_n_tokens(handle))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(handle))
         self.bos = int(lib.llama_vocab_bos(handle))
         self.eos = int(lib.llama_vocab_eos(handle))
@@ -86,7 +88,38 @@ class Vocab:
         return self._read_piece(token, special=True).decode("utf8", "replace") if token >= 0 else ""
 
 
-def compare_vocabularies(target: Vocab, draft: Vocab, target_name: str, draft_name: str) -> None:
+@dataclass(frozen=True)
+class HeaderVocab:
+    """A vocabulary as the header of a file spells it."""
+
+    header: Header
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return self.header.strings("tokenizer.ggml.tokens")
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens."""
+        return len(self._words)
+
+    def text(self, token: int) -> str:
+        """As it is spelled."""
+        return self._words[token]
+
+
+class Words(Protocol):
+    """What is compared of a vocabulary."""
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens."""
+
+    def text(self, token: int) -> str:
+        """As it is spelled."""
+
+
+def compare_vocabularies(target: Words, draft: Words, target_name: str, draft_name: str) -> None:
     """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
     for token in range(min(target.n_vocab, draft.n_vocab)):
         ours, theirs = target.text(token), draft.text(token)
