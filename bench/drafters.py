@@ -54,7 +54,7 @@ def ways(with_draft: bool) -> dict[str, Way]:
         **{name: Way((name,)) for name in single},
         "prediction": Way(("prediction",), is_told=True),
         "grammar": Way(("grammar",), FORM),
-        "all but layerskip": Way((*usual, "lookahead", "suffix")),
+        "all": Way((*usual, "layerskip", "lookahead", "suffix")),
     }
 
 
