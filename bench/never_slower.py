@@ -1,8 +1,8 @@
 """Adaptive decoding against plain and against every fixed K, on planted pairs of a real shape: `python -m bench.never_slower`.
 
-A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. Every way says the same text in each
-round; the ratio is of tokens per second of decoding. Rounds over all ways say which fixed choice is best; the ratios are of further rounds
-over plain, adaptive and that one, so that the runs that are divided lie close together and the best is not the one that was lucky.
+A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. In a round all ways say the same text side
+by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the ratio is of tokens per second of decoding. Rounds
+over all ways say which fixed choice is best, further ones over plain, adaptive and that one give the ratios: so it is not the one that was lucky.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from bench.planted import SHAPES, plant
-from bench.timing import interleaved, ratios, report
+from bench.timing import ratios, report
 from runtime.engine import Engine, Options, Sampling
 from runtime.registry import Pair
 
@@ -41,26 +41,32 @@ def cases(shape: str, change: int) -> list[Case]:
     return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), Case("a draft as slow as the target, 90%", shape, 0.9)]
 
 
-def tokens_per_second(engine: Engine, temperature: float, n: int) -> float:
-    """Of one reply of `n` tokens."""
-    stats = list(engine.reply(PROMPT, Sampling(temperature, seed=1), n))[-1].stats
-    assert stats is not None
-    return stats.predicted_n / stats.decode_seconds
+def side_by_side(engines: Mapping[str, Engine], temperature: float, n: int) -> dict[str, float]:
+    """Tokens per second of decoding a reply of `n` tokens, by way: they take turns pass by pass."""
+    replies = {name: engine.reply(PROMPT, Sampling(temperature, seed=1), n) for name, engine in engines.items()}
+    rates: dict[str, float] = {}
+    while len(rates) < len(replies):
+        for name in replies.keys() - rates.keys():
+            if stats := next(replies[name]).stats:
+                rates[name] = stats.predicted_n / stats.decode_seconds
+    return rates
+
+
+def rounds(engines: Mapping[str, Engine], temperature: float, n: int, runs: int) -> dict[str, list[float]]:
+    """Rates by way and round; the first round only warms up."""
+    found = [side_by_side(engines, temperature, n) for _ in range(runs + 1)][1:]
+    return {name: [rates[name] for rates in found] for name in engines}
 
 
 def measure(pair: Pair, temperature: float, n: int, runs: int) -> tuple[str, dict[str, list[float]]]:
-    """The best fixed way, plain decode included, and tokens per second by round of that, plain and adaptive."""
+    """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding."""
     ways = {PLAIN: Options(drafters=()), ADAPTIVE: Options(drafters=("model",))}
     ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
-    engines = {name: Engine(pair, options) for name, options in ways.items()}
-    asked = {name: partial(tokens_per_second, engine, temperature, n) for name, engine in engines.items()}
-    try:
-        swept = interleaved(asked, runs)
+    with ExitStack() as stack:
+        engines = {name: stack.enter_context(closing(Engine(pair, options))) for name, options in ways.items()}
+        swept = rounds(engines, temperature, n, runs)
         best = max(swept.keys() - {ADAPTIVE}, key=lambda name: statistics.median(swept[name]))
-        return best, interleaved({name: asked[name] for name in {PLAIN: 0, ADAPTIVE: 0, best: 0}}, FINALS * runs)
-    finally:
-        for engine in engines.values():
-            engine.close()
+        return best, rounds({name: engines[name] for name in {PLAIN: 0, ADAPTIVE: 0, best: 0}}, temperature, n, FINALS * runs)
 
 
 def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
@@ -77,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")
-    parser.add_argument("--runs", type=int, default=3, help="rounds over all ways; of the finalists four times as many")
+    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists four times as many")
     args = parser.parse_args()
     rows, over_plain, over_best = [], list[float](), list[float]()
     for name, best, rates in cells(args.shape, args.tokens, args.runs):
