@@ -17,6 +17,7 @@ from runtime.reasons import NONE_ON, Reason, why_plain
 REFRESH = 8  # steps between two looks at what every drafter is worth
 PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
 PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
+VERIFIED_PROBE = 4  # one in so many probes is verified all the same, so that a belief in dear passes can be found wrong
 PATIENCE = 4  # plain passes that drafting may lose before it is held to be a mistake
 PLAIN_EVERY = 24, 256  # steps, at least and at most, after which plain passes are made, so that it is known what they cost
 PLAIN_RUN = 4  # of them
@@ -54,7 +55,7 @@ class Controller:
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
-        self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
+        self._n_steps, self._n_probes, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.n_others = 0  # replies that wait while this one's step is made
         self.begin(0)
@@ -74,7 +75,7 @@ class Controller:
 
         `scores_unused`: can a token be scored that was not verified?
         """
-        self._probe_k = 0 if scores_unused else PROBE_K
+        self._probe_k = 0 if scores_unused and self._n_probes % VERIFIED_PROBE < VERIFIED_PROBE - 1 else PROBE_K
         self._n_context = n_context
         self._passes = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._passes[0] + self.overhead, 1e-9)  # tokens per second without drafts
@@ -136,6 +137,7 @@ class Controller:
             known.waited, known.wait = 0, FIRST_PROBE
         elif not self.n_others and self.probe_seconds <= PROBE_SHARE * self.decode_seconds and known.is_probe_due():
             self._probing = name
+            self._n_probes += 1
         return pays or self._probing == name
 
     def includes(self, name: str, n_drafted: int, survival: float, confidence: float) -> bool:

@@ -39,7 +39,7 @@ class PassCosts:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little. Returns by what share."""
         bucket = n_context // CONTEXT_BUCKET
         row = self._table.setdefault(bucket, self.widths(n_context))
-        known = row.setdefault(width, seconds)
+        known = row.setdefault(width, min(seconds, self.seconds(width, n_context)) if row else seconds)  # a first time may be a spike
         change = weight * (min(max(seconds / known, 0.5), 2) - 1)
         for each in self._table.values():
             for other in each:

@@ -74,6 +74,14 @@ def test_the_whole_table_drifts_with_the_machine() -> None:
     assert costs.seconds(1, 0) > 1.15
 
 
+def test_the_first_time_of_a_width_may_be_a_spike() -> None:
+    costs = costs_of(1.0, 1.5)
+    costs.observe(3, 0, 9.0)
+    assert 2.0 < costs.seconds(3, 0) < 2.3
+    costs.observe(4, 0, 2.1)
+    assert costs.seconds(4, 0) == 2.1
+
+
 def test_measuring_stops_at_the_deadline_but_never_before_width_one() -> None:
     costs, seen = PassCosts(), []
     measure(costs, seen.append, 8, deadline=0.0)
@@ -285,6 +293,21 @@ def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
 
     assert plain_passes(3.0) <= 8
     assert 12 <= plain_passes(95.0) <= 100
+
+
+def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
+    """A drafter that is always right, beside passes over several rows that cost hardly more than one: once they seemed to cost ten times that."""
+    controller, real, came, seconds = Controller(costs_of(46.0, 460.0), {NAME: 1.0}, max_k=1), (46.0, 48.0), 0, 0.0
+    for n in range(3000):
+        controller.begin(0)
+        asked = controller.is_worth_asking(NAME)
+        k = int(asked and controller.includes(NAME, 0, 0.99, 0.99))
+        controller.learn([said(0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [], 1 + k, float(asked), real[k], real[k] + asked)
+        if k or controller.is_steady:
+            controller.learn_pass(NAME if k else "none", 1 + k, 0, real[k])
+        if n > 2500:
+            came, seconds = came + 1 + k, seconds + real[k] + asked
+    assert came / seconds > 1.5 / 46.0
 
 
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
