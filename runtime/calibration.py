@@ -18,6 +18,7 @@ from runtime.backend import Backend
 from runtime.costs import PassCosts, fastest_threads, measure, timed
 from runtime.draft import Draft
 from runtime.measured import Measured
+from runtime.threads import BETTER, TRIES
 
 BUDGET = 1.0  # seconds for all measurements of a model
 HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
@@ -65,7 +66,7 @@ def calibrate(backend: Backend, max_width: int, counts: list[int], memo: Measure
     """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
     known = recall(memo)
     change = change_since(known, backend) if known else 0.0
-    if known is not None and HOLDS[0] < change < HOLDS[1]:
+    if known is not None and HOLDS[0] < change < HOLDS[1] and not wants_more_threads(known.scaled(change), backend, max(counts)):
         return known.scaled(change)
     known = take(backend, max_width, counts)
     memo.write(asdict(known))
@@ -89,6 +90,18 @@ def change_since(known: Calibration, backend: Backend) -> float:
     run = passes(backend)
     run(1)
     return timed(run, 1, 5, float("inf")) / known.passes[1]
+
+
+def wants_more_threads(known: Calibration, backend: Backend, most: int) -> bool:
+    """Would a plain pass with `most` threads be faster now? Then fewer were chosen on a busy machine, which is none any more."""
+    if known.one >= most:
+        return False
+    backend.set_threads(most, most)
+    run = passes(backend)
+    run(1)
+    is_faster = timed(run, 1, TRIES, float("inf")) < BETTER * known.passes[1]
+    backend.set_threads(known.one, known.many)
+    return is_faster
 
 
 def take(backend: Backend, max_width: int, counts: list[int]) -> Calibration:

@@ -71,6 +71,20 @@ def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
         assert calibration.recall(memo) is None
 
 
+def test_threads_that_a_busy_machine_chose_are_chosen_again_on_an_idle_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Threaded(ToyBackend):
+        def set_threads(self, one: int, many: int) -> None:
+            self.n = one
+
+    backend, memo, seconds = Threaded(), Measured("key", tmp_path), {1: 1.0, 2: 8.0}
+    monkeypatch.setattr(calibration, "timed", lambda *args: seconds[backend.n])
+    monkeypatch.setattr("runtime.costs.timed", lambda *args: seconds[backend.n])
+    assert calibration.calibrate(backend, 5, [1, 2], memo).one == 1
+    assert (calibration.calibrate(backend, 5, [1, 2], memo).one, backend.n) == (1, 1)
+    seconds[2] = 0.5
+    assert (calibration.calibrate(backend, 5, [1, 2], memo).one, backend.n) == (2, 2)
+
+
 def test_progress_is_reported_for_both_models_and_may_stop_the_load() -> None:
     seen: dict[str, float] = {}
     Loaded(load_registry()["demo"], Options(), lambda what, share: seen.update({what: share}) is None).close()
