@@ -1,15 +1,15 @@
 """A row per drafter on the bundled pair and on planted ones: speed against plain decode, acceptance, memory: `python -m bench.drafters`.
 
-Each drafter is on its own and adaptive, then all are together. Two rows answer what no one-off question does: `suffix` is asked again what it
-was asked in the warm-up, and `prediction` is told the reply. `grammar` is held against plain decode in the same form. Every text is compared
-with plain decode's.
+Each drafter is on its own and adaptive, then all are together; their replies are made side by side. Two rows answer what no one-off question
+does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the reply. `grammar` is held against plain decode in the
+same form. Every text is compared with plain decode's.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,8 @@ import psutil
 from bench.demo import questions
 from bench.planted import SHAPES, plant
 from bench.processes import elsewhere
-from bench.timing import interleaved, ratios, report, spread
+from bench.timing import ratios, report, spread
+from bench.turns import rounds, side_by_side
 from runtime import remembered
 from runtime.engine import Engine, Grammar, Message, Options, Prompt, Sampling
 from runtime.registry import Pair, load_registry
@@ -68,18 +69,22 @@ class Setting:
     threads: int | None
 
 
-def rate(engine: Engine, way: Way, plain: Way, setting: Setting) -> float:
-    """Tokens per second of decoding over all prompts."""
-    tokens, seconds = 0, 0.0
+def rates(engines: Mapping[str, Engine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
+    """Tokens per second of decoding over all prompts, by way; prediction is told what plain decode said in the round before."""
+    tokens, seconds = dict.fromkeys(all_ways, 0), dict.fromkeys(all_ways, 0.0)
     for i, prompt in enumerate(setting.prompts):
-        told = plain.texts[i] if way.is_told else ""
-        chunks = list(engine.reply(prompt, GREEDY, setting.n_tokens, grammar=way.form, prediction=told))
-        stats = chunks[-1].stats
-        assert stats is not None
-        way.texts[i] = "".join(chunk.text for chunk in chunks)
-        way.drafted, way.accepted = way.drafted + stats.draft_n, way.accepted + stats.draft_n_accepted
-        tokens, seconds = tokens + stats.predicted_n, seconds + stats.decode_seconds
-    return tokens / seconds
+        plain = all_ways[PLAIN].texts.get(i, "")
+        replies = {
+            name: engines[name].reply(prompt, GREEDY, setting.n_tokens, grammar=way.form, prediction=plain if way.is_told else "")
+            for name, way in all_ways.items()
+        }
+        for name, (text, stats) in side_by_side(replies).items():
+            way = all_ways[name]
+            way.texts[i] = text
+            way.drafted, way.accepted = way.drafted + stats.draft_n, way.accepted + stats.draft_n_accepted
+            tokens[name] += stats.predicted_n
+            seconds[name] += stats.decode_seconds
+    return {name: tokens[name] / seconds[name] for name in all_ways}
 
 
 def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
@@ -98,11 +103,10 @@ def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Wa
         engines = {name: Engine(setting.pair, Options(drafters=way.drafters, threads=setting.threads)) for name, way in all_ways.items()}
         for engine in engines.values():
             stack.callback(engine.close)
-        cases: dict[str, Callable[[], float]] = {name: partial(rate, engines[name], way, all_ways[PLAIN], setting) for name, way in all_ways.items()}
-        rates = interleaved(cases, runs)
+        found = rounds(partial(rates, engines, all_ways, setting), runs)
     alone = elsewhere(held, setting, (), folder)
     for name, way in all_ways.items():
-        yield name, way, rates[name], rates[FORMED if way.form else PLAIN], elsewhere(held, setting, way.drafters, folder) - alone
+        yield name, way, found[name], found[FORMED if way.form else PLAIN], elsewhere(held, setting, way.drafters, folder) - alone
 
 
 def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[str], str, float]]:

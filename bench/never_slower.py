@@ -13,10 +13,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.planted import SHAPES, plant
 from bench.timing import ratios, report
+from bench.turns import rounds, side_by_side
 from runtime.engine import Engine, Options, Sampling
 from runtime.registry import Pair
 
@@ -41,21 +43,10 @@ def cases(shape: str, change: int) -> list[Case]:
     return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), Case("a draft as slow as the target, 90%", shape, 0.9)]
 
 
-def side_by_side(engines: Mapping[str, Engine], temperature: float, n: int) -> dict[str, float]:
-    """Tokens per second of decoding a reply of `n` tokens, by way: they take turns pass by pass."""
+def rates(engines: Mapping[str, Engine], temperature: float, n: int) -> dict[str, float]:
+    """Tokens per second of decoding a reply of `n` tokens, by way."""
     replies = {name: engine.reply(PROMPT, Sampling(temperature, seed=1), n) for name, engine in engines.items()}
-    rates: dict[str, float] = {}
-    while len(rates) < len(replies):
-        for name in replies.keys() - rates.keys():
-            if stats := next(replies[name]).stats:
-                rates[name] = stats.predicted_n / stats.decode_seconds
-    return rates
-
-
-def rounds(engines: Mapping[str, Engine], temperature: float, n: int, runs: int) -> dict[str, list[float]]:
-    """Rates by way and round; the first round only warms up."""
-    found = [side_by_side(engines, temperature, n) for _ in range(runs + 1)][1:]
-    return {name: [rates[name] for rates in found] for name in engines}
+    return {name: stats.predicted_per_second for name, (_, stats) in side_by_side(replies).items()}
 
 
 def measure(pair: Pair, temperature: float, n: int, runs: int) -> tuple[str, dict[str, list[float]]]:
@@ -64,9 +55,10 @@ def measure(pair: Pair, temperature: float, n: int, runs: int) -> tuple[str, dic
     ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
     with ExitStack() as stack:
         engines = {name: stack.enter_context(closing(Engine(pair, options))) for name, options in ways.items()}
-        swept = rounds(engines, temperature, n, runs)
+        swept = rounds(partial(rates, engines, temperature, n), runs)
         best = max(swept.keys() - {ADAPTIVE}, key=lambda name: statistics.median(swept[name]))
-        return best, rounds({name: engines[name] for name in {PLAIN: 0, ADAPTIVE: 0, best: 0}}, temperature, n, FINALS * runs)
+        finalists = {name: engines[name] for name in engines if name in (PLAIN, ADAPTIVE, best)}
+        return best, rounds(partial(rates, finalists, temperature, n), FINALS * runs)
 
 
 def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
@@ -86,11 +78,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists four times as many")
     args = parser.parse_args()
     rows, over_plain, over_best = [], list[float](), list[float]()
-    for name, best, rates in cells(args.shape, args.tokens, args.runs):
-        plain, other = ratios(rates[ADAPTIVE], rates[PLAIN]), ratios(rates[ADAPTIVE], rates[best])
+    for name, best, found in cells(args.shape, args.tokens, args.runs):
+        plain, other = ratios(found[ADAPTIVE], found[PLAIN]), ratios(found[ADAPTIVE], found[best])
         over_plain.append(plain.median)
         over_best.append(other.median)
-        rows.append([name, str(plain), f"{best}: {ratios(rates[best], rates[PLAIN])}", str(other)])
+        rows.append([name, str(plain), f"{best}: {ratios(found[best], found[PLAIN])}", str(other)])
         print(" | ".join(rows[-1]), flush=True)
     summary = {"least / plain": min(over_plain), "least / best": min(over_best), "mean / best": statistics.geometric_mean(over_best)}
     columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]

@@ -24,11 +24,12 @@ class PassCosts:
 
     def __init__(self) -> None:
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
+        self._n_seen: dict[int, int] = {}  # width -> times, where none was measured before
 
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
         copy = PassCosts()
-        copy._table = {bucket: dict(row) for bucket, row in self._table.items()}
+        copy._table, copy._n_seen = {bucket: dict(row) for bucket, row in self._table.items()}, dict(self._n_seen)
         return copy
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
@@ -39,12 +40,19 @@ class PassCosts:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little. Returns by what share."""
         bucket = n_context // CONTEXT_BUCKET
         row = self._table.setdefault(bucket, self.widths(n_context))
-        known = row.setdefault(width, min(seconds, self.seconds(width, n_context)) if row else seconds)  # a first time may be a spike
+        if width not in row:
+            row[width], self._n_seen[width] = min(seconds, self.seconds(width, n_context)) if row else seconds, 0
+        share = SHARED
+        if width in self._n_seen:
+            self._n_seen[width] += 1
+            if (fresh := 1 / (1 + self._n_seen[width])) > weight:  # it was a guess that changes now, not the machine; and one time may be a spike
+                weight, share = fresh, 0.0
+        known = row[width]
         change = weight * (min(max(seconds / known, 0.5), 2) - 1)
         for each in self._table.values():
             for other in each:
-                each[other] *= 1 + (change if each is row and other == width else SHARED * change)
-        return SHARED * change
+                each[other] *= 1 + (change if each is row and other == width else share * change)
+        return share * change
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """Passes of these widths take so much longer from now on."""
