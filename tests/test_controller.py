@@ -323,7 +323,9 @@ def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> 
     controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, reused=["layerskip"])
     controller.learn_pass("layerskip", 4, 0, 41.0)
     controller.scale(lambda width: width > 1, 2.0)
-    assert controller.costs_of("layerskip", 4).seconds(4, 0) < 0.97 * controller.costs.seconds(4, 0)
+    assert controller.costs_of("layerskip", 4).seconds(4, 0) == pytest.approx(0.95 * 164)
+    assert controller.costs.seconds(4, 0) == pytest.approx(0.985 * 164)  # it only drifts along
+    assert controller.costs_of("layerskip", 1) is controller.costs_of("model", 4) is controller.costs
 
 
 def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
@@ -332,7 +334,6 @@ def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
         controller.learn_pass("layerskip", 4, 0, 41.0)
     controller.begin(0)
     assert controller.plain_rate > 1.1 / PASSES[0]
-    assert controller.costs_of("layerskip", 1) is controller.costs_of("model", 4) is controller.costs
 
 
 def test_the_reason_for_being_off_is_kept() -> None:
