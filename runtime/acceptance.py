@@ -18,7 +18,7 @@ UNKNOWN = N_BINS  # in a bin's place
 PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 2.0, 0.8
 MOST = 200.0  # observations of a bin, before they count half
 DECAY = 0.97  # of recent counts, per step
-QUICK = 0.2  # step of the offset per observation, in logits
+QUICK = 0.12  # step of the offset per observation, in logits
 FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to learn
 
 

@@ -18,7 +18,6 @@ REFRESH = 8  # steps between two looks at what every drafter is worth
 PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
 PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
 VERIFIED_PROBE = 4  # one in so many probes is verified all the same, so that a belief in dear passes can be found wrong
-PATIENCE = 4  # plain passes that drafting may lose before it is held to be a mistake
 PLAIN_EVERY = 24, 256  # steps, at least and at most, after which plain passes are made, so that it is known what they cost
 PLAIN_RUN = 4  # of them
 PLAIN_SHARE = 0.002  # of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
@@ -191,7 +190,7 @@ class Controller:
                     known.wait = 0
             elif self.fixed_k is None and (each.is_used or not known.is_free):
                 known.note_pace(n_tokens, total)
-                known.hold_to_account(lost, PATIENCE / self.plain_rate, PROBE_SHARE * self.decode_seconds)
+                known.hold_to_account(lost, 1 / self.plain_rate, PROBE_SHARE * self.decode_seconds)
 
     @property
     def is_steady(self) -> bool:

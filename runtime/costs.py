@@ -16,6 +16,7 @@ LEARN = 0.1  # weight of a new time
 SHARED = 0.3  # of a change in one width's time that is taken to be the machine's, and so all widths'
 PATIENCE = 1.0  # seconds
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
+ROUNDS = 5  # of measurements, where there is time
 Pass = Callable[[int], object]  # decodes that many rows
 
 
@@ -122,9 +123,19 @@ def fastest_threads(options: Iterable[int], set_threads: Callable[[int], None], 
 
 
 def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
-    """Times widths 1, 2, 4, 8, then others up to `max_width`, until the deadline; width 1 always. What lies between points is known best."""
+    """Times passes until the deadline: widths 1, 2, 4, 8, then others up to `max_width`; width 1 always.
+
+    In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between points is known best.
+    """
+    taken = dict[int, list[float]]()
     first = [width for width in (1, 2, 4, 8, 3, 6, 12) if width <= max_width]
-    for width in (*first, *sorted(set(range(1, max_width + 1)).difference(first))):
-        if width == 1 or time.perf_counter() < deadline:
+    run(1)
+    for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
+        for width in ROUNDS * widths:
+            if taken and time.perf_counter() >= deadline:
+                break
+            began = time.perf_counter()
             run(width)
-            costs.set(width, timed(run, width, 5, deadline))
+            taken.setdefault(width, []).append(time.perf_counter() - began)
+    for width, seconds in taken.items():
+        costs.set(width, median(seconds))

@@ -15,6 +15,7 @@ from runtime.policy import Policy
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
 LAST_SENTENCE = 1024  # steps that a drafter is barred for at most
 LEARN = 0.1  # weight of a new time
+PATIENCE = 8  # times what a step usually loses or gains against plain decode: so much may be lost before drafting is held to be a mistake
 NEWS = 0.03  # in a chance of acceptance
 PACE = 0.8  # of what was noted a step ago
 PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
@@ -49,6 +50,7 @@ class Known:
         self.surplus = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
         self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was barred
+        self.stake = 0.0  # seconds that a step with it loses or gains on average
         self.sentence = LAST_PROBE  # steps that it will be barred for
         self.tokens, self.seconds = 0.0, 1e-9  # that steps with it brought and took lately
         self.waited, self.wait = 0, FIRST_PROBE  # steps since it was parked or probed, steps until the next probe
@@ -94,11 +96,14 @@ class Known:
         if self.is_barred and self.tokens / self.seconds > plain_rate:
             self.is_barred, self.lost, self.sentence = False, 0.0, LAST_PROBE
 
-    def hold_to_account(self, lost: float, patience: float, allowed: float) -> None:
+    def hold_to_account(self, lost: float, plain_seconds: float, allowed: float) -> None:
         """Bars the drafter for a while when it loses time although it is believed to pay (a one-sided cumulative sum; Page, 1954).
 
-        `lost` are a step's seconds beyond plain decode's; it is barred for twice as long each time, until it has gained something in between.
+        `lost` are a step's seconds beyond plain decode's. A long draft that fails loses many passes and proves little, so patience grows with
+        the stake. It is barred for twice as long each time, until it has gained something in between.
         """
+        self.stake = max(plain_seconds, self.stake + LEARN * (abs(lost) - self.stake))
+        patience = PATIENCE * self.stake
         lost = min(lost, patience / 2)  # one step that something else held up proves nothing
         self.lost, self.gained = max(0.0, self.lost + lost), self.gained - lost
         if self.gained > patience:
