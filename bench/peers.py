@@ -27,6 +27,7 @@ from runtime.errors import SettingsError, SlipstreamError
 from runtime.registry import Pair, find_pair, load_registry
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
+FINALS = 3  # rounds of those whose ratios are wanted, for each round over all ways
 COPIES = 2  # of the models' files: memory that a way may need
 
 
@@ -100,7 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("target", nargs="?", help="a GGUF file instead of a pair")
     parser.add_argument("--pair", default="demo", help="a pair of models.toml")
     parser.add_argument("--draft", type=Path, help="a draft model's GGUF file")
-    parser.add_argument("--runs", type=count, default=5, help="rounds, after one that warms up")
+    parser.add_argument("--runs", type=count, default=5, help="rounds over all ways, after one that warms up; then three times as many of a few")
     parser.add_argument("--questions", type=count, default=30, help="prompts of a round, 30 at most")
     parser.add_argument("--max-tokens", type=count, default=100, help="of a reply")
     parser.add_argument("--threads", type=count, help="for all ways but those with their own (our calibration's choice)")
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
         results = measure(peers.values(), prompts, args.runs)
         best = fastest_server(results)
         finalists = {way.name for way in basics} | {best}
-        final = measure([peer for name, peer in peers.items() if name in finalists], prompts, args.runs) if more else results
+        final = measure([peer for name, peer in peers.items() if name in finalists], prompts, FINALS * args.runs) if more else results
     facts = {"busy": args.busy, "threads": threads, "questions": len(prompts), "runs": args.runs, "our build": build, "server's build": server.build}
     title = f"{pair.name} against peers, {'one core busy' if args.busy else f'{threads} threads'}"
     present(title, peers, results, {"server's best": best, "ratios": compare(final, best), **facts})

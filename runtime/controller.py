@@ -23,7 +23,7 @@ PLAIN_RUN = 4  # of them
 PLAIN_SHARE = 0.002  # of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
 STEADY = 2  # plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
 RARE = 0.25  # weight of such a pass where there are few
-CHEAP = 0.02  # of a plain pass: a free drafter that takes more is asked as seldom as one that does not pay
+CHEAP = 0.01  # of a plain pass: a free drafter that takes more is asked as seldom as one that does not pay
 IMPATIENCE = 0.1  # by which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
