@@ -19,7 +19,7 @@ from unittest.mock import patch
 import psutil
 
 from bench.demo import questions
-from bench.planted import SHAPES, plant
+from bench.planted import SHAPES, plant, prompts
 from bench.processes import elsewhere
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
@@ -127,14 +127,15 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
     for share in args.acceptance:
         name = f"planted {share:.0%}"
         pair = plant(folder / name, SHAPES[args.shape], SHAPES[args.draft], share, words=WALKED)
-        yield Setting(replace(pair, name=name), ["Go on."], args.tokens * args.questions, args.threads)
+        asked = prompts(SHAPES[args.shape].vocab, range(0, WALKED, WALKED // args.questions), WALKED)[: args.questions]
+        yield Setting(replace(pair, name=name), asked, args.tokens, args.threads)
 
 
 def options() -> argparse.ArgumentParser:
     """What can be asked for."""
     parser = argparse.ArgumentParser(description="Measure every drafter against plain decode.")
     parser.add_argument("--runs", type=int, default=7, help="rounds")
-    parser.add_argument("--questions", type=int, default=6, help="put to the bundled pair in a round")
+    parser.add_argument("--questions", type=int, default=6, help="put to a pair in a round")
     parser.add_argument("--tokens", type=int, default=100, help="of a reply")
     parser.add_argument("--acceptance", type=float, nargs="*", default=[0.5, 0.9], help="of the planted pairs; none leaves them out")
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the planted targets")

@@ -1,8 +1,9 @@
 """Adaptive decoding against plain and against every fixed K, on planted pairs of a real shape: `python -m bench.never_slower`.
 
 A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. In a round all ways say the same text side
-by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the ratio is of tokens per second of decoding. Rounds
-over all ways say which fixed choice is best, further ones over plain, adaptive and that one give the ratios: so it is not the one that was lucky.
+by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the next round has another text. The ratio is of
+tokens per second of decoding. Rounds over all ways say which fixed choice is best, further ones over plain, adaptive and that one give the
+ratios: so it is not the one that was lucky.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
+from itertools import count
 from pathlib import Path
 
-from bench.planted import SHAPES, plant
+from bench.planted import MAX_WORDS, SHAPES, plant, prompts
 from bench.timing import ratios, report
 from bench.turns import rounds, side_by_side
 from runtime.engine import Engine, Options, Sampling
 from runtime.registry import Pair
 
 KS = (1, 2, 3, 4, 6, 8)
-FINALS = 4  # rounds of the finalists for each round over all ways
+FINALS = 8  # rounds of the finalists for each round over all ways
 ADAPTIVE, PLAIN = "adaptive", "plain"
-PROMPT = "Go on."
+PLACES, FIRST_PLACES = range(0, MAX_WORDS, 256), range(16)  # of the walk where replies begin; where it is to change while they are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +44,28 @@ def cases(shape: str, change: int) -> list[Case]:
     return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), Case("a draft as slow as the target, 90%", shape, 0.9)]
 
 
-def rates(engines: Mapping[str, Engine], temperature: float, n: int) -> dict[str, float]:
+def rates(engines: Mapping[str, Engine], prompt: str, sampling: Sampling, n: int) -> dict[str, float]:
     """Tokens per second of decoding a reply of `n` tokens, by way."""
-    replies = {name: engine.reply(PROMPT, Sampling(temperature, seed=1), n) for name, engine in engines.items()}
+    replies = {name: engine.reply(prompt, sampling, n) for name, engine in engines.items()}
     return {name: stats.predicted_per_second for name, (_, stats) in side_by_side(replies).items()}
 
 
-def measure(pair: Pair, temperature: float, n: int, runs: int) -> tuple[str, dict[str, list[float]]]:
-    """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding."""
+def measure(pair: Pair, asked: Sequence[str], temperature: float, n: int, runs: int) -> tuple[str, dict[str, list[float]]]:
+    """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding; a prompt and a seed per round."""
     ways = {PLAIN: Options(drafters=()), ADAPTIVE: Options(drafters=("model",))}
     ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
+    numbers = count()
+
+    def measured(engines: Mapping[str, Engine]) -> dict[str, float]:
+        number = next(numbers)
+        return rates(engines, asked[number % len(asked)], Sampling(temperature, seed=number), n)
+
     with ExitStack() as stack:
         engines = {name: stack.enter_context(closing(Engine(pair, options))) for name, options in ways.items()}
-        swept = rounds(partial(rates, engines, temperature, n), runs)
-        best = max(swept.keys() - {ADAPTIVE}, key=lambda name: statistics.median(swept[name]))
+        swept = rounds(lambda: measured(engines), runs)
+        best = max(swept.keys() - {ADAPTIVE}, key=lambda name: ratios(swept[name], swept[PLAIN]).median)
         finalists = {name: engines[name] for name in engines if name in (PLAIN, ADAPTIVE, best)}
-        return best, rounds(partial(rates, finalists, temperature, n), FINALS * runs)
+        return best, rounds(lambda: measured(finalists), FINALS * runs)
 
 
 def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
@@ -66,8 +73,9 @@ def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, str, dict[str, l
     for case in cases(shape, n // 2):
         with tempfile.TemporaryDirectory() as folder:
             pair = plant(Path(folder), SHAPES[shape], SHAPES[case.draft], case.acceptance, change=n // 2)
+            asked = prompts(SHAPES[shape].vocab, PLACES if isinstance(case.acceptance, float) else FIRST_PLACES)
             for temperature in (0.0, 0.8):
-                yield f"{case.name}, t = {temperature}", *measure(pair, temperature, n, runs)
+                yield f"{case.name}, t = {temperature}", *measure(pair, asked, temperature, n, runs)
 
 
 def main() -> None:
@@ -75,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")
-    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists four times as many")
+    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists eight times as many")
     args = parser.parse_args()
     rows, over_plain, over_best = [], list[float](), list[float]()
     for name, best, found in cells(args.shape, args.tokens, args.runs):

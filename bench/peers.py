@@ -102,6 +102,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pair", default="demo", help="a pair of models.toml")
     parser.add_argument("--draft", type=Path, help="a draft model's GGUF file")
     parser.add_argument("--runs", type=count, default=5, help="rounds over all ways, after one that warms up; then three times as many of a few")
+    parser.add_argument("--prompts", type=Path, help="a file with a prompt per line, instead of questions about Python")
     parser.add_argument("--questions", type=count, default=30, help="prompts of a round, 30 at most")
     parser.add_argument("--max-tokens", type=count, default=100, help="of a reply")
     parser.add_argument("--threads", type=count, help="for all ways but those with their own (our calibration's choice)")
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> None:
 
     if find_spec("xllamacpp") is None:
         raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
-    pair, asked = find_pair(args.target or args.pair, load_registry()), questions()
+    pair = find_pair(args.target or args.pair, load_registry())
+    asked = args.prompts.read_text(encoding="utf8").splitlines() if args.prompts else questions()
     job = Job(replace(pair, draft=args.draft or pair.draft), args.max_tokens, args.raw)
     with ExitStack() as stack:
         if args.busy:

@@ -12,6 +12,7 @@ beginning. The models know nothing but the walk: no language, no chat template, 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in 
 FIRST_WORD = N_BASE + 2 * len(SYLLABLES)  # before it: syllables, and syllables after a space
 MAX_WORDS = len(SYLLABLES) ** 2
 N_CTX = 4096
+APART = 128  # words of the walk from one prompt's place to the next one's
 CERTAIN = 16.0  # the logit of a word of probability 1: far above what a hundred thousand others add up to
 LOUD = 64.0  # an embedding's length over what a layer adds to it
 SIGNS = np.array([-1, 1], dtype=np.float32)
@@ -75,6 +77,18 @@ def walk(n_vocab: int, words: int = MAX_WORDS, seed: int = 0) -> Ids:
     """The walk's token ids [n] in order; n is a multiple of 4."""
     n = min(words, MAX_WORDS, n_vocab - FIRST_WORD) // 4 * 4
     return FIRST_WORD + np.random.default_rng([seed, 0]).permutation(n)
+
+
+def prompts(n_vocab: int, places: Iterable[int], words: int = MAX_WORDS, seed: int = 0) -> list[str]:
+    """Raw prompts after which the walk goes on from these places."""
+    order = walk(n_vocab, words, seed)
+    return [f"Go on after {word(int(order[place % len(order)]))}" for place in places]
+
+
+def word(token: int) -> str:
+    """What a token of the walk says."""
+    first, second = divmod(token - FIRST_WORD, len(SYLLABLES))
+    return SYLLABLES[first] + SYLLABLES[second]
 
 
 def misread(n: int, acceptance: float | tuple[float, float], change: int, rng: np.random.Generator) -> Ids:
@@ -162,7 +176,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Writes a pair and says how large it is."""
+    """Writes a pair and prompts for it, and says how large it is."""
     parser = options()
     args = parser.parse_args()
     if len(args.acceptance) > 2 or not all(0 <= share <= 1 for share in args.acceptance):
@@ -180,6 +194,9 @@ def main() -> None:
     for path in (pair.target, pair.draft):
         if path is not None:
             print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
+    asked = args.folder / "prompts.txt"
+    asked.write_text("\n".join(prompts(SHAPES[args.shape].vocab, range(0, MAX_WORDS, APART), args.words, args.seed)) + "\n", encoding="utf8")
+    print(f"{asked}  a raw prompt per line, each for another part of the walk")
 
 
 if __name__ == "__main__":

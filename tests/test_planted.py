@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.planted import FILE_TYPES, plant, walk
+from bench.planted import FILE_TYPES, plant, prompts, walk
 from bench.shapes import Shape
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
@@ -64,6 +64,12 @@ def test_text_is_split_back_into_its_tokens_and_a_prompt_goes_on_from_its_last_w
         assert text.isascii()
         assert text.isprintable()
         assert tokens(list(engine.reply("Go" + text, GREEDY, max_tokens=20))) == WALK[100:120]
+
+
+def test_prompts_begin_at_places_of_the_walk(pair: Pair) -> None:
+    with closing(Engine(pair, PLAIN)) as engine:
+        for place, prompt in zip((0, 7, 200), prompts(TARGET.vocab, (0, 7, 200)), strict=True):
+            assert tokens(list(engine.reply(prompt, GREEDY, max_tokens=10))) == WALK[place + 1 : place + 11]
 
 
 @pytest.mark.parametrize("asked", [0.3, 0.5, 0.7, 0.9])
@@ -145,10 +151,11 @@ def test_other_file_types_hold_the_same_walk(tmp_path: Path, name: str) -> None:
 
 
 def test_the_command_writes_a_pair_that_the_command_line_runs(tmp_path: Path) -> None:
-    python, files = [sys.executable, "-m"], ["target.gguf", "draft.gguf"]
+    python, files = [sys.executable, "-m"], ["target.gguf", "draft.gguf", "prompts.txt"]
     writing = [*python, "bench.planted", str(tmp_path), "--shape", "tiny", "--draft", "tiny", "--acceptance", "0.9", "0.1"]
     said = subprocess.check_output(writing, text=True)
     assert [line.split()[0] for line in said.splitlines()] == [str(tmp_path / name) for name in files]
-    target, draft = (str(tmp_path / name) for name in files)
+    target, draft, asked = (str(tmp_path / name) for name in files)
+    assert Path(asked).read_text(encoding="utf8").startswith("Go on after ")
     command = [*python, "app.cli", "run", "Go", "--raw", "--model", target, "--draft", draft, "--temperature", "0", "--max-tokens", "9"]
     assert len(subprocess.check_output(command, text=True, stdin=subprocess.DEVNULL).split()) == 9
