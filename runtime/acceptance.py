@@ -15,7 +15,7 @@ import numpy as np
 EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # between which confidences are calibrated together
 N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # in a bin's place
-PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 2.0, 0.8
+PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 6.0, 0.8
 MOST = 200.0  # observations of a bin, before they count half
 DECAY = 0.97  # of recent counts, per step
 QUICK = 0.12  # step of the offset per observation, in logits
