@@ -24,7 +24,7 @@ from runtime.engine import Engine, Options, Sampling
 from runtime.registry import Pair
 
 KS = (1, 2, 3, 4, 6, 8)
-FINALS = 8  # rounds of the finalists for each round over all ways
+FINALS = 5  # rounds of the finalists for each round over all ways
 ADAPTIVE, PLAIN = "adaptive", "plain"
 PLACES, FIRST_PLACES = range(0, MAX_WORDS, 256), range(16)  # of the walk where replies begin; where it is to change while they are made
 
@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")
-    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists eight times as many")
+    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists five times as many")
     args = parser.parse_args()
     rows, over_plain, over_best = [], list[float](), list[float]()
     for name, best, found in cells(args.shape, args.tokens, args.runs):
