@@ -17,6 +17,7 @@ SHARED = 0.3  # of a change in one width's time that is taken to be the machine'
 PATIENCE = 1.0  # seconds
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
 ROUNDS = 5  # of measurements, where there is time
+LEAST = 3  # plain passes that are timed even where there is none: all else is compared with them, and one alone may have been held up
 Pass = Callable[[int], object]  # decodes that many rows
 
 
@@ -84,13 +85,15 @@ class PassCosts:
 
 
 def interpolate(points: list[tuple[int, float]], width: int) -> float:
-    """Piecewise linear through (width, seconds) points in order; beyond the last on its slope."""
+    """Piecewise linear through (width, seconds) points in order; beyond the last on its slope, if that rises."""
     if len(points) == 1:
         (only, seconds) = points[0]
         return seconds * (1 + DEFAULT_SLOPE * (width - 1)) / (1 + DEFAULT_SLOPE * (only - 1))
     for (w0, t0), (w1, t1) in pairwise(points):
-        if width < w1 or w1 == points[-1][0]:
-            return max(t0 + (t1 - t0) * (width - w0) / (w1 - w0), 1e-9)
+        if width < w1:
+            return t0 + (t1 - t0) * (width - w0) / (w1 - w0)
+        if w1 == points[-1][0]:
+            return t1 + max(0.0, t1 - t0) * (width - w1) / (w1 - w0)
     raise AssertionError("no points")
 
 
@@ -123,21 +126,26 @@ def fastest_threads(options: Iterable[int], set_threads: Callable[[int], None], 
 
 
 def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
-    """Times passes until the deadline: widths 1, 2, 4, 8, then others up to `max_width`; width 1 always.
+    """Times passes until the deadline: width 1 always, then 2, 4, 8, and others up to `max_width`.
 
     In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between points is known best.
     Plain passes follow one another, so theirs comes after another like it; a draft's width is seldom that of the one before.
     """
-    taken = dict[int, list[float]]()
+
+    def once(width: int) -> float:
+        began = time.perf_counter()
+        run(width)
+        return time.perf_counter() - began
+
+    run(1)
+    taken = {1: [once(1) for _ in range(LEAST)]}
     first = [width for width in (1, 2, 4, 8, 3, 6, 12) if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
         for width in ROUNDS * widths:
-            if taken and time.perf_counter() >= deadline:
+            if time.perf_counter() >= deadline:
                 break
             if width == 1:
                 run(1)
-            began = time.perf_counter()
-            run(width)
-            taken.setdefault(width, []).append(time.perf_counter() - began)
+            taken.setdefault(width, []).append(once(width))
     for width, seconds in taken.items():
         costs.set(width, median(seconds))

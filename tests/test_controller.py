@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -83,6 +84,25 @@ def test_the_first_time_of_a_width_may_be_a_spike() -> None:
     assert costs.seconds(3, 0) < 2.3
     costs.observe(4, 0, 1.9)
     assert costs.seconds(4, 0) == 1.9
+
+
+def test_a_wide_pass_that_was_measured_too_short_does_not_make_wider_ones_free() -> None:
+    costs = PassCosts()
+    for width, seconds in ((1, 1.0), (4, 2.0), (8, 1.5)):
+        costs.set(width, seconds)
+    assert costs.up_to(12, 0)[7:] == [1.5] * 5
+
+
+def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost() -> None:
+    """Even where the time is up after it."""
+    costs, seen = PassCosts(), list[int]()
+
+    def run(width: int) -> None:
+        seen.append(width)
+        time.sleep(0.05 if len(seen) == 2 else 0.001)
+
+    measure(costs, run, 8, deadline=0.0)
+    assert costs.seconds(1, 0) < 0.02
 
 
 def test_measuring_stops_at_the_deadline_but_never_before_width_one() -> None:
