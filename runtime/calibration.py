@@ -41,6 +41,7 @@ class Calibration:
         costs = PassCosts()
         for width, seconds in self.passes.items():
             costs.set(width, seconds)
+        costs.doubt()
         return costs
 
 

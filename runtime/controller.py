@@ -19,6 +19,7 @@ PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
 PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
 VERIFIED_PROBE = 4  # one in so many probes is verified all the same, so that a belief in dear passes can be found wrong
 PLAIN_EVERY = 24, 256  # steps, at least and at most, after which plain passes are made, so that it is known what they cost
+FIRST_PLAIN = 16  # steps until the first, after which pauses double: what plain decode was found to cost at load may be wrong by much
 PLAIN_RUN = 4  # of them
 PLAIN_SHARE = 0.002  # of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
 STEADY = 2  # plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
@@ -88,7 +89,8 @@ class Controller:
     def _plain_every(self) -> float:
         """Steps between two runs of plain passes."""
         least, most = PLAIN_EVERY
-        return min(max(least, PLAIN_RUN / PLAIN_SHARE * (self.rate / self.plain_rate - 1)), most)
+        wanted = max(least, PLAIN_RUN / PLAIN_SHARE * (self.rate / self.plain_rate - 1))
+        return min(wanted, most, max(FIRST_PLAIN, self._n_steps // 2))
 
     def _take_stock(self) -> None:
         """Values every drafter at the best rate, which follows from the values: a few rounds settle it."""

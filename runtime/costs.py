@@ -26,7 +26,7 @@ class PassCosts:
 
     def __init__(self) -> None:
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
-        self._n_seen: dict[int, int] = {}  # width -> times, where none was measured before
+        self._n_seen: dict[int, int] = {}  # width -> times, where few say more than what was known before
 
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
@@ -37,6 +37,10 @@ class PassCosts:
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
         self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds
+
+    def doubt(self) -> None:
+        """What is known counts like one pass of each width: at load the machine may have been busy, and passes in use take other times."""
+        self._n_seen = {width: 1 for row in self._table.values() for width in row}
 
     def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> float:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little. Returns by what share."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -301,7 +302,24 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
     first = asked.index(False)
     assert asked[first : first + 5] == [False] * 4 + [True]
     assert steady[first : first + 5] == [False, True, True, True, False]  # after a draft, a plain pass is not as in plain decode
-    assert 4 <= asked.count(False) <= 12
+    starts = [n for n in range(1, 600) if asked[n - 1] and not asked[n]]
+    assert starts[0] <= 17
+    assert all(after > 1.8 * before for before, after in pairwise(starts) if after < 256)
+    assert 4 <= asked[300:].count(False) <= 8
+
+
+def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -> None:
+    """Plain passes seemed to take twice as long, and drafts that lose to gain."""
+    costs = costs_of(92, *PASSES[1:])
+    costs.doubt()
+    controller = Controller(costs, {NAME: 4.0}, max_k=8)
+    for _ in range(60):
+        controller.begin(0)
+        k = 3 if controller.is_worth_asking(NAME) else 0
+        controller.learn([said(0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k)
+        if k or controller.is_steady:
+            controller.learn_pass(NAME if k else "none", 1 + k, 0, PASSES[k])
+    assert controller.costs.seconds(1, 0) == pytest.approx(46, rel=0.25)
 
 
 def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
