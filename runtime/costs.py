@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from statistics import median
 
-CONTEXT_BUCKET = 1024  # tokens; the cost of attention grows slowly, so coarse steps do
+CONTEXT_BUCKET = 256  # tokens; in a small model, attention to 600 tokens takes as long as all else
 LEARN = 0.1  # weight of a new time
 SHARED = 0.3  # of a change in one width's time that is taken to be the machine's, and so all widths'
 PATIENCE = 1.0  # seconds
@@ -26,7 +26,7 @@ class PassCosts:
 
     def __init__(self) -> None:
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
-        self._n_seen: dict[int, int] = {}  # width -> times, where few say more than what was known before
+        self._n_seen: dict[tuple[int, int], int] = {}  # (bucket, width) -> times, where few say more than what was known before
 
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
@@ -40,18 +40,20 @@ class PassCosts:
 
     def doubt(self) -> None:
         """What is known counts like one pass of each width: at load the machine may have been busy, and passes in use take other times."""
-        self._n_seen = {width: 1 for row in self._table.values() for width in row}
+        self._n_seen = {(bucket, width): 1 for bucket, row in self._table.items() for width in row}
 
     def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> float:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little. Returns by what share."""
         bucket = n_context // CONTEXT_BUCKET
-        row = self._table.setdefault(bucket, self.widths(n_context))
+        if bucket not in self._table:
+            self._table[bucket] = self.widths(n_context)
+            self._n_seen |= {(bucket, each): 1 for each in self._table[bucket]}
+        row, key, share = self._table[bucket], (bucket, width), SHARED
         if width not in row:
-            row[width], self._n_seen[width] = min(seconds, self.seconds(width, n_context)) if row else seconds, 0
-        share = SHARED
-        if width in self._n_seen:
-            self._n_seen[width] += 1
-            if (fresh := 1 / (1 + self._n_seen[width])) > weight:  # it was a guess that changes now, not the machine; and one time may be a spike
+            row[width], self._n_seen[key] = min(seconds, self.seconds(width, n_context)) if row else seconds, 0
+        if key in self._n_seen:
+            self._n_seen[key] += 1
+            if (fresh := 1 / (1 + self._n_seen[key])) > weight:  # it was a guess that changes now, not the machine; and one time may be a spike
                 weight, share = fresh, 0.0
         known = row[width]
         change = weight * (min(max(seconds / known, 0.5), 2) - 1)
