@@ -127,7 +127,7 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
     for share in args.acceptance:
         name = f"planted {share:.0%}"
         pair = plant(folder / name, SHAPES[args.shape], SHAPES[args.draft], share, words=WALKED)
-        asked = prompts(SHAPES[args.shape].vocab, range(0, WALKED, WALKED // args.questions), WALKED)[: args.questions]
+        asked = prompts(SHAPES[args.shape].vocab, range(0, WALKED, max(1, WALKED // args.questions)), WALKED)[: args.questions]
         yield Setting(replace(pair, name=name), asked, args.tokens, args.threads)
 
 

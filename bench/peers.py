@@ -95,6 +95,17 @@ def count(text: str) -> int:
     return n
 
 
+def lines(path: str) -> list[str]:
+    """The lines of a text file."""
+    try:
+        found = Path(path).read_text(encoding="utf8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be read as text: {error}") from None
+    if not any(found):
+        raise argparse.ArgumentTypeError(f"{path} holds no prompt")
+    return [line for line in found if line]
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Our engine against llama.cpp's server and llama-cpp-python.")
@@ -102,7 +113,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pair", default="demo", help="a pair of models.toml")
     parser.add_argument("--draft", type=Path, help="a draft model's GGUF file")
     parser.add_argument("--runs", type=count, default=5, help="rounds over all ways, after one that warms up; then three times as many of a few")
-    parser.add_argument("--prompts", type=Path, help="a file with a prompt per line, instead of questions about Python")
+    parser.add_argument("--prompts", type=lines, help="a file with a prompt per line, instead of questions about Python")
     parser.add_argument("--questions", type=count, default=30, help="prompts of a round, 30 at most")
     parser.add_argument("--max-tokens", type=count, default=100, help="of a reply")
     parser.add_argument("--threads", type=count, help="for all ways but those with their own (our calibration's choice)")
@@ -118,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
     if find_spec("xllamacpp") is None:
         raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
     pair = find_pair(args.target or args.pair, load_registry())
-    asked = args.prompts.read_text(encoding="utf8").splitlines() if args.prompts else questions()
+    asked = args.prompts or questions()
     job = Job(replace(pair, draft=args.draft or pair.draft), args.max_tokens, args.raw)
     with ExitStack() as stack:
         if args.busy:

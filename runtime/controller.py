@@ -205,7 +205,7 @@ class Controller:
         change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN)
         for costs in self._tables():
             if costs is not own:
-                costs.scale(lambda w: True, 1 + change)
+                costs.drift(1 + change)
 
     def costs_of(self, name: str, width: int) -> PassCosts:
         """The table that holds what passes over that drafter's tokens cost."""

@@ -25,18 +25,20 @@ class PassCosts:
     """T(n, c): seconds of a pass over n rows at context length c. Between measured widths and lengths linear, never less for a longer context."""
 
     def __init__(self) -> None:
-        self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds
+        self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
+        self._drift = 1.0  # of all since then
         self._n_seen: dict[tuple[int, int], int] = {}  # (bucket, width) -> times, where few say more than what was known before
 
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
         copy = PassCosts()
         copy._table, copy._n_seen = {bucket: dict(row) for bucket, row in self._table.items()}, dict(self._n_seen)
+        copy._drift = self._drift
         return copy
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
-        self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds
+        self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds / self._drift
 
     def doubt(self) -> None:
         """What is known counts like one pass of each width: at load the machine may have been busy, and passes in use take other times."""
@@ -44,23 +46,36 @@ class PassCosts:
 
     def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> float:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little. Returns by what share."""
+        key = n_context // CONTEXT_BUCKET, width
+        row = self._row(n_context)
+        if width not in row:
+            expected = self.seconds(width, n_context) or seconds
+            row[width], self._n_seen[key] = min(seconds, expected) / self._drift, 0
+        weight, share = self._weights(key, weight)
+        change = weight * (min(max(seconds / (row[width] * self._drift), 0.5), 2) - 1)
+        self.drift(1 + share * change)
+        row[width] *= (1 + change) / (1 + share * change)
+        return share * change
+
+    def drift(self, factor: float) -> None:
+        """All passes take so much longer from now on."""
+        self._drift *= factor
+
+    def _row(self, n_context: int) -> dict[int, float]:
+        """Where passes at that length are noted; a new one begins as a guess from the others."""
         bucket = n_context // CONTEXT_BUCKET
         if bucket not in self._table:
-            self._table[bucket] = self.widths(n_context)
-            self._n_seen |= {(bucket, each): 1 for each in self._table[bucket]}
-        row, key, share = self._table[bucket], (bucket, width), SHARED
-        if width not in row:
-            row[width], self._n_seen[key] = min(seconds, self.seconds(width, n_context)) if row else seconds, 0
-        if key in self._n_seen:
-            self._n_seen[key] += 1
-            if (fresh := 1 / (1 + self._n_seen[key])) > weight:  # it was a guess that changes now, not the machine; and one time may be a spike
-                weight, share = fresh, 0.0
-        known = row[width]
-        change = weight * (min(max(seconds / known, 0.5), 2) - 1)
-        for each in self._table.values():
-            for other in each:
-                each[other] *= 1 + (change if each is row and other == width else share * change)
-        return share * change
+            self._table[bucket] = self._guess(n_context)
+            self._n_seen |= {(bucket, width): 1 for width in self._table[bucket]}
+        return self._table[bucket]
+
+    def _weights(self, key: tuple[int, int], weight: float) -> tuple[float, float]:
+        """Of one more time, and the share of the change that is the machine's: none while it is a guess that changes, and one time may be a spike."""
+        if key not in self._n_seen:
+            return weight, SHARED
+        self._n_seen[key] += 1
+        fresh = 1 / (1 + self._n_seen[key])
+        return (fresh, 0.0) if fresh > weight else (weight, SHARED)
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """Passes of these widths take so much longer from now on."""
@@ -74,12 +89,17 @@ class PassCosts:
 
     def up_to(self, width: int, n_context: int) -> list[float]:
         """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
-        row = self._table.get(n_context // CONTEXT_BUCKET) or self.widths(n_context)
+        row = self._table.get(n_context // CONTEXT_BUCKET) or self._guess(n_context)
         points = sorted(row.items()) if len(row) < width else []
-        return [row[w] if w in row else interpolate(points or sorted(row.items()), w) if row else 0.0 for w in range(1, width + 1)]
+        known = (row[w] if w in row else interpolate(points or sorted(row.items()), w) if row else 0.0 for w in range(1, width + 1))
+        return [self._drift * seconds for seconds in known]
 
     def widths(self, n_context: int) -> dict[int, float]:
         """Width -> seconds at that context length."""
+        return {width: self._drift * seconds for width, seconds in self._guess(n_context).items()}
+
+    def _guess(self, n_context: int) -> dict[int, float]:
+        """The same but for the drift."""
         bucket = n_context // CONTEXT_BUCKET
         below = max((known for known in self._table if known <= bucket), default=None)
         above = min((known for known in self._table if known >= bucket), default=None)
