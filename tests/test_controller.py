@@ -13,7 +13,7 @@ from bench.simulate import LAWS, NAME, Trace, adaptive, controller_for, fixed, m
 from runtime.acceptance import Acceptance
 from runtime.controller import Controller
 from runtime.costs import PassCosts, fastest_threads, interpolate, measure
-from runtime.known import Scored
+from runtime.known import Known, Scored
 from runtime.policy import Policy, Price, best_length
 from runtime.reasons import Reason
 
@@ -85,6 +85,15 @@ def test_the_first_time_of_a_width_may_be_a_spike() -> None:
     assert costs.seconds(3, 0) < 2.3
     costs.observe(4, 0, 1.9)
     assert costs.seconds(4, 0) == 1.9
+
+
+def test_a_long_context_does_not_make_a_short_one_dear() -> None:
+    costs = costs_of(1.3, 2.0)
+    costs.doubt()
+    for _ in range(20):
+        costs.observe(1, 600, 2.1)
+    assert costs.seconds(1, 600) == pytest.approx(2.1, rel=0.05)
+    assert costs.seconds(1, 100) == pytest.approx(1.3, rel=0.05)
 
 
 def test_a_wide_pass_that_was_measured_too_short_does_not_make_wider_ones_free() -> None:
@@ -212,6 +221,17 @@ def test_a_drafter_that_is_slower_than_its_numbers_say_is_barred() -> None:
             controller.learn([], 1, 0.0, plain, plain)
     assert wasted < 40 * plain
     assert controller.reason().code == "cost"
+
+
+def test_two_long_drafts_that_fail_do_not_bar_a_drafter_that_gains() -> None:
+    """Drafts of twelve: one that fails loses five plain passes, one that is right gains as many."""
+    known = Known(1.0, is_free=False)
+    for lost in [-5.0] * 10 + [5.0] * 2 + [-5.0]:
+        known.hold_to_account(lost, 1.0, 0.0)
+        assert not known.is_barred
+    for _ in range(20):
+        known.hold_to_account(5.0, 1.0, 0.0)
+    assert known.is_barred
 
 
 def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> None:
