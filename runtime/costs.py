@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from itertools import pairwise
 from statistics import median
 
@@ -31,10 +32,7 @@ class PassCosts:
 
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
-        copy = PassCosts()
-        copy._table, copy._n_seen = {bucket: dict(row) for bucket, row in self._table.items()}, dict(self._n_seen)
-        copy._drift = self._drift
-        return copy
+        return deepcopy(self)
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
@@ -157,14 +155,8 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> Non
     In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between points is known best.
     Plain passes follow one another, so theirs comes after another like it; a draft's width is seldom that of the one before.
     """
-
-    def once(width: int) -> float:
-        began = time.perf_counter()
-        run(width)
-        return time.perf_counter() - began
-
     run(1)
-    taken = {1: [once(1) for _ in range(LEAST)]}
+    taken = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}
     first = [width for width in (1, 2, 4, 8, 3, 6, 12) if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
         for width in ROUNDS * widths:
@@ -172,6 +164,6 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> Non
                 break
             if width == 1:
                 run(1)
-            taken.setdefault(width, []).append(once(width))
+            taken.setdefault(width, []).append(timed(run, width, 1, deadline))
     for width, seconds in taken.items():
         costs.set(width, median(seconds))

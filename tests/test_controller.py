@@ -325,7 +325,8 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
     starts = [n for n in range(1, 600) if asked[n - 1] and not asked[n]]
     assert starts[0] <= 17
     assert all(after > 1.8 * before for before, after in pairwise(starts) if after < 256)
-    assert 4 <= asked[300:].count(False) <= 8
+    assert asked.count(False) <= 20
+    assert asked[300:].count(False) == 4
 
 
 def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -> None:
