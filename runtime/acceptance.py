@@ -45,7 +45,7 @@ class Acceptance:
         self.n_seen = 0  # tokens that were compared with what came
         self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
         self.kind, self._offsets = "", {"": 0.0}
-        self._refresh()
+        self._shift = 1.0  # exp(-offset)
 
     @property
     def rate(self) -> float:
@@ -55,18 +55,23 @@ class Acceptance:
     @property
     def chances(self) -> list[float]:
         """[N_BINS] chance of acceptance by bin of confidence, now."""
-        return self._chances
+        return [self._chance(which) for which in range(N_BINS)]
 
     def chance(self, confidence: float) -> float:
         """What such a confidence means now."""
-        return self._chances[bin_of(confidence)]
+        return self._chance(bin_of(confidence))
+
+    def _chance(self, which: int) -> float:
+        tried, accepted = self.bins[which]
+        rate = min(max(accepted / tried, 0.001), 0.999)
+        return rate / (rate + (1 - rate) * self._shift)
 
     def set_kind(self, kind: str) -> None:
         """Says of what kind the text is from now on; a new kind begins with what the last one meant."""
         if kind != self.kind:
             self._offsets.setdefault(kind, self._offsets[self.kind])
             self.kind = kind
-            self._refresh()
+            self._shift_by(self._offsets[kind])
 
     def rest(self) -> None:
         """A step in which nothing was said."""
@@ -93,10 +98,9 @@ class Acceptance:
             self.last = which
             if depth <= n_accepted and depth < n_known:
                 hit = float(depth < n_accepted)
-                offset += QUICK * (hit - self._chances[which])
+                offset += QUICK * (hit - self._chance(which))
                 self._count(which, hit)
-        self._offsets[self.kind] = offset
-        self._refresh()
+        self._shift_by(offset)
 
     def _count(self, which: int, hit: float) -> None:
         self.n_seen += 1
@@ -107,18 +111,15 @@ class Acceptance:
             counts[0] += 1
             counts[1] += hit
 
-    def _refresh(self) -> None:
-        offset = self._offsets[self.kind]
-        shift = math.exp(-offset)
-        rates = (min(max(accepted / tried, 0.001), 0.999) for tried, accepted in self.bins)
-        self._chances = [rate / (rate + (1 - rate) * shift) for rate in rates]
+    def _shift_by(self, offset: float) -> None:
+        """In the kind of text of now."""
+        self._offsets[self.kind], self._shift = offset, math.exp(-offset)
 
     def doubt(self) -> None:
         """Lets what was learned count half, so that a probe after a long pause can change the belief."""
         for cell in (self._total, *self.bins):
             cell[:] = [(cell[0] + PRIOR_WEIGHT) / 2, (cell[1] + PRIOR_WEIGHT * cell[1] / cell[0]) / 2]
-        self._offsets[self.kind] /= 2
-        self._refresh()
+        self._shift_by(self._offsets[self.kind] / 2)
 
     def state(self) -> dict[str, Any]:
         """What is worth keeping until the next start, as plain data."""

@@ -60,6 +60,10 @@ class Draft:
             return iter(range(node + 1, min(node + 2, len(self.tokens))))
         return (child for child, parent in enumerate(self.parents) if parent == node)
 
+    def child(self, node: int, token: int) -> int | None:
+        """The child of `node` that carries `token`, if there is one."""
+        return next((child for child in self.children(node) if self.tokens[child] == token), None)
+
     def parent(self, node: int) -> int:
         """The node before `node`; -1 is the context's last token."""
         return node - 1 if self.parents is None else self.parents[node]

@@ -10,38 +10,48 @@ from numpy.typing import NDArray
 
 from runtime.draft import Logits
 
-BLOCK = 64  # values of which only the largest is looked at first
+SET = 64  # about so many values of which only the largest is looked at first
+MANY = 4  # times as many sets as values are wanted, from which on looking at sets first saves time
 
 
-def block_maxima(logits: Logits) -> NDArray[np.float32]:
-    """[n] maxima of BLOCK logits each, n = len(logits) // BLOCK: set i has i, i + n, ...; a few at the end are in none."""
-    n = len(logits) // BLOCK
-    return logits[: n * BLOCK].reshape(BLOCK, n).max(axis=0) if n else logits
+class Row:
+    """A row of logits [n_vocab] in n_vocab // SET sets, of which the largest values [n_sets] are known: set i has i, i + n_sets, ..."""
 
+    def __init__(self, logits: Logits) -> None:
+        self.logits, self.n_sets = logits, max(1, len(logits) // SET)
+        depth, n_rest = divmod(len(logits), self.n_sets)
+        self.maxima: NDArray[np.float32] = logits[: depth * self.n_sets].reshape(depth, self.n_sets).max(axis=0)
+        if n_rest:
+            np.maximum(self.maxima[:n_rest], logits[-n_rest:], out=self.maxima[:n_rest])
+        self.best_set = int(self.maxima.argmax())
+        self.best = self.maxima[self.best_set]
 
-def top_ids(logits: Logits, k: int) -> NDArray[np.int64]:
-    """The ids [k] of the k largest logits, ascending.
+    def likeliest(self) -> int:
+        """A token whose logit is the largest."""
+        return self.best_set + self.n_sets * int(self.logits[self.best_set :: self.n_sets].argmax())
 
-    The k-th largest of the sets' maxima has k values at or above it, so only sets that reach it need to be looked at.
-    """
-    n = len(logits) // BLOCK
-    if k >= n:
-        near = np.arange(len(logits))
-    else:
-        maxima = block_maxima(logits)
-        least = np.partition(maxima, -k)[-k]
-        sets = np.flatnonzero(maxima >= least)
-        places, which = np.nonzero(logits[: n * BLOCK].reshape(BLOCK, n)[:, sets] >= least)
-        near = np.concatenate([places * n + sets[which], n * BLOCK + np.flatnonzero(logits[n * BLOCK :] >= least)])
-    if len(near) > k:
-        near = near[np.argpartition(logits[near], -k)[-k:]]
-        near.sort()
-    return near
+    def peak(self) -> float:
+        """About the probability of the likeliest token, at temperature 1: of each set only its largest logit is counted."""
+        return 1 / float(np.exp(self.maxima - self.best).sum())
 
+    def lone(self, lead: float) -> int | None:
+        """The token that is ahead of all others by more than `lead`, if there is one."""
+        least = self.best - lead
+        if np.count_nonzero(self.maxima >= least) > 1 or np.count_nonzero(self.logits[self.best_set :: self.n_sets] >= least) > 1:
+            return None
+        return self.likeliest()
 
-def peak(logits: Logits, token: int) -> float:
-    """About the probability of the likeliest token, at temperature 1: of each block only its largest logit is counted."""
-    return min(1.0, 1 / float(np.exp(block_maxima(logits) - logits[token]).sum()))
+    def top_ids(self, k: int) -> NDArray[np.int64]:
+        """The ids [k] of the k largest logits, ascending.
+
+        The k-th largest of the sets' maxima has k values at or above it, so nothing below that needs to be looked at.
+        """
+        logits = self.logits
+        near = np.flatnonzero(logits >= np.partition(self.maxima if self.n_sets >= MANY * k else logits, -k)[-k])
+        if len(near) > k:
+            near = near[np.argpartition(logits[near], -k)[-k:]]
+            near.sort()
+        return near
 
 
 def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
@@ -55,14 +65,12 @@ def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
 
 
 def nucleus(probs: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Indices, ascending, of the smallest set of likeliest tokens whose probabilities reach `top_p` (Holtzman et al., arXiv 1904.09751)."""
+    """Indices, likeliest first, of the smallest set of likeliest tokens whose probabilities reach `top_p` (Holtzman et al., arXiv 1904.09751)."""
     near = np.flatnonzero(probs >= probs.max() * 1e-4)
     if probs[near].sum() < top_p:
         near = np.arange(len(probs))
     order = near[np.argsort(-probs[near], kind="stable")]
-    kept = order[: int(probs[order].cumsum().searchsorted(top_p)) + 1]
-    kept.sort()
-    return kept
+    return order[: int(probs[order].cumsum().searchsorted(top_p)) + 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ def logprobs(rows: Logits, tokens: Sequence[int], n: int) -> tuple[TokenLogprobs
         x = row.astype(np.float64)
         x -= x.max()
         x -= np.log(np.exp(x).sum())
-        near = top_ids(row, min(n, len(row))) if n else np.zeros(0, dtype=np.int64)
+        near = Row(row).top_ids(min(n, len(row))) if n else np.zeros(0, dtype=np.int64)
         near = near[np.argsort(-x[near], kind="stable")]
         found.append(TokenLogprobs(token, float(x[token]), tuple(zip(near.tolist(), x[near].tolist(), strict=True))))
     return tuple(found)

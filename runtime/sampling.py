@@ -13,11 +13,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.draft import Distribution, Logits, Path, Pick, Tokens
+from runtime.draft import Distribution, Logits, Path, Pick, Tokens, certain
 from runtime.errors import SettingsError
-from runtime.logits import nucleus, peak, softmax, top_ids
+from runtime.logits import Row, nucleus, softmax
 from runtime.noise import MASK, gumbel
 
+ROUNDING = 1e-3  # what a bound on exponents must leave to be safe from it
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
 
 
@@ -76,16 +77,25 @@ class TokenMask(Protocol):
         """The tokens that must come next, as far as is known."""
 
 
-def distribution(logits: Logits, sampling: Sampling) -> Distribution:
-    """What the next token is drawn from, from temperature on; logits [n_vocab], temperature above 0."""
-    ids = top_ids(logits, min(sampling.top_k, len(logits))) if sampling.top_k else np.arange(len(logits))
-    probs = softmax(logits[ids], sampling.temperature)
-    if sampling.top_p < 1:
-        kept = nucleus(probs, sampling.top_p)
-        ids, probs = ids[kept], probs[kept]
-    kept = probs >= max(sampling.min_p * probs.max(), 1e-300)
-    ids, probs = ids[kept], probs[kept]
-    return Distribution(ids, probs / probs.sum())
+def lead(sampling: Sampling, n: int) -> float:
+    """By how much the likeliest of `n` tokens must be ahead of the next to be sure to be the only one that is left; temperature above 0."""
+    by_min_p = -math.log(sampling.min_p) if sampling.min_p else math.inf
+    n_others = max(1, (sampling.top_k or n) - 1)
+    by_top_p = math.log(n_others * sampling.top_p / (1 - sampling.top_p)) if sampling.top_p < 1 else math.inf
+    return sampling.temperature * (max(0.0, min(by_min_p, by_top_p)) + ROUNDING)
+
+
+def distribution(row: Row, sampling: Sampling) -> Distribution:
+    """What the next token is drawn from, from temperature on, which is above 0."""
+    n = len(row.logits)
+    if (token := row.lone(lead(sampling, n))) is not None:
+        return certain(token)
+    ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k else np.arange(n)
+    probs = softmax(row.logits[ids], sampling.temperature)
+    kept = nucleus(probs, sampling.top_p) if sampling.top_p < 1 else np.arange(len(ids))
+    near = probs[kept]
+    kept = np.sort(kept[near >= max(sampling.min_p * near.max(), 1e-300)])
+    return Distribution(ids[kept], probs[kept] / probs[kept].sum())
 
 
 def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
@@ -141,7 +151,7 @@ class Sampler:
 
     def distribution(self, logits: Logits, path: Path = ()) -> Distribution:
         """What the token after `path` is drawn from, after the whole pipeline; temperature above 0."""
-        return distribution(self.adjusted(logits, path), self.sampling)
+        return distribution(Row(self.adjusted(logits, path)), self.sampling)
 
     def choose(self, logits: Logits, path: Path = ()) -> int:
         """The coupled rule's token: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
@@ -149,9 +159,9 @@ class Sampler:
         if self.is_greedy:
             token = int(row.argmax())
             if self.tolerance:
-                self._count_near_tie(np.sort(row[top_ids(row, 2)]))
+                self._count_near_tie(np.sort(row[Row(row).top_ids(2)]))
             return token
-        given = distribution(row, self.sampling)
+        given = distribution(Row(row), self.sampling)
         if self.tolerance and self.sampling.seed is not None:
             self._count_near_tie(np.sort(self._scores(given, len(path))) * self.sampling.temperature)
         return self.couple(given, len(path))
@@ -162,6 +172,8 @@ class Sampler:
 
     def couple(self, given: Distribution, depth: int) -> int:
         """The token of `given` that the seed's noise selects at `depth` tokens after the context; without a seed, one drawn."""
+        if len(given.ids) == 1:
+            return int(given.ids[0])
         return self.draw(given) if self.sampling.seed is None else int(given.ids[int(self._scores(given, depth).argmax())])
 
     def _scores(self, given: Distribution, depth: int) -> NDArray[np.float64]:
@@ -176,13 +188,14 @@ class Sampler:
 
     def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
         """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
-        row = self.adjusted(logits, path)
+        row = Row(self.adjusted(logits, path))
+        confidence = row.peak()
         if self.is_greedy:
-            token = int(row.argmax())
-            near = top_ids(row, n_others + 1) if n_others else None
-            return Pick(token, peak(row, token), None, () if near is None else best(near, row[near], token, n_others))
+            token = row.likeliest()
+            near = row.top_ids(n_others + 1) if n_others else None
+            return Pick(token, confidence, None, () if near is None else best(near, row.logits[near], token, n_others))
         given = distribution(row, self.sampling)
-        token, confidence = self.couple(given, len(path)), float(given.probs.max())
+        token = self.couple(given, len(path))
         others = best(given.ids, self._scores(given, len(path)), token, n_others) if n_others else ()
         return Pick(token, confidence, None if self.is_coupled else given, others)
 

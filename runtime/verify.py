@@ -40,7 +40,7 @@ def verify(draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
 def follow_choice(draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
     """Coupled rule: the target's token, and the child that carries it."""
     token = sampler.choose(row, path)
-    return token, next((child for child in draft.children(node) if draft.tokens[child] == token), None)
+    return token, draft.child(node, token)
 
 
 def follow_residual(draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:

@@ -17,6 +17,7 @@ from runtime.draft import Drafter
 from runtime.drafters.lookahead import LookaheadDrafter, Shape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
+from runtime.logits import Row
 from runtime.loop import SpecLoop
 from runtime.sampling import Sampler, Sampling, distribution
 from tests.toy import ToyBackend
@@ -57,9 +58,9 @@ def generate(loop: SpecLoop, sampler: Sampler, n: int, start: list[int] = CONTEX
 def exact_law(sampling: Sampling = SETTINGS) -> NDArray[np.float64]:
     """[n_vocab, n_vocab] of the first two tokens after CONTEXT, by enumeration."""
     model, law = ToyBackend(), np.zeros((N_VOCAB, N_VOCAB))
-    first = distribution(model.row(CONTEXT), sampling)
+    first = distribution(Row(model.row(CONTEXT)), sampling)
     for a, p in zip(first.ids, first.probs, strict=True):
-        second = distribution(model.row([CONTEXT[-1], int(a)]), sampling)
+        second = distribution(Row(model.row([CONTEXT[-1], int(a)])), sampling)
         law[a, second.ids] = p * second.probs
     return law
 

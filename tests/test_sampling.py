@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.draft import Logits, Path
 from runtime.errors import SettingsError
-from runtime.logits import logprobs, top_ids
+from runtime.logits import Row, logprobs, softmax
 from runtime.noise import gumbel
 from runtime.sampling import Sampler, Sampling, distribution
 
@@ -38,7 +38,7 @@ def by_the_book(logits: Logits, s: Sampling) -> dict[int, float]:
 def test_the_pipeline_is_the_textbooks(n: int, scale: float, seed: int, top_k: int, top_p: float, min_p: float, temperature: float) -> None:
     logits = (np.random.default_rng(seed).normal(size=n) * scale).astype(np.float32)
     sampling = Sampling(temperature, top_k, top_p, min_p)
-    ours, book = distribution(logits, sampling), by_the_book(logits, sampling)
+    ours, book = distribution(Row(logits), sampling), by_the_book(logits, sampling)
     assert ours.ids.tolist() == sorted(book)
     np.testing.assert_allclose(ours.probs, [book[int(i)] for i in ours.ids], rtol=1e-5)
     assert ours.probs.sum() == pytest.approx(1)
@@ -47,7 +47,7 @@ def test_the_pipeline_is_the_textbooks(n: int, scale: float, seed: int, top_k: i
 def test_the_largest_are_found_when_they_stand_together() -> None:
     logits = np.zeros(10_000, dtype=np.float32)
     logits[700:760] = np.arange(60)
-    assert top_ids(logits, 40).tolist() == list(range(720, 760))
+    assert Row(logits).top_ids(40).tolist() == list(range(720, 760))
 
 
 def test_noise_depends_on_seed_position_and_token_alone() -> None:
@@ -71,7 +71,7 @@ def test_greedy_takes_the_first_of_the_likeliest() -> None:
 
 
 def test_of_gives_zero_for_what_was_cut() -> None:
-    given_ = distribution(np.array([5, 1, 4, 0], dtype=np.float32), Sampling(1.0, top_k=2, top_p=1.0, min_p=0.0))
+    given_ = distribution(Row(np.array([5, 1, 4, 0], dtype=np.float32)), Sampling(1.0, top_k=2, top_p=1.0, min_p=0.0))
     assert given_.of(1) == given_.of(3) == given_.of(99) == 0
     assert given_.of(0) + given_.of(2) == pytest.approx(1)
 
@@ -137,6 +137,19 @@ def test_others_are_the_next_best_and_never_the_pick(seed: int | None, temperatu
     assert pick.token not in pick.others
     if temperature == 0:
         assert (pick.token, pick.others) == (1, (3, 2))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_confidence_is_the_models_own_and_tells_sure_from_very_sure(temperature: float) -> None:
+    logits = np.random.default_rng(2).normal(size=4100).astype(np.float32)
+    confidences = []
+    for favourite in (12.0, 15.0, 18.0):  # ahead by so much that sampling leaves only it
+        logits[4099] = favourite
+        pick = Sampler(Sampling(temperature, seed=1)).pick(logits)
+        assert pick.token == 4099
+        confidences.append(pick.confidence)
+        assert pick.confidence >= softmax(logits, 1.0)[4099]
+    assert 0.9 < confidences[0] < confidences[1] < confidences[2] < 1
 
 
 def test_near_ties_are_counted_where_rounding_could_turn_a_choice() -> None:

@@ -67,7 +67,7 @@ class TreeCache:
         """The nodes along which `context` goes on, from the root; it must hold what stood before the tree."""
         node, found = -1, list[int]()
         for token in context[self.start :].tolist() if len(self.draft) else ():
-            child = next((child for child in self.draft.children(node) if self.draft.tokens[child] == token), None)
+            child = self.draft.child(node, token)
             if child is None:
                 break
             found.append(node := child)

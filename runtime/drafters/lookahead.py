@@ -135,7 +135,7 @@ def node_at(draft: Draft, path: Path) -> int | None:
     """The node at which `path` ends, if the draft has it."""
     node = -1
     for token in path:
-        child = next((child for child in draft.children(node) if draft.tokens[child] == token), None)
+        child = draft.child(node, token)
         if child is None:
             return None
         node = child

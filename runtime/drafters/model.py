@@ -38,15 +38,14 @@ class ModelDrafter(Drafter):
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
         tokens[:n] = context
-        picks: list[Pick] = []
-        while len(picks) < budget.max_k and n + len(picks) < self.backend.n_ctx:
-            end = n + len(picks)
+        picks, path = list[Pick](), tuple[int, ...]()
+        for end in range(n, min(n + budget.max_k, self.backend.n_ctx)):
             if picks and not budget.is_worth_drafting():
                 break
-            pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], tuple(tokens[n:end].tolist()), budget.branches)
+            pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], path, budget.branches)
             if not budget.go_on(pick.confidence, UNSAID if pick.distribution else pick.token):
                 break
-            tokens[end] = pick.token
+            tokens[end], path = pick.token, (*path, pick.token)
             picks.append(pick)
         return as_draft(picks, budget.max_k)
 
