@@ -12,12 +12,10 @@ from typing import Any
 from runtime.costs import PassCosts
 from runtime.known import FIRST_PROBE, LEARN, Known, Scored
 from runtime.policy import Policy, Price, best_length
+from runtime.probes import Probes
 from runtime.reasons import NONE_ON, Reason, why_plain
 
 REFRESH = 8  # steps between two looks at what every drafter is worth
-PROBE_SHARE = 0.005  # of decode time that probes and mistakes may cost
-PROBE_K = 2  # tokens that a probe has verified where it cannot be scored without
-VERIFIED_PROBE = 4  # one in so many probes is verified all the same, so that a belief in dear passes can be found wrong
 PLAIN_EVERY = 24, 256  # steps, at least and at most, after which plain passes are made, so that it is known what they cost
 FIRST_PLAIN = 16  # steps until the first, after which pauses double: what plain decode was found to cost at load may be wrong by much
 PLAIN_RUN = 4  # of them
@@ -53,9 +51,9 @@ class Controller:
         self._riding = riding or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
-        self.decode_seconds, self.probe_seconds = 0.0, 0.0  # the ledger
+        self.probes = Probes()
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
-        self._n_steps, self._n_probes, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, 0, False
+        self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.n_others = 0  # replies that wait while this one's step is made
         self.begin(0)
@@ -75,7 +73,7 @@ class Controller:
 
         `scores_unused`: can a token be scored that was not verified?
         """
-        self._probe_k = 0 if scores_unused and self._n_probes % VERIFIED_PROBE < VERIFIED_PROBE - 1 else PROBE_K
+        self._scores_unused = scores_unused
         self._n_context = n_context
         self._passes = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._passes[0] + self.overhead, 1e-9)  # tokens per second without drafts
@@ -135,10 +133,9 @@ class Controller:
         else:
             pays = self._pays(known)
         if pays:
-            known.waited, known.wait = 0, FIRST_PROBE
-        elif not self.n_others and self.probe_seconds <= PROBE_SHARE * self.decode_seconds and known.is_probe_due():
+            known.waited, known.wait, known.n_right_probes = 0, FIRST_PROBE, 0
+        elif not self.n_others and self.probes.is_due(known, self._passes[0]):
             self._probing = name
-            self._n_probes += 1
         return pays or self._probing == name
 
     def includes(self, name: str, n_drafted: int, survival: float, confidence: float) -> bool:
@@ -157,7 +154,9 @@ class Controller:
 
     def _limit(self, name: str) -> int | None:
         """How many tokens are drafted whatever they are worth, if any."""
-        return self.fixed_k if self.fixed_k is not None else self._probe_k if self._probing == name else None
+        if self.fixed_k is not None:
+            return self.fixed_k
+        return self.probes.length(self.known[name], self._scores_unused) if self._probing == name else None
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a free drafter says to use, and the tokens it brings; nothing, where a later drafter is expected to bring more."""
@@ -173,7 +172,7 @@ class Controller:
 
     def learn(self, scored: Sequence[Scored], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """Takes in a finished step: what drafters said, how many tokens came, the seconds for drafting, for the pass, and in all."""
-        self.decode_seconds += total
+        self.probes.decode_seconds += total
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         is_plain = not any(each.is_used or not self.known[each.name].is_free for each in scored)
         self._n_plain = self._n_plain + 1 if is_plain else 0
@@ -187,12 +186,10 @@ class Controller:
             known.learn_times(each)
             lost = total - n_tokens / self.plain_rate
             if self._probing == each.name:
-                self.probe_seconds += max(0.0, lost)
-                if each.n_known and each.n_right == each.n_known:  # perhaps the text has changed: look again at once
-                    known.wait = 0
+                self.probes.learn(known, each, lost)
             elif self.fixed_k is None and (each.is_used or not known.is_free):
                 known.note_pace(n_tokens, total)
-                known.hold_to_account(lost, 1 / self.plain_rate, PROBE_SHARE * self.decode_seconds)
+                known.hold_to_account(lost, 1 / self.plain_rate, self.probes.allowed)
 
     @property
     def is_steady(self) -> bool:
@@ -238,6 +235,7 @@ class Controller:
         for name, known in self.known.items():
             try:
                 known.acceptance.restore(state[name])
+                self.probes.end_grant()
             except (KeyError, TypeError, ValueError):
                 continue
         self._n_steps = 0

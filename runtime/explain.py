@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.controller import MARGIN, PROBE_SHARE, Controller
+from runtime.controller import MARGIN, Controller
 from runtime.known import Known
+from runtime.probes import SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         fixed_k=controller.fixed_k,
         drafters=tuple(facts(name, known, passes, controller.overhead) for name, known in ranked),
         chosen=paying[0] if paying else None,
-        decode_seconds=controller.decode_seconds,
-        probe_seconds=controller.probe_seconds,
-        probe_share=PROBE_SHARE,
+        decode_seconds=controller.probes.decode_seconds,
+        probe_seconds=controller.probes.seconds,
+        probe_share=SHARE,
         why_plain=why_plain,
     )
 

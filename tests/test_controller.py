@@ -27,6 +27,7 @@ def costs_of(*seconds: float) -> PassCosts:
 
 PASSES = (46, 67, 79, 82, 129, 132, 138, 143, 150)  # milliseconds by width: Llama-3.2-1B's shape on two CPU cores
 CHEAP, SLOW = (PASSES, 5.0, 4.0), (PASSES, 50.0, 46.0)  # with the milliseconds of a first and of a further drafted token
+STEEP = ((9.4, 17.6, 23.1, 23.3, 24.7, 26.2, 28.4, 30.6, 34.4), 3.2, 3.2)  # 135M parameters there: only long drafts pay that are nearly always right
 
 
 def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP, n: int = 1000, seed: int = 1) -> Trace:
@@ -193,6 +194,26 @@ def test_after_a_collapse_of_acceptance_twenty_passes_are_enough_to_be_plain_aga
             seconds, came = seconds + took, came + n
         place += n
     assert came * told.passes[0] / seconds > 0.98
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.99])
+def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_reply(chance: float) -> None:
+    told = trace(chance, STEEP, n=128)
+    assert told.plain_seconds / adaptive(told) > 1.2
+    assert trace(0.1, STEEP, n=512).plain_seconds / adaptive(trace(0.1, STEEP, n=512)) > 0.98
+
+
+def test_probes_that_are_right_are_followed_by_longer_ones_at_once() -> None:
+    controller, verified = Controller(costs_of(*(10.0 * width for width in range(1, 10))), {NAME: 4.0}, max_k=8), list[int]()
+    for _ in range(40):
+        controller.begin(0)
+        if controller.is_worth_asking(NAME):
+            verified.append(sum(controller.includes(NAME, n, 1.0, 0.99) for n in range(8)))
+            n = max(1, verified[-1])
+            controller.learn([said(0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0)
+        else:
+            controller.learn([], 1, 0.0, 10.0, 10.0)
+    assert verified[:6] == [0, 0, 0, 2, 4, 8]
 
 
 def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:

@@ -107,7 +107,8 @@ def ledger(explanation: Explanation) -> Section:
     rows = [f"{each.name:>14}  {state(each)}" for each in explanation.drafters]
     text = (
         f"A drafter that does not pay is parked and tried again now and then. Of {explanation.decode_seconds:.1f} s of decoding, "
-        f"{explanation.probe_seconds * 1e3:.0f} ms ({spent:.2%}) were lost that way; {explanation.probe_share:.1%} is the limit."
+        f"{explanation.probe_seconds * 1e3:.0f} ms ({spent:.2%}) were lost that way; {explanation.probe_share:.1%} is the limit, "
+        "but for two passes at the very first start."
     )
     return Section("The ledger of probes", text, "\n".join(rows))
 
