@@ -134,7 +134,7 @@ class Controller:
             pays = self._pays(known)
         if pays:
             known.waited, known.wait, known.n_right_probes = 0, FIRST_PROBE, 0
-        elif not self.n_others and self.probes.is_due(known, self._passes[0]):
+        elif not self.n_others and self.probes.is_due(known, self._passes):
             self._probing = name
         return pays or self._probing == name
 
@@ -156,7 +156,7 @@ class Controller:
         """How many tokens are drafted whatever they are worth, if any."""
         if self.fixed_k is not None:
             return self.fixed_k
-        return self.probes.length(self.known[name], self._scores_unused) if self._probing == name else None
+        return self.probes.length(self.known[name], self._scores_unused, self._passes) if self._probing == name else None
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a free drafter says to use, and the tokens it brings; nothing, where a later drafter is expected to bring more."""

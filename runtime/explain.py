@@ -87,8 +87,9 @@ def facts(name: str, known: Known, passes: tuple[float, ...], overhead: float) -
     """What one drafter promises at every draft length."""
     acceptance = known.acceptance.rate
     tokens = tuple(expected_tokens(acceptance, k) for k in range(1, len(passes)))
-    drafting = [known.first_seconds + (0.0 if known.is_free else k * known.rest_seconds) for k in range(len(tokens))]
-    per_second = tuple(n / (spent + seconds + n * overhead) for n, spent, seconds in zip(tokens, drafting, passes[1:], strict=True))
+    per_second = tuple(
+        n / (known.seconds_for(k) + seconds + n * overhead) for k, (n, seconds) in enumerate(zip(tokens, passes[1:], strict=True), start=1)
+    )
     return DrafterFacts(
         name, known.is_free, acceptance, known.acceptance.n_seen, known.first_seconds, known.rest_seconds, tokens, per_second,
         known.surplus, known.is_barred, known.waited, known.wait,

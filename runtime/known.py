@@ -66,6 +66,10 @@ class Known:
         """What follows from the belief of now is known."""
         self._valued = self.acceptance.chances
 
+    def seconds_for(self, k: int) -> float:
+        """That a draft of so many tokens takes."""
+        return self.first_seconds + (0.0 if self.is_free else (k - 1) * self.rest_seconds)
+
     def learn_times(self, scored: Scored) -> None:
         """Clamped averages."""
         self.first_seconds += LEARN * (min(scored.first_seconds, 2 * self.first_seconds) - self.first_seconds)

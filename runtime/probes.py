@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runtime.known import Known, Scored
 
 SHARE = 0.005  # of decode time that probes and mistakes may cost
 FIRST = 2  # plain passes that probes may cost beyond that while nothing was ever learned: a drafter may be better than one expects
 LEAST_K = 2  # tokens that are verified where a probe cannot be scored without, or is not to be
 VERIFIED = 4  # one in so many probes is verified all the same: a belief in dear passes may be wrong
-SURE = 3  # probes in a row that are right, after which all are verified, of ever more tokens
+SURE = 3  # probes in a row that are right, after which ever more tokens are verified, where that could pay
 
 
 class Probes:
@@ -27,18 +29,18 @@ class Probes:
         """Something was learned at an earlier start."""
         self._grant = 0
 
-    def is_due(self, known: Known, plain_seconds: float) -> bool:
-        """Is it time for a probe of that drafter, and can it be afforded?"""
-        grant = 0.0 if known.is_barred else self._grant * plain_seconds
+    def is_due(self, known: Known, passes: Sequence[float]) -> bool:
+        """Is it time for a probe of that drafter, and can it be afforded? `passes` [max_k + 1] are the target's seconds by width - 1."""
+        grant = self._grant * passes[0] if self._grant and not known.is_barred and worthy(known, passes) else 0.0
         if self.seconds > self.allowed + grant or not known.is_probe_due():
             return False
         self._n += 1
         return True
 
-    def length(self, known: Known, scores_unused: bool) -> int:
+    def length(self, known: Known, scores_unused: bool, passes: Sequence[float]) -> int:
         """How many tokens of that drafter's probe are verified; none where scoring will do."""
-        if known.n_right_probes >= SURE:
-            return int(LEAST_K ** (known.n_right_probes - SURE + 1))
+        if known.n_right_probes >= SURE and (lengths := worthy(known, passes)):
+            return min(lengths[0] << (known.n_right_probes - SURE), lengths[-1])
         return 0 if scores_unused and self._n % VERIFIED else LEAST_K
 
     def learn(self, known: Known, scored: Scored, lost: float) -> None:
@@ -48,3 +50,8 @@ class Probes:
             known.n_right_probes, known.wait = known.n_right_probes + 1, 0
         else:
             known.n_right_probes = 0
+
+
+def worthy(known: Known, passes: Sequence[float]) -> list[int]:
+    """The draft lengths that would pay if all tokens were right."""
+    return [k for k in range(LEAST_K, len(passes)) if known.seconds_for(k) + passes[k] < (1 + k) * passes[0]]

@@ -182,6 +182,8 @@ def test_a_draft_as_slow_as_the_target_is_refused_for_its_cost() -> None:
     controller = controller_for(told)
     assert told.plain_seconds / adaptive(told, controller) > 0.98
     assert controller.reason().code == "cost"
+    first_reply = trace(1.0, SLOW, n=96)
+    assert first_reply.plain_seconds / adaptive(first_reply) > 0.98
 
 
 def test_after_a_collapse_of_acceptance_twenty_passes_are_enough_to_be_plain_again() -> None:
@@ -204,7 +206,7 @@ def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_rep
 
 
 def test_probes_that_are_right_are_followed_by_longer_ones_at_once() -> None:
-    controller, verified = Controller(costs_of(*(10.0 * width for width in range(1, 10))), {NAME: 4.0}, max_k=8), list[int]()
+    controller, verified = Controller(costs_of(10.0, 20.0, 20.0, 26.0, 32.0, 38.0, 44.0, 50.0, 56.0), {NAME: 4.0}, max_k=8), list[int]()
     for _ in range(40):
         controller.begin(0)
         if controller.is_worth_asking(NAME):
