@@ -53,6 +53,7 @@ class Controller:
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.probes = Probes()
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
+        self._probe_k = 0  # of its tokens that are verified then
         self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.n_others = 0  # replies that wait while this one's step is made
@@ -109,13 +110,15 @@ class Controller:
         if known.is_free:
             known.rate = (1 + known.surplus) * self.plain_rate
             return
-        own = known.costs.up_to(self.max_k + 1, self._n_context) if known.costs else self._passes
         riding = max(0.0, self._passes[min(n_riding, self.max_k)] - self._passes[0])
-        passes = [self._passes[0], *own[1:]]  # a pass without a draft is the same for all
         price = Price(known.first_seconds + riding, known.rest_seconds, self.overhead)
-        known.policy = Policy(known.acceptance, passes, price, self.price)
+        known.policy = Policy(known.acceptance, self._passes_of(known), price, self.price)
         known.rate, known.surplus = known.policy.rate, known.policy.surplus
         known.note_valued()
+
+    def _passes_of(self, known: Known) -> list[float]:
+        """[max_k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
+        return [self._passes[0], *known.costs.up_to(self.max_k + 1, self._n_context)[1:]] if known.costs else self._passes
 
     def _pays(self, known: Known) -> bool:
         asking = known.first_seconds * self.rate if known.is_free else 0.0  # the value of the others' drafts has it in already
@@ -134,8 +137,8 @@ class Controller:
             pays = self._pays(known)
         if pays:
             known.waited, known.wait, known.n_right_probes = 0, FIRST_PROBE, 0
-        elif not self.n_others and self.probes.is_due(known, self._passes):
-            self._probing = name
+        elif not self.n_others and self.probes.is_due(known, self._passes_of(known)):
+            self._probing, self._probe_k = name, self.probes.length(known, self._scores_unused, self._passes_of(known))
         return pays or self._probing == name
 
     def includes(self, name: str, n_drafted: int, survival: float, confidence: float) -> bool:
@@ -154,9 +157,7 @@ class Controller:
 
     def _limit(self, name: str) -> int | None:
         """How many tokens are drafted whatever they are worth, if any."""
-        if self.fixed_k is not None:
-            return self.fixed_k
-        return self.probes.length(self.known[name], self._scores_unused, self._passes) if self._probing == name else None
+        return self.fixed_k if self.fixed_k is not None else self._probe_k if self._probing == name else None
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a free drafter says to use, and the tokens it brings; nothing, where a later drafter is expected to bring more."""
@@ -235,7 +236,7 @@ class Controller:
         for name, known in self.known.items():
             try:
                 known.acceptance.restore(state[name])
-                self.probes.end_grant()
+                known.is_new = False
             except (KeyError, TypeError, ValueError):
                 continue
         self._n_steps = 0

@@ -55,6 +55,7 @@ class Known:
         self.tokens, self.seconds = 0.0, 1e-9  # that steps with it brought and took lately
         self.waited, self.wait = 0, FIRST_PROBE  # steps since it was parked or probed, steps until the next probe
         self.n_right_probes = 0  # in a row, since it was parked
+        self.is_new = True  # nothing was learned of it at an earlier start
         self.is_barred = False  # it lost more than was believed
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from runtime.known import Known, Scored
 
 SHARE = 0.005  # of decode time that probes and mistakes may cost
-FIRST = 2  # plain passes that probes may cost beyond that while nothing was ever learned: a drafter may be better than one expects
+FIRST = 2  # plain passes that probes of a new drafter may cost beyond that: it may be better than one expects
 LEAST_K = 2  # tokens that are verified where a probe cannot be scored without, or is not to be
 VERIFIED = 4  # one in so many probes is verified all the same: a belief in dear passes may be wrong
 SURE = 3  # probes in a row that are right, after which ever more tokens are verified, where that could pay
@@ -18,20 +18,16 @@ class Probes:
 
     def __init__(self) -> None:
         self.decode_seconds, self.seconds = 0.0, 0.0  # in all; of them, lost to probes
-        self._n, self._grant = 0, FIRST
+        self._n = 0
 
     @property
     def allowed(self) -> float:
         """Seconds that may be lost."""
         return SHARE * self.decode_seconds
 
-    def end_grant(self) -> None:
-        """Something was learned at an earlier start."""
-        self._grant = 0
-
     def is_due(self, known: Known, passes: Sequence[float]) -> bool:
-        """Is it time for a probe of that drafter, and can it be afforded? `passes` [max_k + 1] are the target's seconds by width - 1."""
-        grant = self._grant * passes[0] if self._grant and not known.is_barred and worthy(known, passes) else 0.0
+        """Is it time for a probe of that drafter, and can it be afforded? `passes` [max_k + 1] are its seconds by width - 1."""
+        grant = FIRST * passes[0] if known.is_new and not known.is_barred and worthy(known, passes) else 0.0
         if self.seconds > self.allowed + grant or not known.is_probe_due():
             return False
         self._n += 1

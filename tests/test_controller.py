@@ -15,6 +15,7 @@ from runtime.controller import Controller
 from runtime.costs import PassCosts, fastest_threads, interpolate, measure
 from runtime.known import Known, Scored
 from runtime.policy import Policy, Price, best_length
+from runtime.probes import Probes
 from runtime.reasons import Reason
 
 
@@ -205,8 +206,14 @@ def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_rep
     assert trace(0.1, STEEP, n=512).plain_seconds / adaptive(trace(0.1, STEEP, n=512)) > 0.98
 
 
-def test_probes_that_are_right_are_followed_by_longer_ones_at_once() -> None:
-    controller, verified = Controller(costs_of(10.0, 20.0, 20.0, 26.0, 32.0, 38.0, 44.0, 50.0, 56.0), {NAME: 4.0}, max_k=8), list[int]()
+@pytest.mark.parametrize("has_own", [False, True])
+def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool) -> None:
+    """As far as they could pay by what passes over that drafter's tokens cost, whatever others cost."""
+    passes, verified = (10.0, 20.0, 20.0, 26.0, 32.0, 38.0, 44.0, 50.0, 56.0), list[int]()
+    controller = Controller(costs_of(*(passes if not has_own else (10.0, 500.0))), {NAME: 4.0}, max_k=8, reused=[NAME] if has_own else [])
+    if own := controller.known[NAME].costs:
+        for width, seconds in enumerate(passes, start=1):
+            own.set(width, seconds)
     for _ in range(40):
         controller.begin(0)
         if controller.is_worth_asking(NAME):
@@ -216,6 +223,20 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once() -> None:
         else:
             controller.learn([], 1, 0.0, 10.0, 10.0)
     assert verified[:6] == [0, 0, 0, 2, 4, 8]
+
+
+def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
+    probes = Probes()
+    probes.seconds = 10.0
+
+    def is_probed(seconds: float, is_new: bool) -> bool:
+        known = Known(seconds, is_free=False)
+        known.is_new = is_new
+        return any(probes.is_due(known, [10.0, 12.0, 14.0, 16.0]) for _ in range(20))
+
+    assert is_probed(1.0, is_new=True)
+    assert not is_probed(1.0, is_new=False)
+    assert not is_probed(50.0, is_new=True)  # not even all of it being right would pay
 
 
 def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:

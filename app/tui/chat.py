@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from app.tui.chats import Chats, export
 from app.tui.commands import COMMANDS
 from app.tui.conversation import Conversation
@@ -220,7 +218,7 @@ class ChatScreen(Talking):
         """Editors are answered, or no more."""
         if argument == "off" or (self.session.serve is not None and not argument):
             self.session.serve = None
-            self.run_worker(self._stop_serving(), group="serving")
+            self.run_worker(self.stop_serving(), group="serving")
             return
         if self.session.serving is not None:
             raise SettingsError("Editors are answered already. /serve off ends it.")
@@ -230,10 +228,6 @@ class ChatScreen(Talking):
         self.session.serve = Settings(addresses_of(argument), self.session.api_key)
         if self.session.engine is not None:
             self.start_serving()
-
-    async def _stop_serving(self) -> None:
-        await asyncio.to_thread(self.session.stop_serving)
-        self.notify("Editors are answered no more.")
 
     def do_theme(self, argument: str = "") -> None:
         """Light or dark."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
 from threading import Event
@@ -90,6 +91,11 @@ class Replying(ChatView):
             self.session.note(f"answering at {self.session.serving.places}")
             self.notify(f"Editors are answered at {self.session.serving.places}", markup=False)
         self.show_requests()
+
+    async def stop_serving(self) -> None:
+        """Says so when the socket is gone."""
+        await asyncio.to_thread(self.session.stop_serving)
+        self.notify("Editors are answered no more.")
 
     def show_requests(self) -> None:
         """What editors have asked for."""
