@@ -104,12 +104,11 @@ class Acceptance:
 
     def _count(self, which: int, hit: float) -> None:
         self.n_seen += 1
-        cell = self.bins[which]
+        cell, total = self.bins[which], self._total
         if cell[0] >= MOST:
             cell[:] = [cell[0] / 2, cell[1] / 2]
-        for counts in (self._total, cell):
-            counts[0] += 1
-            counts[1] += hit
+        cell[0], cell[1] = cell[0] + 1, cell[1] + hit
+        total[0], total[1] = total[0] + 1, total[1] + hit
 
     def _shift_by(self, offset: float) -> None:
         """In the kind of text of now."""

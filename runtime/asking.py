@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runtime.controller import Controller
 from runtime.draft import UNSAID, Draft
 from runtime.known import Scored
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """What a drafter said in a step, and how much of it goes to the target."""
 
     name: str
@@ -26,8 +25,9 @@ class Proposal:
 
     def score(self, tokens: tuple[int, ...]) -> Scored:
         """Compares it with the tokens that came: what lies beyond them, nobody knows."""
-        n_right = next((i for i, (said, came) in enumerate(zip(self.said, tokens, strict=False)) if said != came), min(len(self.said), len(tokens)))
-        n_known = min(len(self.said), len(tokens))
+        n_known, n_right = min(len(self.said), len(tokens)), 0
+        while n_right < n_known and self.said[n_right] == tokens[n_right]:
+            n_right += 1
         return Scored(self.name, self.confidences, n_known, n_right, self.first_seconds, self.rest_seconds, self.n_rest, bool(self.draft))
 
 
@@ -35,10 +35,11 @@ class Asking:
     """One question to a drafter that takes its time: answers it for the controller, token by token, and takes the times."""
 
     def __init__(self, controller: Controller, name: str) -> None:
-        self.controller, self.name = controller, name
+        self.controller, self.name, self.chance = controller, name, controller.known[name].acceptance.chance
         self.began, self.first_seconds = time.perf_counter(), 0.0
         self.survival, self.n_drafted = 1.0, 0
-        self.confidences, self.said = list[float](), list[int]()  # the last may be one that was declined
+        self.confidences: list[float] = []
+        self.said: list[int] = []  # the last of both may be one that was declined
 
     def is_worth_drafting(self) -> bool:
         """Is the next token worth its time?"""
@@ -51,7 +52,7 @@ class Asking:
         self.confidences.append(confidence)
         if token != UNSAID:
             self.said.append(token)
-        survival = self.survival * self.controller.known[self.name].acceptance.chance(confidence)
+        survival = self.survival * self.chance(confidence)
         if not self.controller.includes(self.name, self.n_drafted, survival, confidence):
             return False
         self.survival, self.n_drafted = survival, self.n_drafted + 1

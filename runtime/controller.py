@@ -48,6 +48,7 @@ class Controller:
     ) -> None:
         self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
         self.known = {name: Known(seconds, name in free, costs.copy() if name in reused else None) for name, seconds in drafters.items()}
+        self._tables = [costs, *(known.costs for known in self.known.values() if known.costs)]
         self._riding = riding or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
@@ -114,7 +115,6 @@ class Controller:
         price = Price(known.first_seconds + riding, known.rest_seconds, self.overhead)
         known.policy = Policy(known.acceptance, self._passes_of(known), price, self.price)
         known.rate, known.surplus = known.policy.rate, known.policy.surplus
-        known.note_valued()
 
     def _passes_of(self, known: Known) -> list[float]:
         """[max_k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
@@ -201,7 +201,7 @@ class Controller:
         """Takes in what a pass over that drafter's tokens took; the tables of others drift along."""
         own = self.costs_of(name, width)
         change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN)
-        for costs in self._tables():
+        for costs in self._tables:
             if costs is not own:
                 costs.drift(1 + change)
 
@@ -212,11 +212,8 @@ class Controller:
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """All passes of these widths take so much longer from now on."""
-        for costs in self._tables():
+        for costs in self._tables:
             costs.scale(widths, factor)
-
-    def _tables(self) -> list[PassCosts]:
-        return [self.costs, *(known.costs for known in self.known.values() if known.costs)]
 
     def repays(self, name: str, n_missing: int, n_reply: int) -> bool:
         """Will a reply of `n_reply` tokens bring in what the drafter spends on taking in `n_missing` tokens before it?"""

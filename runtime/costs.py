@@ -89,8 +89,8 @@ class PassCosts:
         """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
         row = self._table.get(n_context // CONTEXT_BUCKET) or self._guess(n_context)
         points = sorted(row.items()) if len(row) < width else []
-        known = (row[w] if w in row else interpolate(points or sorted(row.items()), w) if row else 0.0 for w in range(1, width + 1))
-        return [self._drift * seconds for seconds in known]
+        drift = self._drift
+        return [drift * (row[w] if w in row else interpolate(points or sorted(row.items()), w) if row else 0.0) for w in range(1, width + 1)]
 
     def widths(self, n_context: int) -> dict[int, float]:
         """Width -> seconds at that context length."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,8 @@ class Draft:
 
     def child(self, node: int, token: int) -> int | None:
         """The child of `node` that carries `token`, if there is one."""
+        if self.parents is None:
+            return node + 1 if node + 1 < len(self.tokens) and self.tokens[node + 1] == token else None
         return next((child for child in self.children(node) if self.tokens[child] == token), None)
 
     def parent(self, node: int) -> int:
@@ -109,8 +111,7 @@ def merge(drafts: Sequence[Draft]) -> Draft:
     return Draft(tuple(tokens), tuple(parents), tuple(probs))
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """A drafter's choice of one token by the reply's own sampling rule."""
 
     token: int
@@ -134,8 +135,7 @@ def always() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """What a drafter may spend on one proposal, and how it chooses a token from its own logits."""
 
     max_k: int

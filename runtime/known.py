@@ -6,7 +6,7 @@ Knows counts and times; the choice among drafters is the controller's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runtime.acceptance import Acceptance
 from runtime.costs import PassCosts
@@ -22,8 +22,7 @@ PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
 PREFILL_SHARE = 0.25  # of a drafted token's seconds, for a token of a prompt, before any was measured
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """What a drafter said in a step, compared with what came."""
 
     name: str
@@ -46,7 +45,6 @@ class Known:
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a drafted token
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not free
-        self._valued = list[float]()  # its chances when it was last valued
         self.surplus = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
         self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was barred
@@ -61,11 +59,9 @@ class Known:
     @property
     def has_news(self) -> bool:
         """Has what is believed of it changed by much since it was valued?"""
-        return not self._valued or any(abs(now - then) > NEWS for now, then in zip(self.acceptance.chances, self._valued, strict=True))
-
-    def note_valued(self) -> None:
-        """What follows from the belief of now is known."""
-        self._valued = self.acceptance.chances
+        if self.policy is None:
+            return True
+        return any(abs(now - then) > NEWS for now, then in zip(self.acceptance.chances, self.policy.chances, strict=True))
 
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""

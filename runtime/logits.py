@@ -20,7 +20,7 @@ class Row:
     def __init__(self, logits: Logits) -> None:
         self.logits, self.n_sets = logits, max(1, len(logits) // SET)
         depth, n_rest = divmod(len(logits), self.n_sets)
-        self.maxima: NDArray[np.float32] = logits[: depth * self.n_sets].reshape(depth, self.n_sets).max(axis=0)
+        self.maxima: NDArray[np.float32] = np.maximum.reduce(logits[: depth * self.n_sets].reshape(depth, self.n_sets))
         if n_rest:
             np.maximum(self.maxima[:n_rest], logits[-n_rest:], out=self.maxima[:n_rest])
         self.best_set = int(self.maxima.argmax())
@@ -32,7 +32,7 @@ class Row:
 
     def peak(self) -> float:
         """About the probability of the likeliest token, at temperature 1: of each set only its largest logit is counted."""
-        return 1 / float(np.exp(self.maxima - self.best).sum())
+        return 1 / float(np.add.reduce(np.exp(self.maxima - self.best)))
 
     def lone(self, lead: float) -> int | None:
         """The token that is ahead of all others by more than `lead`, if there is one."""

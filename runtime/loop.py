@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from runtime.asking import Asking, Proposal
 from runtime.backend import Backend
@@ -25,8 +26,7 @@ IN_PASSING = 64  # missing tokens that are not worth a thought
 Ask = Callable[[Drafter, Tokens, Sampler, int], "Proposal"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What one target pass brought."""
 
     tokens: tuple[int, ...]
@@ -135,8 +135,10 @@ class SpecLoop:
 
     def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
         """Of a pass; one that tried another number of threads says nothing about the next, unless that number was taken."""
-        expected = self.controller.costs_of(drafter, width).seconds(width, n_context)
-        change = self.threads.of(width).observe(width, seconds, expected) if self.threads else 1.0
+        change: float | None = 1.0
+        if self.threads:
+            expected = self.controller.costs_of(drafter, width).seconds(width, n_context)
+            change = self.threads.of(width).observe(width, seconds, expected)
         if change == 1.0:
             self.controller.learn_pass(drafter, width, n_context, seconds)
         elif change is not None:
@@ -151,9 +153,9 @@ class SpecLoop:
         for drafter in asked:
             if drafter.is_free and self.controller.is_worth_asking(drafter.name):
                 proposals += self._ask(self._look_up, drafter, context, sampler, room)
-        if not self.branches:
-            best = max(proposals, key=lambda proposal: proposal.worth, default=None)
-            proposals = [each if each is best else replace(each, draft=NO_DRAFT) for each in proposals]
+        if proposals and not self.branches:
+            best = max(proposals, key=lambda proposal: proposal.worth)
+            proposals = [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
         for drafter in asked:
             is_open = self.branches > 0 or not any(proposal.draft for proposal in proposals)
             if is_open and not drafter.is_free and self.controller.is_worth_asking(drafter.name):
@@ -188,7 +190,8 @@ class SpecLoop:
 
     def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
         """A free drafter says all it can, and only then is decided how much of it to use: of a tree, all that is as likely as the trunk."""
-        began, confidences = time.perf_counter(), list[float]()
+        confidences: list[float] = []
+        began = time.perf_counter()
 
         def note(confidence: float, token: int = UNSAID) -> bool:
             confidences.append(confidence)

@@ -16,7 +16,7 @@ from runtime.acceptance import N_BINS, Acceptance, bin_of
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
 STEP = 0.02  # by which a second rate differs, for the slope
-COLUMNS = np.arange(N_BINS)
+PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,10 @@ class Policy:
 
     def __init__(self, acceptance: Acceptance, passes: Sequence[float], price: Price, rate: float) -> None:
         rates = np.array([rate, (1 + STEP) * rate])
+        self.chances = acceptance.chances  # as they were believed to be
         self._gain = 1 - rate * price.overhead
         self._stop = [-rate * seconds for seconds in passes]
-        self._values: list[list[list[float]]] = []  # by number of tokens drafted, survival, bin of the last one's confidence
+        self._values: list[list[float]] = []  # by number of tokens drafted; survival by bin of the last one's confidence, flat
         asked = self._solve(acceptance, np.array(passes), price, rates)
         self.asked = (asked[0] - self._stop[0]).tolist()  # by the bin last known, the tokens that asking brings beyond a plain pass
         often = np.array(acceptance.visits) / sum(acceptance.visits)
@@ -51,33 +52,28 @@ class Policy:
 
     def _solve(self, acceptance: Acceptance, passes: NDArray[np.float64], price: Price, rates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Backward from the longest draft. Returns the value of asking for a first token, by rate and the bin last known."""
-        moves, starts = (np.array(counts).T / np.sum(counts, axis=1) for counts in (acceptance.moves, acceptance.starts))
-        most = len(passes) - 1
-        gain = (1 - rates * price.overhead)[:, None, None]
-        stop = -rates[:, None] * passes
-        survival = GRID[:, None] * np.array(acceptance.chances)  # after one more token of each confidence
-        low = np.minimum((survival * (len(GRID) - 1)).astype(int), len(GRID) - 2)
-        share = survival * (len(GRID) - 1) - low
-        near = low * N_BINS + COLUMNS  # where the value at the survival below stands, flat; N_BINS further the one above
-        value = np.broadcast_to(stop[:, most, None, None], (len(rates), len(GRID), N_BINS))
-        for depth in range(most - 1, -1, -1):
+        moves, starts = transitions(acceptance)
+        survival = (GRID[:, None] * np.array(self.chances)).ravel()  # after one more token of each confidence
+        there, rates = interpolation(survival), rates[:, None]
+        gain = (1 - rates * price.overhead) * survival - rates * price.rest
+        ends = (-rates * passes[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
+        drawn = ends - rates * price.rest  # the same where the token's time has been spent
+        value = ends[-1]
+        for end, drawn_end in zip(ends[-2::-1], drawn[-2::-1], strict=True):
             self._values.append(value[0].tolist())
-            flat = value.reshape(len(rates), -1)
-            later = flat.take(near, axis=1) * (1 - share) + flat.take(near + N_BINS, axis=1) * share
-            ends = stop[:, depth, None, None]
-            best = np.maximum(ends, gain * survival + later)
-            value = np.maximum(ends, best @ moves - (rates * price.rest)[:, None, None])
+            best = np.maximum(drawn_end, gain + value @ there)
+            value = np.maximum(end, (best.reshape(-1, N_BINS) @ moves).reshape(end.shape))
         self._values.append(value[0].tolist())
         self._values.reverse()
-        asked: NDArray[np.float64] = best[:, -1] @ starts - (rates * price.first)[:, None]
+        asked: NDArray[np.float64] = best[:, -N_BINS:] @ starts + rates * (price.rest - price.first)
         return asked
 
     def _value(self, n_drafted: int, survival: float, which: int) -> float:
         """Tokens still to be expected, less what they cost, when so many are drafted and all of them survive with that chance."""
         place = survival * (len(GRID) - 1)
         low = min(int(place), len(GRID) - 2)
-        share, values = place - low, self._values[n_drafted]
-        return values[low][which] * (1 - share) + values[low + 1][which] * share
+        share, values, at = place - low, self._values[n_drafted], low * N_BINS + which
+        return values[at] * (1 - share) + values[at + N_BINS] * share
 
     def includes(self, n_drafted: int, survival: float, confidence: float) -> bool:
         """Is one more token, of that confidence and with that chance that it and all before it survive, worth verifying?"""
@@ -88,6 +84,24 @@ class Policy:
     def goes_on(self, n_drafted: int, survival: float, confidence: float) -> bool:
         """Is it worth drafting another token, of which nothing is known yet, after one of that confidence?"""
         return self._value(n_drafted, survival, bin_of(confidence)) > self._stop[n_drafted] + 1e-12
+
+
+def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How likely a bin of confidence follows on another: [after, before] within a draft, and from the last one of the step before."""
+    counts = np.array(acceptance.moves + acceptance.starts)
+    probs = counts.T / np.add.reduce(counts, axis=1)
+    return probs[:, :N_BINS], probs[:, N_BINS:]
+
+
+def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[places, places] that takes values on the grid to those at `survival` [places], each in its own bin."""
+    at = survival * (len(GRID) - 1)
+    low = np.minimum(at.astype(int), len(GRID) - 2)
+    near = low * N_BINS + PLACES % N_BINS
+    weights = np.zeros((len(PLACES), len(PLACES)))
+    weights[near, PLACES] = 1 - (at - low)
+    weights[near + N_BINS, PLACES] = at - low
+    return weights
 
 
 def best_length(chances: Sequence[float], passes: Sequence[float], rate: float, overhead: float) -> tuple[int, float]:

@@ -7,7 +7,7 @@ al., arXiv 2211.17192; several children of a node one after another as in SpecIn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from runtime.draft import Distribution, Draft, Logits, Path, certain
 from runtime.sampling import Sampler
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The tokens that follow the context: the accepted nodes' and one of the target's own."""
 
     tokens: tuple[int, ...]
@@ -27,7 +26,8 @@ def verify(draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
     """Walks the draft from its root, where the sampler has begun; `logits` [1 + len(draft), n_vocab]."""
     step = follow_choice if sampler.is_coupled else follow_residual
     path: Path = ()
-    node, accepted = -1, list[int]()
+    accepted: list[int] = []
+    node = -1
     while True:
         token, child = step(draft, node, logits[node + 1], sampler, path)
         path = (*path, token)

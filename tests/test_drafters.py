@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,7 +99,7 @@ def test_ngram_stops_where_the_budget_says_so() -> None:
 
 def tree(runs: list[str], k: int, branches: int, go_on: Callable[[float], bool] = lambda confidence: True) -> dict[str, str]:
     """The tree of runs that weigh alike, as the path to each node, in order -> the path to its parent."""
-    draft = lookup.tree([[ord(c) if c != "." else END for c in run] for run in runs], [1.0] * len(runs), replace(budget(k, go_on), branches=branches))
+    draft = lookup.tree([[ord(c) if c != "." else END for c in run] for run in runs], [1.0] * len(runs), budget(k, go_on)._replace(branches=branches))
     paths: list[str] = []
     for node, token in enumerate(draft.tokens):
         paths.append((paths[draft.parent(node)] if draft.parent(node) >= 0 else "") + chr(token))
@@ -136,7 +135,7 @@ def test_the_budget_is_asked_about_the_trunk_of_a_tree_alone() -> None:
 @given(st.lists(st.integers(0, 2), min_size=8, max_size=80), st.integers(0, 3), st.integers(1, 9))
 def test_the_trunk_of_a_tree_is_the_chain_and_its_siblings_differ(text: list[int], branches: int, k: int) -> None:
     tokens = np.array(text, dtype=np.int32)
-    alone, whole = NgramDrafter().propose(tokens, budget(k)), NgramDrafter().propose(tokens, replace(budget(k), branches=branches))
+    alone, whole = NgramDrafter().propose(tokens, budget(k)), NgramDrafter().propose(tokens, budget(k)._replace(branches=branches))
     trunk = tuple(whole.tokens[node] for node in whole.trunk())
     assert trunk == alone.tokens[: len(trunk)]
     assert len(whole) <= k

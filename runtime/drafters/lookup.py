@@ -78,7 +78,8 @@ class Chains:
 
     def matches(self, tokens: array[int], tail: Sequence[int]) -> list[tuple[int, int]]:
         """(place after it, tokens that match) of where the end of `tail` occurred in `tokens`, newest first."""
-        found, before, order, n = list[tuple[int, int]](), self._before, self.order, len(tokens)
+        found: list[tuple[int, int]] = []
+        before, order, n = self._before, self.order, len(tokens)
         backwards, at = tail[::-1], self._newest[bucket_of(tail[-order:])] if len(tail) >= order else -1
         for _ in range(MAX_PLACES):
             if at < 0 or len(found) == MAX_MATCHES:
@@ -165,7 +166,8 @@ class Lookup:
 
 def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
     """What the most weight of the runs stands behind, token by token; runs that go on otherwise drop out."""
-    said, total, doubt, going_on = list[int](), sum(weights), FIRST_DOUBT, budget.go_on
+    said: list[int] = []
+    total, doubt, going_on = sum(weights), FIRST_DOUBT, budget.go_on
     while runs and len(said) < len(runs[0]):
         depth, token, support = len(said), runs[0][len(said)], total
         if len(runs) > 1 and len(votes := ballot(runs, weights, depth)) > 1:

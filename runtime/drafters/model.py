@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.backend import Backend
-from runtime.draft import UNSAID, Budget, Draft, Drafter, Pick, Tokens, certain
+from runtime.draft import UNSAID, Budget, Draft, Drafter, Path, Pick, Tokens, certain
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
@@ -38,7 +38,8 @@ class ModelDrafter(Drafter):
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
         tokens[:n] = context
-        picks, path = list[Pick](), tuple[int, ...]()
+        picks: list[Pick] = []
+        path: Path = ()
         for end in range(n, min(n + budget.max_k, self.backend.n_ctx)):
             if picks and not budget.is_worth_drafting():
                 break
@@ -83,7 +84,7 @@ def skipped(n: int, n_seen: int) -> int:
 
 def as_draft(picks: Sequence[Pick], most: int) -> Draft:
     """The picked tokens as a chain, then the next best beside each as leaves, `most` nodes in all."""
-    chain = Draft(tuple(pick.token for pick in picks), probs=tuple(pick.distribution for pick in picks if pick.distribution) or None)
+    chain = Draft(tuple([pick.token for pick in picks]), None, tuple([pick.distribution for pick in picks if pick.distribution]) or None)
     leaves = [(token, depth - 1) for depth, pick in enumerate(picks) for token in pick.others][: most - len(picks)]
     if not leaves:
         return chain
