@@ -189,7 +189,7 @@ def main() -> None:
         for recipe in RECIPES:
             run = Run(recipe, args.work)
             if args.only in (None, recipe.name):
-                task = progress.add_task(recipe.name, total=None, shown="")
+                task = progress.add_task(recipe.name, total=None, shown="laying out the text, a minute")
                 for step, steps, shown in run.run(batches, teacher):
                     progress.update(task, completed=step, total=steps, shown=shown)
                 write_gguf(HERE / f"{recipe.name}.gguf", run.model, batches.tokenizer, f"Slipstream demo {recipe.name}")

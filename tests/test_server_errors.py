@@ -16,6 +16,7 @@ from runtime.engine import Engine, Options
 from runtime.registry import load_registry
 from tests.serving import Running, running
 
+LONG = "word " * 3000
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 KEY = "sk-secret-ü"
 
@@ -115,6 +116,21 @@ def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
 def test_a_prompt_of_ten_megabytes_is_too_long_for_the_context(client: httpx2.Client) -> None:
     long = {"messages": [{"role": "user", "content": "word " * 2_000_000}]}
     assert refusal(client.post("/v1/chat/completions", json=long), 400)["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        ("/v1/chat/completions", "messages", [{"role": "user", "content": LONG}]),
+        ("/v1/completions", "prompt", LONG),
+        ("/v1/responses", "input", LONG),
+        ("/v1/embeddings", "input", LONG),
+        ("/completion", "prompt", LONG),
+    ],
+)
+def test_a_text_that_is_too_long_is_named_as_the_request_does(client: httpx2.Client, path: str, field: str, value: Any) -> None:
+    said = refusal(client.post(path, json={field: value}), 400)
+    assert (said["code"], said["param"]) == ("context_length_exceeded", field)
 
 
 def test_a_body_over_the_limit_is_refused_however_it_comes(client: httpx2.Client, here: Running) -> None:

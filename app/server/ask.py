@@ -21,6 +21,7 @@ class Ask:
     prediction: str = ""
     max_seconds: float | None = None  # of decoding
     is_short: bool = False  # an editor's completion, which goes before chats that wait
+    text_field: str = "prompt"  # of the request, from which the prompt came
 
     def read(self, engine: Engine) -> Ask:
         """With the prompt as ids: that may take a while for a long one, and need not be done between two steps."""

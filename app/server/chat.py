@@ -69,6 +69,7 @@ class ChatRequest(OpenAIFields):
             grammar=tools.grammar() if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             prediction=join(self.prediction.content) if self.prediction else "",
+            text_field="messages",
         )
 
     def _tools(self) -> Tools | None:

@@ -54,7 +54,7 @@ class EmbeddingsRequest(Fields):
 class Embedding:
     """The vectors of one request as they are made. Implements Work."""
 
-    max_tokens = max_seconds = None
+    text_field, max_tokens, max_seconds = "input", None, None
 
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)

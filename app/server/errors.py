@@ -33,14 +33,14 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-def as_api_error(error: Exception) -> ApiError:
-    """What a client is told about `error`."""
+def as_api_error(error: Exception, text_field: str = "messages") -> ApiError:
+    """What a client is told about `error`; `text_field` is where its request had the text."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
-        return ApiError(400, str(error), "messages", "context_length_exceeded")
+        return ApiError(400, str(error), text_field, "context_length_exceeded")
     if isinstance(error, TemplateError):
-        return ApiError(400, str(error), "messages")
+        return ApiError(400, str(error), text_field)
     if isinstance(error, SettingsError):
         return ApiError(400, str(error), setting_named_in(str(error)))
     if isinstance(error, SlipstreamError):

@@ -19,6 +19,10 @@ class Work(Protocol):
     """What a job is about."""
 
     @property
+    def text_field(self) -> str:
+        """Where the request has its text."""
+
+    @property
     def is_short(self) -> bool:
         """Does it go before long replies?"""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -91,7 +92,7 @@ class InfillRequest(RootFields):
         """Raises SettingsError and ApiError."""
         files = tuple((extra.filename or "", extra.text) for extra in self.input_extra or ())
         place = Infill(self.input_prefix + (self.prompt or ""), self.input_suffix, files)
-        return self.ask_with(lambda engine: place, engine, True)
+        return replace(self.ask_with(lambda engine: place, engine, True), text_field="input_prefix")
 
 
 class RootForm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -71,7 +72,7 @@ class ResponsesRequest(SamplingFields):
 
     def ask(self, engine: Engine) -> Ask:
         """Raises SettingsError and ApiError."""
-        return self.chat().ask(engine)
+        return replace(self.chat().ask(engine), text_field="input")
 
     def form(self, engine: Engine) -> ResponsesForm:
         """How the reply is worded."""

@@ -204,10 +204,10 @@ class Worker:
         try:
             last = job.step(engine)
         except (ApiError, SlipstreamError) as error:
-            job.post(as_api_error(error))
+            job.post(as_api_error(error, job.ask.text_field))
         except Exception as error:  # the server outlives a reply
             log.exception("A reply failed.")
-            job.post(as_api_error(error))
+            job.post(as_api_error(error, job.ask.text_field))
         else:
             if last is None:
                 return False
