@@ -7,9 +7,10 @@ allocated. Knows the format; opens no weights, loads no model library, and knows
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from os import SEEK_CUR
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -27,6 +28,8 @@ VERSIONS = 2, 3
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # the format's types as struct's
 STRING, ARRAY = 8, 9
+LENGTH = struct.Struct("<Q")  # before each string
+PIECE = 2**16  # bytes that are read at once where it is not known how long an array is
 
 # Tensor types: name, values per block, bytes per block.
 TYPES = {
@@ -39,7 +42,26 @@ TYPES = {
     40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
 }  # fmt: skip
 
-Value = int | float | str | list[bytes] | NDArray[np.generic]
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """An array of strings as it stands in the file, each after its length: a vocabulary has hundreds of thousands, and few are looked at."""
+
+    n: int
+    data: bytes
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = 0
+        for _ in range(self.n):
+            start = at + LENGTH.size
+            at = start + LENGTH.unpack_from(self.data, at)[0]
+            yield self.data[start:at]
+
+
+Value = int | float | str | Strings | NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +101,7 @@ class Header:
     def strings(self, key: str) -> list[str]:
         """An array of strings; empty when there is none."""
         value = self.metadata.get(key)
-        return [text.decode("utf8", "replace") for text in value] if isinstance(value, list) else []
+        return [text.decode("utf8", "replace") for text in value] if isinstance(value, Strings) else []
 
 
 def read_header(path: Path) -> Header:
@@ -187,20 +209,23 @@ class _Reader:
         dtype = np.dtype("<" + SCALARS[kind])
         return np.frombuffer(self._take(n * dtype.itemsize), dtype)
 
-    def _strings(self, n: int) -> list[bytes]:
-        """A vocabulary has a quarter of a million, so this is kept short."""
+    def _strings(self, n: int) -> Strings:
+        """Only their lengths are looked at, of a piece of the file at a time: a vocabulary has a quarter of a million."""
         self.n_strings -= n
         if self.n_strings < 0 or n * 8 > self.left:
             self._fail(f"an array claims {n} strings")
-        read, left, found = self.file.read, self.left, []
+        data, at, left, length_at, width = bytearray(), 0, self.left, LENGTH.unpack_from, LENGTH.size
         for _ in range(n):
-            size = int.from_bytes(read(8), "little")
-            left -= 8 + size
-            if left < 0:
+            start = at + width
+            if start > len(data):
+                data += self.file.read(start - len(data) + PIECE)
+                if start > len(data):
+                    self._fail("its header ends too early")
+            at = start + length_at(data, at)[0]
+            if at > left:
                 self._fail("a string is longer than the header")
-            found.append(read(size))
-        self.left = left
-        return found
+        self.file.seek(-len(data), SEEK_CUR)
+        return Strings(n, self._take(at))
 
     def _tensor(self) -> TensorInfo:
         name, n_dimensions = self._name(MAX_NAME), self._integer("I")

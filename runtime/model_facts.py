@@ -15,7 +15,7 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from runtime.gguf_header import TYPES, Header
+from runtime.gguf_header import TYPES, Header, Strings
 
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
 MAX_TEMPLATE = 2**20  # characters that are looked at
@@ -85,7 +85,7 @@ class ModelFacts:
     def n_vocab(self) -> int:
         """Tokens in the vocabulary."""
         tokens = self.header.metadata.get("tokenizer.ggml.tokens")
-        return len(tokens) if isinstance(tokens, list) else 0
+        return len(tokens) if isinstance(tokens, Strings) else 0
 
     @property
     def n_experts(self) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from bench.shapes import DRAFT_10M, write_random
 from runtime.engine import Engine, Options
 from runtime.errors import ModelError
 from runtime.footprint import FLOOR, Room, Way, Wish, draft_context, estimate, fit, room_of, usual_cache, wish_of
-from runtime.gguf_header import Header, TensorInfo, read_header
+from runtime.gguf_header import Header, Strings, TensorInfo, read_header
 from runtime.loading import Loaded
 from runtime.memory import MIB, Place, Reading, Thresholds
 from runtime.model_facts import ModelFacts
@@ -31,7 +31,7 @@ def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1
         "context_length": 8192,
     }
     metadata: dict[str, Any] = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in numbers.items()}}
-    metadata["tokenizer.ggml.tokens"] = [b"w"] * vocab
+    metadata["tokenizer.ggml.tokens"] = Strings(vocab, vocab * b"\1\0\0\0\0\0\0\0w")
     return ModelFacts(Header(metadata, (TensorInfo("blk.0.ffn_up.weight", (width, width), kind, 0, 100 * MIB),), 0))
 
 

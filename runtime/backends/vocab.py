@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import llama_cpp.llama_cpp as lib
 
 from runtime.errors import VocabError
-from runtime.gguf_header import Header
+from runtime.gguf_header import Header, Strings
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
+
+WORDS = "tokenizer.ggml.tokens"
 
 
 class Vocab:
@@ -96,12 +98,20 @@ class HeaderVocab:
 
     @cached_property
     def _words(self) -> list[str]:
-        return self.header.strings("tokenizer.ggml.tokens")
+        return self.header.strings(WORDS)
 
     @property
     def n_vocab(self) -> int:
         """Tokens."""
         return len(self._words)
+
+    def agrees(self, other: HeaderVocab) -> bool:
+        """Do both spell their words alike to the byte, as far as the shorter one goes?"""
+        ours, theirs = self.header.metadata.get(WORDS), other.header.metadata.get(WORDS)
+        if not isinstance(ours, Strings) or not isinstance(theirs, Strings):
+            return False
+        shorter, longer = sorted((ours.data, theirs.data), key=len)
+        return longer.startswith(shorter)
 
     def text(self, token: int) -> str:
         """As it is spelled."""
@@ -121,6 +131,8 @@ class Words(Protocol):
 
 def compare_vocabularies(target: Words, draft: Words, target_name: str, draft_name: str) -> None:
     """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
+    if isinstance(target, HeaderVocab) and isinstance(draft, HeaderVocab) and target.agrees(draft):
+        return
     for token in range(min(target.n_vocab, draft.n_vocab)):
         ours, theirs = target.text(token), draft.text(token)
         if ours != theirs:
