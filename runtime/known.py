@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from runtime.acceptance import Acceptance
+from runtime.acceptance import N_BINS, Acceptance
 from runtime.costs import PassCosts
 from runtime.policy import Policy
 
@@ -16,7 +16,7 @@ FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
 LAST_SENTENCE = 1024  # steps that a drafter is barred for at most
 LEARN = 0.1  # weight of a new time
 PATIENCE = 8  # times what a step usually loses or gains against plain decode: so much may be lost before drafting is held to be a mistake
-NEWS = 0.03  # in a chance of acceptance
+NEWS = 0.03  # in the mean chance of acceptance
 PACE = 0.8  # of what was noted a step ago
 PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
 PREFILL_SHARE = 0.25  # of a drafted token's seconds, for a token of a prompt, before any was measured
@@ -58,10 +58,12 @@ class Known:
 
     @property
     def has_news(self) -> bool:
-        """Has what is believed of it changed by much since it was valued?"""
+        """Has what is believed of the confidences that are met changed by much since it was valued?"""
         if self.policy is None:
             return True
-        return any(abs(now - then) > NEWS for now, then in zip(self.acceptance.chances, self.policy.chances, strict=True))
+        met = self.acceptance.visits[:N_BINS]
+        changes = zip(met, self.acceptance.chances, self.policy.chances, strict=True)
+        return sum(n * abs(now - then) for n, now, then in changes) > NEWS * sum(met)
 
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
