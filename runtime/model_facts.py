@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from runtime.gguf_header import TYPES, Header, Strings
 
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
+WORDS = "tokenizer.ggml.tokens"
 MAX_TEMPLATE = 2**20  # characters that are looked at
 # Tokens that stand before and after a gap, as llama.cpp finds them in vocabularies whose metadata names none.
 FIM_TOKENS = (
@@ -84,7 +85,7 @@ class ModelFacts:
     @property
     def n_vocab(self) -> int:
         """Tokens in the vocabulary."""
-        tokens = self.header.metadata.get("tokenizer.ggml.tokens")
+        tokens = self.header.metadata.get(WORDS)
         return len(tokens) if isinstance(tokens, Strings) else 0
 
     @property
@@ -119,7 +120,7 @@ class ModelFacts:
         """Has the vocabulary tokens for a prefix and a suffix (fill in the middle)?"""
         if any(all(f"tokenizer.ggml.{key}" in self.header.metadata for key in pair) for pair in FIM_KEYS):
             return True
-        words = set(self.header.strings("tokenizer.ggml.tokens"))
+        words = set(self.header.strings(WORDS))
         return any(words.issuperset(pair) for pair in FIM_TOKENS)
 
     @cached_property

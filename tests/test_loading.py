@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +13,14 @@ import pytest
 from runtime import calibration
 from runtime.backends.gguf import LlamaModel, load_error
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.vocab import compare_vocabularies
+from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.calibration import cores
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.errors import ModelError, RoomError, VocabError
+from runtime.gguf_header import Header, Strings
 from runtime.loading import Loaded
 from runtime.measured import Measured
+from runtime.model_facts import WORDS
 from runtime.registry import load_registry
 from tests.toy import ToyBackend
 
@@ -31,14 +35,31 @@ class Words:
         return self.words[token]
 
 
-def test_a_different_word_is_named() -> None:
+def in_a_header(*words: str) -> HeaderVocab:
+    """The same as a file has them."""
+    return HeaderVocab(Header({WORDS: Strings(len(words), b"".join(struct.pack("<Q", len(word)) + word.encode() for word in words))}, (), 0))
+
+
+Spelled = Callable[..., Words | HeaderVocab]
+either = pytest.mark.parametrize("spelled", [Words, in_a_header])
+
+
+@either
+@pytest.mark.parametrize("theirs", [("a", "x", "y"), ("a", "x")])
+def test_a_different_word_is_named(spelled: Spelled, theirs: tuple[str, ...]) -> None:
     with pytest.raises(VocabError, match=r"small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft"):
-        compare_vocabularies(Words("a", "b", "c"), Words("a", "x", "y"), "big.gguf", "small.gguf")
+        compare_vocabularies(spelled("a", "b", "c"), spelled(*theirs), "big.gguf", "small.gguf")
 
 
-def test_a_longer_tail_is_harmless_either_way() -> None:
-    compare_vocabularies(Words("a", "b"), Words("a", "b", "pad"), "", "")
-    compare_vocabularies(Words("a", "b", "pad"), Words("a", "b"), "", "")
+@either
+def test_a_longer_tail_is_harmless_either_way(spelled: Spelled) -> None:
+    compare_vocabularies(spelled("a", "b"), spelled("a", "b", "pad"), "", "")
+    compare_vocabularies(spelled("a", "b", "pad"), spelled("a", "b"), "", "")
+
+
+def test_words_that_agree_are_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeaderVocab, "text", lambda self, token: pytest.fail("a word was read"))
+    compare_vocabularies(in_a_header("a", "", "b"), in_a_header("a", ""), "", "")
 
 
 def test_threads_worth_trying_fit_the_machine() -> None:

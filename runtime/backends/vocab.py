@@ -11,11 +11,10 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.errors import VocabError
 from runtime.gguf_header import Header, Strings
+from runtime.model_facts import WORDS
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
-
-WORDS = "tokenizer.ggml.tokens"
 
 
 class Vocab:
