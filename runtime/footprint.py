@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.errors import ModelError
-from runtime.gguf_header import Strings, read_model_header
+from runtime.gguf_header import read_model_header
 from runtime.memory import MIB, Level, Reading, Thresholds, is_sane
 from runtime.model_facts import ModelFacts
 
@@ -63,8 +63,7 @@ class Footprint:
 def estimate(facts: ModelFacts, way: Way) -> Footprint:
     """Of a model and one context."""
     n_ctx = -(-way.n_ctx // PAD) * PAD
-    merges = facts.header.metadata.get("tokenizer.ggml.merges")
-    words = WORD * (facts.n_vocab + (len(merges) if isinstance(merges, Strings) else 0)) if way.has_words else ID * facts.n_vocab
+    words = WORD * (facts.n_vocab + len(facts.header.strings("tokenizer.ggml.merges"))) if way.has_words else ID * facts.n_vocab
     repacked = 0 if way.exact else repacked_bytes(facts)
     return Footprint(facts.n_bytes, facts.cache_bytes(n_ctx, way.cache), compute_bytes(facts, way, n_ctx), words, repacked)
 

@@ -7,7 +7,7 @@ allocated. Knows the format; opens no weights, loads no model library, and knows
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from os import SEEK_CUR
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.errors import ModelError
+from runtime.gguf_strings import LENGTH, Strings
 from runtime.parts import all_parts
 
 MAX_BYTES = 2**28  # of a header; those of vocabularies of 262k tokens have 2**24
@@ -28,7 +29,6 @@ VERSIONS = 2, 3
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # the format's types as struct's
 STRING, ARRAY = 8, 9
-LENGTH = struct.Struct("<Q")  # before each string
 PIECE = 2**16  # bytes that are read at once where it is not known how long an array is
 
 # Tensor types: name, values per block, bytes per block.
@@ -41,25 +41,6 @@ TYPES = {
     29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
     40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Strings:
-    """An array of strings as it stands in the file, each after its length: a vocabulary has hundreds of thousands, and few are looked at."""
-
-    n: int
-    data: bytes
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __iter__(self) -> Iterator[bytes]:
-        at = 0
-        for _ in range(self.n):
-            start = at + LENGTH.size
-            at = start + LENGTH.unpack_from(self.data, at)[0]
-            yield self.data[start:at]
-
 
 Value = int | float | str | Strings | NDArray[np.generic]
 
@@ -98,10 +79,10 @@ class Header:
         value = self.metadata.get(key)
         return value if isinstance(value, int) and value > 0 else 0
 
-    def strings(self, key: str) -> list[str]:
+    def strings(self, key: str) -> Strings:
         """An array of strings; empty when there is none."""
         value = self.metadata.get(key)
-        return [text.decode("utf8", "replace") for text in value] if isinstance(value, Strings) else []
+        return value if isinstance(value, Strings) else Strings()
 
 
 def read_header(path: Path) -> Header:

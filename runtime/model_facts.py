@@ -15,7 +15,7 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from runtime.gguf_header import TYPES, Header, Strings
+from runtime.gguf_header import TYPES, Header
 
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
 WORDS = "tokenizer.ggml.tokens"
@@ -85,8 +85,7 @@ class ModelFacts:
     @property
     def n_vocab(self) -> int:
         """Tokens in the vocabulary."""
-        tokens = self.header.metadata.get(WORDS)
-        return len(tokens) if isinstance(tokens, Strings) else 0
+        return len(self.header.strings(WORDS))
 
     @property
     def n_experts(self) -> tuple[int, int]:
@@ -120,7 +119,7 @@ class ModelFacts:
         """Has the vocabulary tokens for a prefix and a suffix (fill in the middle)?"""
         if any(all(f"tokenizer.ggml.{key}" in self.header.metadata for key in pair) for pair in FIM_KEYS):
             return True
-        words = set(self.header.strings(WORDS))
+        words = set(self.header.strings(WORDS).texts())
         return any(words.issuperset(pair) for pair in FIM_TOKENS)
 
     @cached_property

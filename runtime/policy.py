@@ -55,7 +55,7 @@ class Policy:
         moves, starts = transitions(acceptance)
         survival = (GRID[:, None] * np.array(self.chances)).ravel()  # after one more token of each confidence
         there, rates = interpolation(survival), rates[:, None]
-        gain = (1 - rates * price.overhead) * survival - rates * price.rest
+        gain = (1 - rates * price.overhead) * survival - rates * price.rest  # of that token, less its time
         ends = (-rates * passes[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
         drawn = ends - rates * price.rest  # the same where the token's time has been spent
         value = ends[-1]

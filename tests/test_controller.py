@@ -239,6 +239,19 @@ def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
     assert not is_probed(50.0, is_new=True)  # not even all of it being right would pay
 
 
+def test_a_drafter_is_valued_anew_when_what_it_meets_has_changed() -> None:
+    controller = Controller(costs_of(10.0, 12.0, 14.0), {NAME: 1.0}, max_k=2)
+    known = controller.known[NAME]
+    for _ in range(50):
+        known.acceptance.observe([0.95], 1, 1)
+    known.policy = Policy(known.acceptance, [10.0, 12.0, 14.0], Price(1, 1, 0), 0.1)
+    known.acceptance.bins[0][1] /= 4  # of a confidence that is never met
+    assert not known.has_news
+    for _ in range(10):
+        known.acceptance.observe([0.95], 0, 1)
+    assert known.has_news
+
+
 def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:
     told = trace("0.1, then 0.9", n=4000)
     controller, place = controller_for(told), 0

@@ -14,7 +14,8 @@ from bench.shapes import DRAFT_10M, write_random
 from runtime.engine import Engine, Options
 from runtime.errors import ModelError
 from runtime.footprint import FLOOR, Room, Way, Wish, draft_context, estimate, fit, room_of, usual_cache, wish_of
-from runtime.gguf_header import Header, Strings, TensorInfo, read_header
+from runtime.gguf_header import Header, TensorInfo, read_header
+from runtime.gguf_strings import Strings
 from runtime.loading import Loaded
 from runtime.memory import MIB, Place, Reading, Thresholds
 from runtime.model_facts import ModelFacts

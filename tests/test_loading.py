@@ -17,7 +17,8 @@ from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.calibration import cores
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.errors import ModelError, RoomError, VocabError
-from runtime.gguf_header import Header, Strings
+from runtime.gguf_header import Header
+from runtime.gguf_strings import Strings
 from runtime.loading import Loaded
 from runtime.measured import Measured
 from runtime.model_facts import WORDS

@@ -35,7 +35,7 @@ def test_the_header_is_what_the_library_that_defines_the_format_reads() -> None:
     ]
     assert {key for key in theirs.fields if not key.startswith("GGUF.")} == set(ours.metadata)
     tokens = theirs.fields["tokenizer.ggml.tokens"]
-    assert ours.strings("tokenizer.ggml.tokens") == [bytes(tokens.parts[i]).decode("utf8", "replace") for i in tokens.data]
+    assert ours.strings("tokenizer.ggml.tokens").texts() == [bytes(tokens.parts[i]).decode("utf8", "replace") for i in tokens.data]
 
 
 def test_the_sizes_of_tensor_types_are_those_of_ggml() -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,7 +14,7 @@ import pytest
 
 from app.server.guard import Guard, is_loopback
 from runtime.engine import Engine, Options
-from runtime.registry import load_registry
+from runtime.registry import find_pair, load_registry
 from tests.serving import Running, running
 
 LONG = "word " * 3000
@@ -200,3 +201,11 @@ def test_a_unix_socket_needs_no_host_name() -> None:
     scope: Any = {"type": "http", "path": "/", "server": ("/tmp/s", None)}
     assert guard.refusal(scope, {"host": "anything"}) is None
     assert guard.refusal(scope | {"server": ("127.0.0.1", 1)}, {"host": "anything"}) is not None
+
+
+def test_a_missing_template_is_told_of_the_field_it_was_needed_for(tiny: Path) -> None:
+    with running(lambda on_progress: Engine(find_pair(str(tiny), {}), Options(threads=1), on_progress)) as here:
+        for path, body, field in (("/v1/chat/completions", CHAT, "messages"), ("/v1/responses", {"input": "hi"}, "input")):
+            said = refusal(here.client().post(path, json=body), 400)
+            assert "has no chat template" in said["message"]
+            assert said["param"] == field

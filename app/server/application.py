@@ -98,7 +98,11 @@ def replying(worker: Worker, kind: ReplyRequest) -> Callable[[Request], Awaitabl
     async def endpoint(request: Request) -> Reply:
         engine, wanted = worker.engine, await read(request, kind)
         check_model(engine, wanted.model)
-        job, form = Job(await run_in_threadpool(wanted.ask(engine).read, engine)), wanted.form(engine)
+        ask, form = wanted.ask(engine), wanted.form(engine)
+        try:
+            job = Job(await run_in_threadpool(ask.read, engine))
+        except SlipstreamError as error:
+            raise as_api_error(error, ask.text_field) from error
         worker.submit(job)
         return Reply(job, form, bool(wanted.stream))
 

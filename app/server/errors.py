@@ -33,8 +33,8 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-def as_api_error(error: Exception, text_field: str = "messages") -> ApiError:
-    """What a client is told about `error`; `text_field` is where its request had the text."""
+def as_api_error(error: Exception, text_field: str | None = None) -> ApiError:
+    """What a client is told about `error`; `text_field` is where its request had the text, if that is known."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import llama_cpp.llama_cpp as lib
 
 from runtime.errors import VocabError
-from runtime.gguf_header import Header, Strings
+from runtime.gguf_header import Header
+from runtime.gguf_strings import Strings
 from runtime.model_facts import WORDS
 
 if TYPE_CHECKING:
@@ -95,26 +96,23 @@ class HeaderVocab:
 
     header: Header
 
-    @cached_property
-    def _words(self) -> list[str]:
+    @property
+    def words(self) -> Strings:
+        """All of them."""
         return self.header.strings(WORDS)
 
     @property
     def n_vocab(self) -> int:
         """Tokens."""
-        return len(self._words)
+        return len(self.words)
 
-    def agrees(self, other: HeaderVocab) -> bool:
-        """Do both spell their words alike to the byte, as far as the shorter one goes?"""
-        ours, theirs = self.header.metadata.get(WORDS), other.header.metadata.get(WORDS)
-        if not isinstance(ours, Strings) or not isinstance(theirs, Strings):
-            return False
-        shorter, longer = sorted((ours.data, theirs.data), key=len)
-        return longer.startswith(shorter)
+    @cached_property
+    def _texts(self) -> list[str]:
+        return self.words.texts()
 
     def text(self, token: int) -> str:
         """As it is spelled."""
-        return self._words[token]
+        return self._texts[token]
 
 
 class Words(Protocol):
@@ -130,7 +128,7 @@ class Words(Protocol):
 
 def compare_vocabularies(target: Words, draft: Words, target_name: str, draft_name: str) -> None:
     """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
-    if isinstance(target, HeaderVocab) and isinstance(draft, HeaderVocab) and target.agrees(draft):
+    if isinstance(target, HeaderVocab) and isinstance(draft, HeaderVocab) and target.words.agrees(draft.words):
         return
     for token in range(min(target.n_vocab, draft.n_vocab)):
         ours, theirs = target.text(token), draft.text(token)
