@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -92,7 +91,7 @@ class InfillRequest(RootFields):
         """Raises SettingsError and ApiError."""
         files = tuple((extra.filename or "", extra.text) for extra in self.input_extra or ())
         place = Infill(self.input_prefix + (self.prompt or ""), self.input_suffix, files)
-        return replace(self.ask_with(lambda engine: place, engine, True), text_field="input_prefix")
+        return self.ask_with(lambda engine: place, engine, True)
 
 
 class RootForm:
