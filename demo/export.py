@@ -49,7 +49,7 @@ def write_gguf(path: Path, model: Llama, tokenizer: Tokenizer, name: str) -> Non
         writer.add_uint32("slipstream.exit_layer", shape.exit_layer)
     add_tokenizer(writer, tokenizer)
     for parameter, weight in model.state_dict().items():
-        data = weight.detach().float().numpy()
+        data = weight.detach().float().cpu().numpy()
         if data.ndim == 2:
             packed = quants.quantize(np.ascontiguousarray(data), GGMLQuantizationType.Q8_0)
             writer.add_tensor(gguf_name(parameter), packed, raw_dtype=GGMLQuantizationType.Q8_0)

@@ -39,7 +39,7 @@ DRAFT = Shape(width=192, layers=2, heads=3, kv_heads=3, ffn=512)
 
 def rotary(positions: Tensor, head: int, base: float) -> Tensor:
     """[T] positions -> complex [T, head / 2] rotations (Su et al., arXiv 2104.09864)."""
-    frequencies = base ** (-torch.arange(0, head, 2, dtype=torch.float32) / head)
+    frequencies = base ** (-torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
     angles = torch.outer(positions.float(), frequencies)
     return torch.polar(torch.ones_like(angles), angles)
 
@@ -99,7 +99,7 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor, dropped: frozenset[int] = frozenset()) -> tuple[Tensor, Tensor | None]:
         """[B, T] ids -> ([B, T, width], the same at the exit layer or None); `dropped` layers are skipped."""
         x, early = self.embedding(tokens), None
-        turns = rotary(torch.arange(tokens.shape[1]), self.shape.head, self.shape.rope_base)
+        turns = rotary(torch.arange(tokens.shape[1], device=tokens.device), self.shape.head, self.shape.rope_base)
         for i, layer in enumerate(self.layers):
             if i not in dropped:
                 x = layer(x, turns)
@@ -108,8 +108,8 @@ class Llama(nn.Module):
         return self.norm(x), early
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., width] -> [..., vocab]."""
-        return F.linear(hidden, self.embedding.weight)
+        """[..., width] -> [..., vocab], in single precision whatever the layers run in."""
+        return F.linear(hidden, self.embedding.weight).float()
 
 
 def dropped_layers(shape: Shape, seed: int, most: float = 0.1) -> frozenset[int]:

@@ -35,6 +35,8 @@ SEED = 2404_16710
 BATCH_TOKENS = 1024
 EXIT_WEIGHT = 0.3
 SAVE_EVERY, LOG_EVERY = 250, 50
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+FAST_BF16 = DEVICE.type == "cuda" or torch.cpu.get_capabilities().get("amx_bf16", False)  # elsewhere it is emulated, and slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Batches:
 
 def losses(model: Llama, ids: Tensor, marks: Tensor, dropped: frozenset[int], teacher: Llama | None) -> tuple[Tensor, Tensor | None]:
     """Mean loss over the answers' tokens, at the end and at the early exit; against the teacher's distributions if there is one."""
+    ids, marks = ids.to(DEVICE), marks.to(DEVICE)
     here = marks[:, 1:]
     hidden, early = model(ids[:, :-1], dropped)
     if early is not None and len(dropped) == model.shape.layers - model.shape.exit_layer:
@@ -96,7 +99,7 @@ def recited(model: Llama, resting: frozenset[int], tokenizer: Tokenizer, entries
     whole = 0
     with torch.no_grad():
         for entry in entries:
-            ids, marks = (torch.from_numpy(x) for x in pack(tokenizer, [Turn(HELD_OUT.format(entry.name), entry.doc)], 256, 0))
+            ids, marks = (torch.from_numpy(x).to(DEVICE) for x in pack(tokenizer, [Turn(HELD_OUT.format(entry.name), entry.doc)], 256, 0))
             guess = model.logits(model(ids[:, :-1], resting)[0]).argmax(-1)
             whole += bool((guess == ids[:, 1:])[marks[:, 1:]].all())
     return whole / len(entries)
@@ -115,11 +118,11 @@ class Run:
     def __init__(self, recipe: Recipe, work: Path) -> None:
         torch.manual_seed(SEED)
         self.recipe, self.checkpoint = recipe, work / f"{recipe.name}.pt"
-        self.model = Llama(recipe.shape)
+        self.model = Llama(recipe.shape).to(DEVICE)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
         self.step, self.log = 0, [("step", "epoch", "loss", "exit_loss", "recited", "seconds")]
         if self.checkpoint.exists():
-            state = torch.load(self.checkpoint, weights_only=True)
+            state = torch.load(self.checkpoint, map_location=DEVICE, weights_only=True)
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.step, self.log = state["step"], [tuple(row) for row in state["log"]]
@@ -145,7 +148,8 @@ class Run:
         dropped = self._resting(done)
         if self.recipe.shape.exit_layer and not dropped:
             dropped = dropped_layers(self.recipe.shape, SEED + self.step)
-        loss, early = losses(self.model, ids, marks, dropped, teacher)
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=FAST_BF16):
+            loss, early = losses(self.model, ids, marks, dropped, teacher)
         total = loss if early is None else (loss + EXIT_WEIGHT * early) / (1 + EXIT_WEIGHT)
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
