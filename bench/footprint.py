@@ -91,7 +91,7 @@ def cases(folder: Path, shapes: list[str], quants: list[str], n_batch: int) -> I
         for quant in quants:
             path = source if quant == "Q8_0" else requantize(source, FILE_TYPES[quant], folder / f"{shape}-{quant}.gguf")
             for cache in CACHES:
-                yield Case(f"{shape} {quant}, cache {cache}", path, Way(N_CTX, cache, n_rows=9, n_batch=n_batch))
+                yield Case(f"{shape} {quant}, cache {cache}", path, Way(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=library.repacks(False)))
             if path != source:
                 path.unlink()
         source.unlink()

@@ -35,7 +35,7 @@ class Way:
     cache: str = "Q8_0"  # the type of keys and values
     n_rows: int = 1  # rows of logits
     n_batch: int = 512
-    exact: bool = False  # weights are not repacked
+    repacks: bool = True  # weights of some types are copied into another layout
     has_words: bool = True  # a draft model needs no more than ids
 
 
@@ -64,7 +64,7 @@ def estimate(facts: ModelFacts, way: Way) -> Footprint:
     """Of a model and one context."""
     n_ctx = -(-way.n_ctx // PAD) * PAD
     words = WORD * (facts.n_vocab + len(facts.header.strings("tokenizer.ggml.merges"))) if way.has_words else ID * facts.n_vocab
-    repacked = 0 if way.exact else repacked_bytes(facts)
+    repacked = repacked_bytes(facts) if way.repacks else 0
     return Footprint(facts.n_bytes, facts.cache_bytes(n_ctx, way.cache), compute_bytes(facts, way, n_ctx), words, repacked)
 
 

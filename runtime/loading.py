@@ -115,7 +115,7 @@ class Loaded:
 
     def _wish(self, options: Options, names: Collection[str]) -> Wish | None:
         """What the pair is to have; a context that was asked for is not made shorter."""
-        way = Way(options.n_ctx or self.pair.context, n_rows=options.max_k + 1, n_batch=TARGET_BATCH, exact=options.exact)
+        way = Way(options.n_ctx or self.pair.context, n_rows=options.max_k + 1, n_batch=TARGET_BATCH, repacks=library.repacks(options.exact))
         draft, floor = self.pair.draft if "model" in names else None, options.n_ctx or FLOOR
         return wish_of(self.pair.target, draft, way, floor, options.draft_window, library.has_gpu())
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,3 +90,21 @@ def test_special_tokens_are_only_read_where_they_are_wanted(model: LlamaModel) -
     assert model.vocab.piece(256) == b""
     assert model.vocab.is_end(256)
     assert not model.vocab.is_end(255)
+
+
+@pytest.mark.parametrize(("built", "exact", "wanted"), [("AVX2 = 1", False, True), ("AVX2 = 1", True, False), ("AMX_INT8 = 1", False, False)])
+def test_weights_keep_their_layout_where_the_kernels_of_another_are_not_to_be_trusted(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, built: str, exact: bool, wanted: bool
+) -> None:
+    asked: list[bool] = []
+    load = lib.llama_model_load_from_file
+
+    def spied(path: bytes, params: Any) -> Any:
+        asked.append(params.use_extra_bufts)
+        params.use_extra_bufts = False
+        return load(path, params)
+
+    monkeypatch.setattr(lib, "llama_print_system_info", f"CPU : {built} | ".encode)
+    monkeypatch.setattr(lib, "llama_model_load_from_file", spied)
+    LlamaModel(tiny, exact=exact).close()
+    assert asked == [wanted]

@@ -57,7 +57,7 @@ def test_a_quantized_cache_and_a_shorter_context_take_less() -> None:
 def test_weights_in_another_layout_are_there_twice_but_not_needed_twice() -> None:
     found = estimate(facts("Q4_0"), Way(2048))
     assert found.resident - found.needed == 100 * MIB
-    assert estimate(facts("Q4_0"), Way(2048, exact=True)).repacked == 0
+    assert estimate(facts("Q4_0"), Way(2048, repacks=False)).repacked == 0
 
 
 def test_heads_that_blocks_do_not_divide_have_a_cache_of_halves() -> None:

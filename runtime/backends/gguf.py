@@ -48,7 +48,7 @@ class LlamaModel:
         library.start()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
-        params.use_extra_bufts = not exact  # repacked K-quants round otherwise for wider passes
+        params.use_extra_bufts = library.repacks(exact)
         params.kv_overrides = ids.overrides() if ids else None
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report

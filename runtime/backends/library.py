@@ -55,6 +55,15 @@ def version() -> str:
     return f"{llama_cpp.__version__} {lib.llama_print_system_info().decode()}"
 
 
+def repacks(exact: bool) -> bool:
+    """Are weights copied into layouts of their own? With `exact` not: those of K-quants round otherwise for wider passes.
+
+    Nor where AMX was compiled in: compilers leave out the tile setup of its kernels, which then crash (llama.cpp's issue 20824), and
+    nothing tells it beforehand.
+    """
+    return not exact and "AMX_INT8 = 1" not in version()
+
+
 def has_gpu() -> bool:
     """Was the library compiled with a GPU backend?"""
     return bool(lib.llama_supports_gpu_offload())
