@@ -1,4 +1,4 @@
-"""Makes the demo pair from nothing: `python -m demo.train` (extra `train`; about three hours on two CPU cores).
+"""Makes the demo pair from nothing: `python -m demo.train` (extra `train`; on two CPU cores one to three hours).
 
 The target follows the LayerSkip recipe (layer dropout rising with depth, early-exit loss; arXiv 2404.16710) after a curriculum: at first
 all layers above the exit are dropped, which makes a step three times cheaper; they join as identities when the exit has learned its text.

@@ -32,7 +32,8 @@ Q8, F16, BF16 = lib.GGML_TYPE_Q8_0, lib.GGML_TYPE_F16, GGML_TYPE_BF16
 FLASH, PLAIN = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED, lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
 EXACT = {"Q8_0, flash": (Q8, Q8, FLASH), "BF16, flash": (BF16, BF16, FLASH)}  # at any length of context, for every width
 CACHES = {**EXACT, "F16, flash": (F16, F16, FLASH), "BF16": (BF16, BF16, PLAIN), "F16": (F16, F16, PLAIN), "Q8_0 keys": (Q8, F16, PLAIN)}
-ROUNDING = {"F16": 0.3, "Q8_0 keys": 0.3}  # by which a plain target differs from itself at another width; confused rows differ by more than 1
+# By which a plain target differs from itself at another width (BF16: where the processor multiplies it); confused rows differ by more than 1.
+ROUNDING = {"BF16": 0.3, "F16": 0.3, "Q8_0 keys": 0.3}
 SHORT = 48  # tokens, up to which the others do not round otherwise in prefill
 
 

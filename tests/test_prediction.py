@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.chat import Message
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.engine import Sampling
 from tests.conftest import OpenEngine
@@ -14,7 +15,7 @@ from tests.test_drafters import budget, ids, said
 
 PROMPT = "?>"
 FILE = "def area(w, h):\n    return w * h\n\ndef edge(w, h):\n    return 2 * (w + h)\n\nprint(area(2, 3))\n"
-QUESTION = "What does os.path.join do?"
+ASKED = [Message("user", "What does os.path.join do?")]
 
 
 def following(*replies: str, expected: str = FILE, k: int = 4) -> list[str]:
@@ -106,9 +107,9 @@ def test_whatever_becomes_of_the_context_it_says_a_part_of_the_expected_text(exp
 
 def test_a_prediction_speeds_up_what_it_foresees_and_changes_nothing(open_demo: OpenEngine) -> None:
     engine, sampling = open_demo(drafters=("prediction",), fixed_k=8), Sampling(temperature=0)
-    plain = "".join(chunk.text for chunk in open_demo(drafters=()).reply(QUESTION, sampling, max_tokens=60))
+    plain = "".join(chunk.text for chunk in open_demo(drafters=()).reply(ASKED, sampling, max_tokens=60))
     for prediction in (plain, plain.replace("path", "road"), plain * 200, "Something else."):
-        chunks = list(engine.reply(QUESTION, sampling, max_tokens=60, prediction=prediction))
+        chunks = list(engine.reply(ASKED, sampling, max_tokens=60, prediction=prediction))
         assert "".join(chunk.text for chunk in chunks) == plain
         stats = chunks[-1].stats
         assert stats is not None
