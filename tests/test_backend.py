@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.backends import library
 from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
 from runtime.draft import Draft
@@ -104,6 +105,7 @@ def test_weights_keep_their_layout_where_the_kernels_of_another_are_not_to_be_tr
         params.use_extra_bufts = False
         return load(path, params)
 
+    monkeypatch.setattr(library, "prefer_exact", lambda: None)  # it is for the whole process
     monkeypatch.setattr(lib, "llama_print_system_info", f"CPU : {built} | ".encode)
     monkeypatch.setattr(lib, "llama_model_load_from_file", spied)
     LlamaModel(tiny, exact=exact).close()
