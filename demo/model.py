@@ -45,8 +45,8 @@ def rotary(positions: Tensor, head: int, base: float) -> Tensor:
 
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """Turns neighbouring pairs of x [B, H, T, head]."""
-    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    """Turns neighbouring pairs of x [B, H, T, head], in single precision: there are no complex numbers in BF16."""
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns).flatten(-2)
 
 

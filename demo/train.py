@@ -205,3 +205,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         raise SystemExit("Interrupted. The same command goes on from the last checkpoint.") from None
+    except OSError as error:
+        raise SystemExit(f"{error}. Make room, or name another folder with --work; the same command goes on from the last checkpoint.") from None
