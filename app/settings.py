@@ -16,9 +16,9 @@ from typing import Any
 
 from platformdirs import user_config_path
 
-from runtime.errors import SettingsError
-from runtime.memory import USUAL, Thresholds
-from runtime.registry import nearest
+from runtime.core.errors import SettingsError
+from runtime.memory.pressure import USUAL, Thresholds
+from runtime.models.registry import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ def default_path() -> Path:
 
 
 def read_settings(path: Path | None = None) -> Settings:
-    """The defaults without a file. Raises SettingsError naming file, key and the nearest known one, or what makes no sense."""
+    """The defaults without a file.
+
+    Raises SettingsError naming file, key and the nearest known one, or what makes no sense.
+    """
     path = path or default_path()
     data = read_toml(path)
     if unknown := next((key for key in data if key != "memory"), None):

@@ -1,18 +1,27 @@
-"""What only makes sense on a terminal: a progress bar while models load, colour, and text that cannot command the terminal."""
+"""What only makes sense on a terminal: a progress bar while models load, Ctrl+C, colour, and text that cannot command
+it.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 MARK, PLAIN = "\x1b[36m", "\x1b[0m"
-# Control characters become their visible symbols (U+2400 and on), so that a reply cannot move the cursor or set a title.
-INERT = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
+# Control characters become their visible symbols (U+2400 and on), so that a reply cannot move the cursor or set a
+# title.
+INERT = (
+    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys(range(128, 160), 65533)
+)
 
 
 def inert(text: str) -> str:
@@ -23,7 +32,10 @@ def inert(text: str) -> str:
 def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
     """The text by token, those that came from a draft in colour."""
     flags = [*drafted, *[False] * (len(pieces) - len(drafted))]
-    return "".join(f"{MARK}{inert(text)}{PLAIN}" if flag and text else inert(text) for text, flag in zip(pieces, flags, strict=True))
+    return "".join(
+        f"{MARK}{inert(text)}{PLAIN}" if flag and text else inert(text)
+        for text, flag in zip(pieces, flags, strict=True)
+    )
 
 
 class LoadProgress:
@@ -48,6 +60,29 @@ class LoadProgress:
             self._progress.update(self._tasks[what], completed=share)
         return go_on
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+class Interrupt:
+    """Ctrl+C as a flag that the engine asks for between two steps; the second one takes effect at once."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    @contextmanager
+    def watching(self) -> Iterator[Interrupt]:
+        """Until the block ends."""
+        before = signal.signal(signal.SIGINT, self._press)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True

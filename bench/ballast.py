@@ -1,8 +1,9 @@
 """A pair that answers while another process takes memory, and gives it back: `python -m bench.ballast`.
 
-Nothing is driven to its end: thresholds are set just below what is free when the run begins, so that a ballast of a tenth of it makes
-memory TIGHT, then CRITICAL. Every reply is compared with what plain decode says. Prints what happened over time, and draws it with `--plot FILE`.
-With `--cgroup BYTES` all of it runs under that hard limit, at the usual thresholds, and the ballast does take nearly everything.
+Nothing is driven to its end: thresholds are set just below what is free when the run begins, so that a ballast of a
+tenth of it makes memory TIGHT, then CRITICAL. Every reply is compared with what plain decode says. Prints what happened
+over time, and draws it with `--plot FILE`. With `--cgroup BYTES` all of it runs under that hard limit, at the usual
+thresholds, and the ballast does take nearly everything.
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ from bench.cgroup import INSIDE, confine, confined
 from bench.processes import SPAWN
 from bench.timing import report
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.memory import MIB, Level, Thresholds
-from runtime.registry import load_registry
-from runtime.system_memory import System
+from runtime.memory.pressure import MIB, Level, Thresholds
+from runtime.memory.system import System
+from runtime.models.registry import load_registry
 
 TIGHT_AT, CRITICAL_AT = 0.03, 0.08  # shares of what was free that are taken when each level begins
 LOADS = 0, 0.055, 0.11, 0.055, 0, 0  # of ballast, phase by phase
 HARD_LOADS = 0, 0.93, 0.975, 0.93, 0, 0  # of what a cgroup has left: little enough for the usual thresholds
-QUESTIONS = "What does os.path.join do?", "What does re.compile do?", "What is collections.deque?", "What does json.dumps do?"
+QUESTIONS = (
+    "What does os.path.join do?",
+    "What does re.compile do?",
+    "What is collections.deque?",
+    "What does json.dumps do?",
+)
 BUCKET = 0.5  # seconds
 N_TOKENS = 150  # of a reply, at most
 
@@ -78,16 +84,31 @@ class Moment:
 def thresholds(free: int, calm: float) -> Thresholds:
     """That a ballast reaches where so much is free."""
     tight, critical = (int((1 - taken) * free) for taken in (TIGHT_AT, CRITICAL_AT))
-    return Thresholds(tight_share=1, tight_bytes=tight, critical_share=1, critical_bytes=critical, recovery=1, calm_seconds=calm)
+    return Thresholds(
+        tight_share=1, tight_bytes=tight, critical_share=1, critical_bytes=critical, recovery=1, calm_seconds=calm
+    )
 
 
 class Run:
     """Answers on and on while the ballast changes."""
 
     def __init__(
-        self, engine: Engine, sampling: Sampling, expected: dict[str, str], phase: float, loads: Sequence[int], take: Callable[[int], None]
+        self,
+        engine: Engine,
+        sampling: Sampling,
+        expected: dict[str, str],
+        phase: float,
+        loads: Sequence[int],
+        take: Callable[[int], None],
     ) -> None:
-        self.engine, self.sampling, self.expected, self.phase, self._loads, self._take = engine, sampling, expected, phase, loads, take
+        self.engine, self.sampling, self.expected, self.phase, self._loads, self._take = (
+            engine,
+            sampling,
+            expected,
+            phase,
+            loads,
+            take,
+        )
         self.moments, self.reasons = list[Moment](), list[str]()
         self.n_replies = self.n_different = 0
         self._process, self._began, self._load = psutil.Process(), time.perf_counter(), 0
@@ -114,8 +135,15 @@ class Run:
             for step in self.engine.passes(n_before):
                 n_before += 1
                 resident = self._process.memory_info().rss
-                self.moments.append(Moment(self.at, self._load, self.engine.memory_level, resident, step.n_drafted, len(chunk.tokens)))
-            if chunk.stats and (reason := chunk.stats.reason) and reason.code == "memory" and reason.text not in self.reasons:
+                self.moments.append(
+                    Moment(self.at, self._load, self.engine.memory_level, resident, step.n_drafted, len(chunk.tokens))
+                )
+            if (
+                chunk.stats
+                and (reason := chunk.stats.reason)
+                and reason.code == "memory"
+                and reason.text not in self.reasons
+            ):
                 self.reasons.append(reason.text)
         return text
 
@@ -128,7 +156,10 @@ class Run:
 
 def said(engine: Engine, sampling: Sampling) -> dict[str, str]:
     """What an engine says to each question."""
-    return {question: "".join(chunk.text for chunk in engine.reply([Message("user", question)], sampling, N_TOKENS)) for question in QUESTIONS}
+    return {
+        question: "".join(chunk.text for chunk in engine.reply([Message("user", question)], sampling, N_TOKENS))
+        for question in QUESTIONS
+    }
 
 
 def rows(moments: list[Moment]) -> list[list[str]]:
@@ -146,7 +177,13 @@ def rows(moments: list[Moment]) -> list[list[str]]:
 
 def plot(moments: list[Moment], file: Path) -> None:
     """Every number over time, as a share of its greatest."""
-    chart = pygal.XY(title="Memory runs short and comes back", x_title="seconds", y_title="share of the greatest", show_dots=False, js=[])
+    chart = pygal.XY(
+        title="Memory runs short and comes back",
+        x_title="seconds",
+        y_title="share of the greatest",
+        show_dots=False,
+        js=[],
+    )
     ticks = [list(group) for _, group in groupby(moments, lambda moment: int(moment.at / BUCKET))]
     series: dict[str, Callable[[list[Moment]], float]] = {
         "MiB of ballast": lambda tick: tick[-1].load,
@@ -158,12 +195,17 @@ def plot(moments: list[Moment], file: Path) -> None:
     for name, value in series.items():
         values = [value(tick) for tick in ticks]
         greatest = max(values) or 1.0
-        chart.add(f"{name}, at most {greatest:,.4g}", [(tick[0].at, each / greatest) for tick, each in zip(ticks, values, strict=True)])
+        chart.add(
+            f"{name}, at most {greatest:,.4g}",
+            [(tick[0].at, each / greatest) for tick, each in zip(ticks, values, strict=True)],
+        )
     file.write_bytes(chart.render())
 
 
 def main() -> None:
-    """Wanted: no reply differs, the draft model's memory is given back under TIGHT, and drafting goes on when memory is free again."""
+    """Wanted: no reply differs, the draft model's memory is given back under TIGHT, and drafting goes on when memory is
+    free again.
+    """
     parser = argparse.ArgumentParser(description="Decoding while memory runs short and comes back.")
     parser.add_argument("--phase", type=float, default=8.0, help="seconds of each load")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -190,7 +232,12 @@ def main() -> None:
     if args.plot:
         plot(run.moments, args.plot)
     columns = ["from, s", "for, s", "ballast, MiB", "level", "tok/s", "K", "resident, MiB"]
-    report("ballast", columns, rows(run.moments), {"replies": run.n_replies, "different": run.n_different, "reasons": run.reasons})
+    report(
+        "ballast",
+        columns,
+        rows(run.moments),
+        {"replies": run.n_replies, "different": run.n_different, "reasons": run.reasons},
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A hard limit on a benchmark's memory: runs it again inside a cgroup, by systemd, which knows who may make one.
 
-Says plainly where that is refused, and checks from inside that the limit holds. Knows systemd-run and the reader of memory; no benchmark.
+Says plainly where that is refused, and checks from inside that the limit holds. Knows systemd-run and the reader of
+memory; no benchmark.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from runtime.memory import Place
-from runtime.system_memory import System
+from runtime.memory.pressure import Place
+from runtime.memory.system import System
 
 INSIDE = "--inside-cgroup"  # that a run is already confined
 
 
 def confine(n_bytes: int, module: str, arguments: Sequence[str]) -> None:
-    """Replaces this process by `python -m module arguments` in a cgroup of so many bytes. Exits with a sentence where that is refused."""
+    """Replaces this process by `python -m module arguments` in a cgroup of so many bytes.
+
+    Exits with a sentence where that is refused.
+    """
     command = scope(n_bytes)
     if shutil.which(command[0]) is None:
-        sys.exit("There is no systemd-run here to make a cgroup with. Set memory.max by hand, and run without --cgroup inside that cgroup.")
+        sys.exit(
+            "There is no systemd-run here to make a cgroup with. Set memory.max by hand, and run without --cgroup "
+            "inside that cgroup."
+        )
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if tried.returncode:
         said = tried.stderr.strip().splitlines() or ["no reason given"]

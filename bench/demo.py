@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.timing import interleaved, ratios, report, spread
 from demo.corpus import load
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 
 WAYS = {
     "plain": Options(drafters=()),
@@ -25,8 +25,9 @@ WAYS = {
 MEMORY = """
 import psutil, sys
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.registry import load_registry
-engine = Engine(load_registry()["demo"], Options(drafters=tuple(sys.argv[1:]), n_ctx=2048, fixed_k=3 if sys.argv[1:] else None))
+from runtime.models.registry import load_registry
+engine = Engine(
+    load_registry()["demo"], Options(drafters=tuple(sys.argv[1:]), n_ctx=2048, fixed_k=3 if sys.argv[1:] else None))
 list(engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0)))
 print(psutil.Process().memory_full_info().uss)
 """
@@ -50,7 +51,10 @@ def tokens_per_second(engine: Engine, asked: list[str]) -> float:
 
 def memory(*drafters: str) -> int:
     """Bytes that only a process with these drafters holds after a reply; median of three."""
-    runs = [subprocess.run([sys.executable, "-c", MEMORY, *drafters], capture_output=True, text=True, check=True) for _ in range(3)]
+    runs = [
+        subprocess.run([sys.executable, "-c", MEMORY, *drafters], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
     return sorted(int(run.stdout) for run in runs)[1]
 
 
@@ -59,7 +63,9 @@ def main() -> None:
     pair, asked = load_registry()["demo"], questions()
     added = memory("model") - memory()
     engines = {name: Engine(pair, options) for name, options in WAYS.items()}
-    cases: dict[str, Callable[[], float]] = {name: (lambda engine=engine: tokens_per_second(engine, asked)) for name, engine in engines.items()}
+    cases: dict[str, Callable[[], float]] = {
+        name: (lambda engine=engine: tokens_per_second(engine, asked)) for name, engine in engines.items()
+    }
     results = interleaved(cases)
     rows, summary = [], {}
     for name, values in results.items():
@@ -68,7 +74,12 @@ def main() -> None:
         summary[name] = round(ratio.median, 3)
     costs = engines["adaptive (all drafters)"].loop.controller.costs.widths(0)
     shape = {width: round(seconds / costs[1], 2) for width, seconds in costs.items()}
-    report("demo pair, tok/s", ["way", "tok/s", "times plain"], rows, {**summary, "T(n)/T(1)": shape, "draft adds MiB": round(added / 2**20, 1)})
+    report(
+        "demo pair, tok/s",
+        ["way", "tok/s", "times plain"],
+        rows,
+        {**summary, "T(n)/T(1)": shape, "draft adds MiB": round(added / 2**20, 1)},
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""A row per drafter on the bundled pair and on planted ones: speed against plain decode, acceptance, memory: `python -m bench.drafters`.
+"""A row per drafter on the bundled pair and on planted ones: speed against plain decode, acceptance, memory: `python -m
+bench.drafters`.
 
-Each drafter is on its own and adaptive, then all are together; their replies are made side by side. Two rows answer what no one-off question
-does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the reply. `grammar` is held against plain decode in the
-same form. Every text is compared with plain decode's.
+Each drafter is on its own and adaptive, then all are together; their replies are made side by side. Two rows answer
+what no one-off question does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the
+reply. `grammar` is held against plain decode in the same form. Every text is compared with plain decode's.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from bench.planted import SHAPES, plant, prompts
 from bench.processes import elsewhere
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
-from runtime import remembered
 from runtime.engine import Engine, Grammar, Message, Options, Prompt, Sampling
-from runtime.registry import Pair, load_registry
+from runtime.loading import profile
+from runtime.models.registry import Pair, load_registry
 
 PLAIN, FORMED = "plain", "plain, JSON"
-FORM = Grammar("json_schema", '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}, "required": ["name"]}')
+FORM = Grammar(
+    "json_schema",
+    '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}, "required": ["name"]}',
+)
 GREEDY = Sampling(temperature=0)
 WALKED = 256  # words of a planted walk, after which it comes again
 
@@ -70,12 +74,16 @@ class Setting:
 
 
 def rates(engines: Mapping[str, Engine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
-    """Tokens per second of decoding over all prompts, by way; prediction is told what plain decode said in the round before."""
+    """Tokens per second of decoding over all prompts, by way; prediction is told what plain decode said in the round
+    before.
+    """
     tokens, seconds = dict.fromkeys(all_ways, 0), dict.fromkeys(all_ways, 0.0)
     for i, prompt in enumerate(setting.prompts):
         plain = all_ways[PLAIN].texts.get(i, "")
         replies = {
-            name: engines[name].reply(prompt, GREEDY, setting.n_tokens, grammar=way.form, prediction=plain if way.is_told else "")
+            name: engines[name].reply(
+                prompt, GREEDY, setting.n_tokens, grammar=way.form, prediction=plain if way.is_told else ""
+            )
             for name, way in all_ways.items()
         }
         for name, (text, stats) in side_by_side(replies).items():
@@ -89,8 +97,10 @@ def rates(engines: Mapping[str, Engine], all_ways: Mapping[str, Way], setting: S
 
 def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
     """Bytes that only this process holds after a reply for which it drafted."""
-    with patch.object(remembered, "folder", lambda: folder):
-        engine = Engine(setting.pair, Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads))
+    with patch.object(profile, "folder", lambda: folder):
+        engine = Engine(
+            setting.pair, Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads)
+        )
         list(engine.reply(setting.prompts[0], GREEDY, setting.n_tokens))
         return int(psutil.Process().memory_full_info().uss)
 
@@ -99,14 +109,23 @@ def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Wa
     """Each way with its rates, those of plain decode in the same form, and the bytes that it adds."""
     all_ways = ways(setting.pair.draft is not None)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(remembered, "folder", lambda: folder))  # past replies are this benchmark's own
-        engines = {name: Engine(setting.pair, Options(drafters=way.drafters, threads=setting.threads)) for name, way in all_ways.items()}
+        stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
+        engines = {
+            name: Engine(setting.pair, Options(drafters=way.drafters, threads=setting.threads))
+            for name, way in all_ways.items()
+        }
         for engine in engines.values():
             stack.callback(engine.close)
         found = rounds(partial(rates, engines, all_ways, setting), runs)
     alone = elsewhere(held, setting, (), folder)
     for name, way in all_ways.items():
-        yield name, way, found[name], found[FORMED if way.form else PLAIN], elsewhere(held, setting, way.drafters, folder) - alone
+        yield (
+            name,
+            way,
+            found[name],
+            found[FORMED if way.form else PLAIN],
+            elsewhere(held, setting, way.drafters, folder) - alone,
+        )
 
 
 def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[str], str, float]]:
@@ -127,7 +146,9 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
     for share in args.acceptance:
         name = f"planted {share:.0%}"
         pair = plant(folder / name, SHAPES[args.shape], SHAPES[args.draft], share, words=WALKED)
-        asked = prompts(SHAPES[args.shape].vocab, range(0, WALKED, max(1, WALKED // args.questions)), WALKED)[: args.questions]
+        asked = prompts(SHAPES[args.shape].vocab, range(0, WALKED, max(1, WALKED // args.questions)), WALKED)[
+            : args.questions
+        ]
         yield Setting(replace(pair, name=name), asked, args.tokens, args.threads)
 
 
@@ -137,7 +158,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=7, help="rounds")
     parser.add_argument("--questions", type=int, default=6, help="put to a pair in a round")
     parser.add_argument("--tokens", type=int, default=100, help="of a reply")
-    parser.add_argument("--acceptance", type=float, nargs="*", default=[0.5, 0.9], help="of the planted pairs; none leaves them out")
+    parser.add_argument(
+        "--acceptance", type=float, nargs="*", default=[0.5, 0.9], help="of the planted pairs; none leaves them out"
+    )
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the planted targets")
     parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the planted draft models")
     parser.add_argument("--threads", type=int, default=None, help="threads, instead of measuring")

@@ -1,4 +1,5 @@
-"""What showing a reply costs its decoding: tok/s of the bundled pair in the chat over tok/s of the same replies with nothing to draw.
+"""What showing a reply costs its decoding: tok/s of the bundled pair in the chat over tok/s of the same replies with
+nothing to draw.
 
 Both are taken by turns in one run, by the clock, so the ratio means something on a busy machine too.
 
@@ -19,12 +20,12 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from app.store import Store
+from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.replying import Replying
 from app.tui.session import Session
 from runtime.engine import Chunk, Engine, Message, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 
 QUESTION = "What does os.path.join do?"
 LENGTHS = (60, 600)  # tokens of a reply: as the pair says it by itself, and a long one
@@ -88,7 +89,9 @@ async def compare(path: Path, n_rounds: int, options: Options) -> dict[int, list
             await pilot.pause(0.05)
         session.sampling = endless(engine)
         for n in [LENGTHS[0], *LENGTHS * n_rounds]:  # the first is to warm up
-            found[n].append((await asyncio.to_thread(alone, engine, session.sampling, n), await shown(engine, screen, pilot, n)))
+            found[n].append(
+                (await asyncio.to_thread(alone, engine, session.sampling, n), await shown(engine, screen, pilot, n))
+            )
     engine.close()
     session.store.close()
     return {n: rows[n == LENGTHS[0] :] for n, rows in found.items()}
@@ -105,7 +108,10 @@ def main() -> None:
     shares = {n: median(chat / plain for plain, chat in rows) for n, rows in found.items()}
     for n, rows in found.items():
         plain, chat = (median(column) for column in zip(*rows, strict=True))
-        print(f"{n:>4} tokens: {plain:.0f} tok/s alone, {chat:.0f} in the chat, {shares[n]:.2f} of it (median of {len(rows)})")
+        print(
+            f"{n:>4} tokens: {plain:.0f} tok/s alone, {chat:.0f} in the chat, {shares[n]:.2f} of it (median of "
+            f"{len(rows)})"
+        )
     print(json.dumps({"share": {n: round(share, 3) for n, share in shares.items()}}))
 
 

@@ -1,7 +1,8 @@
-"""What models take in memory against what is estimated from their headers: `python -m bench.footprint --shapes 135m 360m`.
+"""What models take in memory against what is estimated from their headers: `python -m bench.footprint --shapes 135m
+360m`.
 
-Each shape is written with random weights, quantized, and loaded in a process of its own, which decodes one full batch and says by how much its
-resident memory grew. Wanted: every estimate within 10%.
+Each shape is written with random weights, quantized, and loaded in a process of its own, which decodes one full batch
+and says by how much its resident memory grew. Wanted: every estimate within 10%.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from bench.processes import elsewhere
 from bench.shapes import LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
 from bench.timing import report
 from runtime.backends import library
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
-from runtime.footprint import Footprint, Way, estimate
-from runtime.gguf_header import read_header
-from runtime.memory import MIB
-from runtime.model_facts import ModelFacts
+from runtime.backends.model import LlamaModel
+from runtime.memory.footprint import Footprint, Way, estimate
+from runtime.memory.pressure import MIB
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_header
 
 SHAPES = {
     "135m": SMOL_135M,
@@ -89,9 +90,15 @@ def cases(folder: Path, shapes: list[str], quants: list[str], n_batch: int) -> I
     for shape in shapes:
         source = write_random(folder / f"{shape}.gguf", SHAPES[shape])
         for quant in quants:
-            path = source if quant == "Q8_0" else requantize(source, FILE_TYPES[quant], folder / f"{shape}-{quant}.gguf")
+            path = (
+                source if quant == "Q8_0" else requantize(source, FILE_TYPES[quant], folder / f"{shape}-{quant}.gguf")
+            )
             for cache in CACHES:
-                yield Case(f"{shape} {quant}, cache {cache}", path, Way(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=library.repacks(False)))
+                yield Case(
+                    f"{shape} {quant}, cache {cache}",
+                    path,
+                    Way(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=library.repacks(False)),
+                )
             if path != source:
                 path.unlink()
         source.unlink()
@@ -102,7 +109,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Memory that models take, against what their headers promise.")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--quants", nargs="+", choices=QUANTS, default=list(QUANTS))
-    parser.add_argument("--batch", type=int, default=512, help="rows of a batch: fewer for large models on a slow machine")
+    parser.add_argument(
+        "--batch", type=int, default=512, help="rows of a batch: fewer for large models on a slow machine"
+    )
     args = parser.parse_args()
     library.start()  # quantizing is not talked about
     rows, errors = [], {}
@@ -111,11 +120,24 @@ def main() -> None:
         for case in cases(Path(folder), args.shapes, args.quants, args.batch):
             expected, found = case.estimated(), elsewhere(measured, tiny, case)
             errors[case.name] = round(expected.resident / found - 1, 4)
-            parts = (expected.weights, expected.repacked, expected.cache, expected.compute, expected.words, expected.resident, found)
+            parts = (
+                expected.weights,
+                expected.repacked,
+                expected.cache,
+                expected.compute,
+                expected.words,
+                expected.resident,
+                found,
+            )
             rows.append([case.name, *(f"{part / MIB:,.1f}" for part in parts), f"{errors[case.name]:+.1%}"])
             print(" | ".join(rows[-1]), flush=True)
     columns = ["model", "weights", "repacked", "cache", "compute", "words", "estimated", "measured", "error"]
-    report(f"footprint in MiB, {N_CTX} tokens of context", columns, rows, {"errors": errors, "worst": max(map(abs, errors.values()))})
+    report(
+        f"footprint in MiB, {N_CTX} tokens of context",
+        columns,
+        rows,
+        {"errors": errors, "worst": max(map(abs, errors.values()))},
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Mutated GGUF headers and registries against their readers: `python -m bench.fuzz [N] [READER]`, a million of each by default.
+"""Mutated GGUF headers and registries against their readers: `python -m bench.fuzz [N] [READER]`, a million of each by
+default.
 
-A reader may refuse with its own error and nothing else; a thousand inputs that take longer than LIMIT end the run with a traceback.
+A reader may refuse with its own error and nothing else; a thousand inputs that take longer than LIMIT end the run with
+a traceback.
 """
 
 from __future__ import annotations
@@ -16,15 +18,34 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.timing import report
-from runtime.errors import ModelError, RegistryError, SlipstreamError
-from runtime.gguf_header import parse_header
-from runtime.model_facts import CACHE_TYPES, ModelFacts
-from runtime.registry import parse_registry
+from runtime.core.errors import ModelError, RegistryError, SlipstreamError
+from runtime.models.facts import CACHE_TYPES, ModelFacts
+from runtime.models.header import parse_header
+from runtime.models.registry import parse_registry
 
 LIMIT = 60.0  # seconds; two are usual
 SEED = 11
 FILE = Path("models.toml")  # what errors are to name; nothing is written
-EXTREMES = (0, 1, 2, 7, 8, 9, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**61, 2**63 - 1, 2**63, 2**64 - 1)
+EXTREMES = (
+    0,
+    1,
+    2,
+    7,
+    8,
+    9,
+    255,
+    2**15,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**40,
+    2**61,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
 WORDS = (
     "[",
     "]",
@@ -53,9 +74,12 @@ TOML = (
     "temperature = 0.5\nexact = true\n[pairs.b]\ntarget = 'z.gguf'\nexit_layer = 4\n"
 )
 LINES = (
-    "context = 99\n", "context = 0\n", "temperature = 1\n", "temperature = nan\n", "exact = false\n", "drafters = []\n", "drafters = [1]\n",
-    "drafters = ['suffix', 'grammar']\n", "licence = 'x'\n", "size = 12\n", "size = 1_000.5\n", "draft = 3\n", "draft = ''\n", "top_k = 5\n",
-    "top_p = 1e-1\n", "min_p = inf\n", "target = 'hf:'\n", "target = '../..'\n", "[pairs.c]\n", "[pairs.'']\n", "[pairs]\n",
+    "context = 99\n", "context = 0\n", "temperature = 1\n", "temperature = nan\n", "exact = false\n", "drafters = []\n",
+    "drafters = [1]\n",
+    "drafters = ['suffix', 'grammar']\n", "licence = 'x'\n", "size = 12\n", "size = 1_000.5\n", "draft = 3\n",
+    "draft = ''\n", "top_k = 5\n",
+    "top_p = 1e-1\n", "min_p = inf\n", "target = 'hf:'\n", "target = '../..'\n", "[pairs.c]\n", "[pairs.'']\n",
+    "[pairs]\n",
     "description = \"\"\"\n", "\n",
 )  # fmt: skip
 
@@ -80,10 +104,19 @@ def sample() -> bytes:
         ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 3) + text("a") + text("<PRE>") + text("<SUF>")),
         ("tokenizer.ggml.scores", 9, struct.pack("<IQ3f", 6, 3, 0, 1, 2)),
         ("tokenizer.ggml.add_bos_token", 7, b"\x01"),
-        ("tokenizer.chat_template", 8, text("{% for m in messages %}{{ m.content }}{% if tools %}{{ tools }}{% endif %}{% endfor %}")),
+        (
+            "tokenizer.chat_template",
+            8,
+            text("{% for m in messages %}{{ m.content }}{% if tools %}{{ tools }}{% endif %}{% endfor %}"),
+        ),
     ]
     keys = b"".join(text(name) + struct.pack("<I", kind) + data for name, kind, data in values)
-    tensors = text("token_embd.weight") + struct.pack("<IQQIQ", 2, 64, 3, 8, 0) + text("norm.weight") + struct.pack("<IQIQ", 1, 64, 0, 224)
+    tensors = (
+        text("token_embd.weight")
+        + struct.pack("<IQQIQ", 2, 64, 3, 8, 0)
+        + text("norm.weight")
+        + struct.pack("<IQIQ", 1, 64, 0, 224)
+    )
     head = b"GGUF" + struct.pack("<IQQ", 3, 2, len(values)) + keys + tensors
     return head + bytes(-len(head) % 32 + 224 + 256)
 
@@ -123,7 +156,9 @@ def read_header(data: bytes, rng: random.Random) -> str:
         return refused(error, "x.gguf")
     assert facts.bits >= 0
     assert min(facts.cache_bytes(4096, kind) for kind in CACHE_TYPES) >= 0
-    assert isinstance((facts.takes_tools, facts.fills_gaps, facts.n_bytes_per_token, facts.kinds, facts.exit_layer), tuple)
+    assert isinstance(
+        (facts.takes_tools, facts.fills_gaps, facts.n_bytes_per_token, facts.kinds, facts.exit_layer), tuple
+    )
     return "read"
 
 
@@ -170,8 +205,16 @@ def main() -> None:
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
     readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry}
     results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
-    rows = [[name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"] for name, (outcomes, slowest) in results.items()]
-    report("fuzz", ["reader", "read", "refused", "slowest, ms"], rows, {name: dict(outcomes) for name, (outcomes, _) in results.items()})
+    rows = [
+        [name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"]
+        for name, (outcomes, slowest) in results.items()
+    ]
+    report(
+        "fuzz",
+        ["reader", "read", "refused", "slowest, ms"],
+        rows,
+        {name: dict(outcomes) for name, (outcomes, _) in results.items()},
+    )
 
 
 if __name__ == "__main__":

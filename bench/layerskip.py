@@ -1,7 +1,7 @@
 """Early exit on the bundled target, without the draft model: `python -m bench.layerskip`.
 
-What passes cost with and without their hidden rows used again, and what that allows at best; then replies, greedy, against plain decode, and
-the memory of both.
+What passes cost with and without their hidden rows used again, and what that allows at best; then replies, greedy,
+against plain decode, and the memory of both.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 from bench.demo import questions, tokens_per_second
 from bench.timing import interleaved, ratios, report, spread
-from runtime.acceptance import Acceptance
 from runtime.backends.early_exit import EarlyExitBackend
-from runtime.draft import Draft
+from runtime.core.draft import Draft
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.policy import Policy, Price
-from runtime.registry import Pair, load_registry
+from runtime.models.registry import Pair, load_registry
+from runtime.speculative.control.acceptance import Acceptance
+from runtime.speculative.control.policy import Policy, Price
 
 KS = (1, 2, 3, 4, 5, 6, 7, 8)
 N_CONTEXT = 128
@@ -45,7 +45,10 @@ def layerskip_pair() -> Pair:
 
 def answer(engine: Engine) -> tuple[int, int]:
     """(drafted, accepted) over a few questions."""
-    stats = [list(engine.reply([Message("user", asked)], Sampling(temperature=0), max_tokens=100))[-1].stats for asked in questions()[::5]]
+    stats = [
+        list(engine.reply([Message("user", asked)], Sampling(temperature=0), max_tokens=100))[-1].stats
+        for asked in questions()[::5]
+    ]
     return sum(each.draft_n for each in stats if each), sum(each.draft_n_accepted for each in stats if each)
 
 
@@ -58,7 +61,9 @@ def acceptance() -> tuple[float, Acceptance]:
 
 
 def promise(ms: dict[str, float], learned: Acceptance) -> float:
-    """How many times plain decode the controller's own formula promises: drafting token by token, and only where that pays."""
+    """How many times plain decode the controller's own formula promises: drafting token by token, and only where that
+    pays.
+    """
     plain, early = ms["T(1)"], ms["early"]
     passes = [plain, *(max(ms[f"{k} reused"] - k * early, 1e-3) for k in KS)]
     rate = 1 / plain
@@ -69,7 +74,10 @@ def promise(ms: dict[str, float], learned: Acceptance) -> float:
 
 def peak(*drafters: str) -> float:
     """MiB that a process with these drafters held at most; median of three."""
-    runs = [subprocess.run([sys.executable, "-c", PEAK, *drafters], capture_output=True, text=True, check=True) for _ in range(3)]
+    runs = [
+        subprocess.run([sys.executable, "-c", PEAK, *drafters], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
     return median(int(run.stdout) / 1024 for run in runs)
 
 
@@ -106,7 +114,10 @@ def early(target: EarlyExitBackend, tokens: np.ndarray) -> float:
 def costs(target: EarlyExitBackend, runs: int) -> dict[str, float]:
     """Milliseconds of everything: medians of interleaved runs."""
     tokens = np.random.default_rng(1).integers(0, target.n_vocab, N_CONTEXT + max(KS) + 1).astype(np.int32)
-    cases: dict[str, Callable[[], float]] = {"T(1)": lambda: plain(target, tokens), "early": lambda: early(target, tokens)}
+    cases: dict[str, Callable[[], float]] = {
+        "T(1)": lambda: plain(target, tokens),
+        "early": lambda: early(target, tokens),
+    }
     for k in KS:
         cases[f"T({k + 1})"] = lambda k=k: full(target, tokens, k)
         cases[f"{k} reused"] = lambda k=k: cycle(target, tokens, k, reuses=True)
@@ -126,10 +137,22 @@ def show_costs(rate: float, learned: Acceptance, options: Options, runs: int) ->
         tokens = sum(rate**i for i in range(k + 1))
         gains = [tokens * ms["T(1)"] / ms[f"{k} {how}"] for how in ("in full", "reused")]
         best = max(best, *gains)
-        rows.append([str(k), *(f"{ms[name]:.2f}" for name in (f"T({k + 1})", f"{k} in full", f"{k} reused")), *(f"{gain:.2f}" for gain in gains)])
+        rows.append(
+            [
+                str(k),
+                *(f"{ms[name]:.2f}" for name in (f"T({k + 1})", f"{k} in full", f"{k} reused")),
+                *(f"{gain:.2f}" for gain in gains),
+            ]
+        )
     columns = ["K", "T(K + 1), ms", "cycle in full, ms", "cycle with reuse, ms", "times plain, in full", "with reuse"]
     promised = promise(ms, learned)
-    known = {"T(1) ms": ms["T(1)"], "early ms": ms["early"], "acceptance": rate, "times plain at best": best, "promised": promised}
+    known = {
+        "T(1) ms": ms["T(1)"],
+        "early ms": ms["early"],
+        "acceptance": rate,
+        "times plain at best": best,
+        "promised": promised,
+    }
     report("early exit, what costs allow", columns, rows, {name: round(value, 3) for name, value in known.items()})
     print(verdict(promised, ms))
 
@@ -137,17 +160,27 @@ def show_costs(rate: float, learned: Acceptance, options: Options, runs: int) ->
 def verdict(promised: float, ms: dict[str, float]) -> str:
     """What the costs say, as a sentence."""
     shape = ", ".join(f"{ms[f'T({width})'] / ms['T(1)']:.2f}" for width in (2, 3, 4))
-    costs = f"an early pass costs {ms['early'] / ms['T(1)']:.2f} of a full one, and passes over 2, 3, 4 rows {shape} times one over a single row"
-    return f"Costs promise {promised:.2f} times plain decode: {'layerskip' if promised >= PAYS else 'plain decode'} pays here, because {costs}."
+    costs = (
+        f"an early pass costs {ms['early'] / ms['T(1)']:.2f} of a full one, and passes over 2, 3, 4 rows {shape} times "
+        "one over a single row"
+    )
+    return (
+        f"Costs promise {promised:.2f} times plain decode: {'layerskip' if promised >= PAYS else 'plain decode'} pays "
+        f"here, because {costs}."
+    )
 
 
 def show_speed(options: Options, runs: int) -> None:
     """Wanted: the best way at least 1.1 times plain, and peak memory within 2%."""
     drafting = replace(options, drafters=("layerskip",))
-    ways = {"plain": replace(options, drafters=()), "adaptive": drafting} | {f"K = {k}": replace(drafting, fixed_k=k) for k in (2, 3, 4, 6, 8)}
+    ways = {"plain": replace(options, drafters=()), "adaptive": drafting} | {
+        f"K = {k}": replace(drafting, fixed_k=k) for k in (2, 3, 4, 6, 8)
+    }
     engines = {name: Engine(layerskip_pair(), each) for name, each in ways.items()}
     asked = questions()[::3]
-    cases: dict[str, Callable[[], float]] = {name: (lambda engine=engine: tokens_per_second(engine, asked)) for name, engine in engines.items()}
+    cases: dict[str, Callable[[], float]] = {
+        name: (lambda engine=engine: tokens_per_second(engine, asked)) for name, engine in engines.items()
+    }
     results = interleaved(cases, runs)
     rows, summary = [], {}
     for name, values in results.items():
@@ -155,7 +188,12 @@ def show_speed(options: Options, runs: int) -> None:
         rows.append([name, str(spread(values)), str(ratio)])
         summary[name] = round(ratio.median, 3)
     memory = peak("layerskip") / peak()
-    report("early exit, tok/s", ["way", "tok/s", "times plain"], rows, {**summary, "peak memory, times plain": round(memory, 4)})
+    report(
+        "early exit, tok/s",
+        ["way", "tok/s", "times plain"],
+        rows,
+        {**summary, "peak memory, times plain": round(memory, 4)},
+    )
 
 
 def main() -> None:

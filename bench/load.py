@@ -21,7 +21,12 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?", "How do I sort a dict?")
+QUESTIONS = (
+    "What does os.path.join do?",
+    "How do I read a file line by line?",
+    "What is a list comprehension?",
+    "How do I sort a dict?",
+)
 CODE = "import os\n\ndef main():\n    for name in os.listdir("
 LOADING = 120  # seconds at most
 TURNS = 3  # questions of a conversation
@@ -120,7 +125,8 @@ async def load(url: str, n_clients: int, seconds: float) -> dict[str, Kind]:
     kinds, until = {"chat": Kind(), "completion": Kind()}, time.monotonic() + seconds
     async with httpx2.AsyncClient(base_url=url, timeout=120) as client:
         await asyncio.gather(*(
-            complete(client, number, until, kinds["completion"]) if number % 4 == 3 else chat(client, number, until, kinds["chat"])
+            complete(client, number, until, kinds["completion"]) if number % 4 == 3 else chat(client, number, until,
+            kinds["chat"])
             for number in range(n_clients)
         ))  # fmt: skip
     return kinds
@@ -143,7 +149,11 @@ def main() -> None:
     print(f"{'':12}{'replies':>9}{'errors':>9}{'first p50':>12}{'first p99':>12}{'whole p50':>12}   (ms)")
     result: dict[str, object] = {"clients": chosen.clients, "seconds": chosen.seconds}
     for name, kind in kinds.items():
-        numbers = [1e3 * percentile(kind.first, 0.5), 1e3 * percentile(kind.first, 0.99), 1e3 * percentile(kind.whole, 0.5)]
+        numbers = [
+            1e3 * percentile(kind.first, 0.5),
+            1e3 * percentile(kind.first, 0.99),
+            1e3 * percentile(kind.whole, 0.5),
+        ]
         print(f"{name:12}{len(kind.whole):9}{len(kind.errors):9}" + "".join(f"{number:12.0f}" for number in numbers))
         named = dict(zip(("p50_ms", "p99_ms", "whole_p50_ms"), numbers, strict=True))
         result[name] = {"replies": len(kind.whole), "errors": len(kind.errors), **named}

@@ -1,8 +1,10 @@
-"""What a draft model loses when it sees only the first tokens and the latest of a long context: `python -m bench.long_context`.
+"""What a draft model loses when it sees only the first tokens and the latest of a long context: `python -m
+bench.long_context`.
 
-Two pairs. The planted one has contexts of 8k and 32k tokens, but its models look only at the last word: what it shows is that positions and
-cache stay right however far the window moves, and what the window saves. The bundled pair is trained and has a context of 2,048: it shows
-what narrow windows cost a draft that did learn to look back. Counts rows and accepted tokens, not seconds.
+Two pairs. The planted one has contexts of 8k and 32k tokens, but its models look only at the last word: what it shows
+is that positions and cache stay right however far the window moves, and what the window saves. The bundled pair is
+trained and has a context of 2,048: it shows what narrow windows cost a draft that did learn to look back. Counts rows
+and accepted tokens, not seconds.
 """
 
 from __future__ import annotations
@@ -17,20 +19,31 @@ from bench.planted import plant, walk
 from bench.shapes import Shape
 from bench.timing import report
 from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
-from runtime.footprint import DRAFT_WINDOW, draft_context
-from runtime.gguf_header import read_header
-from runtime.memory import MIB
-from runtime.model_facts import ModelFacts
-from runtime.registry import Pair, load_registry
+from runtime.memory.footprint import DRAFT_WINDOW, draft_context
+from runtime.memory.pressure import MIB
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_header
+from runtime.models.registry import Pair, load_registry
 
 K = 4  # tokens of every draft
 N_TOKENS = 96  # of each reply
 N_LAST = 6  # replies of the bundled pair
 ALL = 1 << 20  # a window that no context fills
 NARROW = 32, 64, 256, 1024  # for the bundled pair, whose context is short
-SMALL = Shape(width=64, layers=2, heads=1, kv_heads=1, ffn=128, vocab=1024)  # of both planted models: 32k tokens of attention take a while
+SMALL = Shape(
+    width=64, layers=2, heads=1, kv_heads=1, ffn=128, vocab=1024
+)  # of both planted models: 32k tokens of attention take a while
 WORDS = 512  # of the walk
-QUESTIONS = "os.path.join", "re.compile", "collections.deque", "json.dumps", "itertools.chain", "functools.partial", "shutil.copy", "heapq.heappush"
+QUESTIONS = (
+    "os.path.join",
+    "re.compile",
+    "collections.deque",
+    "json.dumps",
+    "itertools.chain",
+    "functools.partial",
+    "shutil.copy",
+    "heapq.heappush",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +71,9 @@ def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Fou
             counts.append((stats.draft_n, stats.draft_n_accepted))
         drafted, accepted = (sum(count) for count in zip(*counts, strict=True))
         cache = cache_bytes(pair, draft_context(n_ctx, window, K, 0))
-        return Found(accepted / drafted, stats.prompt_n + stats.predicted_n, backend.n_decoded - n_before, cache, tuple(texts))
+        return Found(
+            accepted / drafted, stats.prompt_n + stats.predicted_n, backend.n_decoded - n_before, cache, tuple(texts)
+        )
     finally:
         engine.close()
 
@@ -76,7 +91,9 @@ def on_the_walk(n: int) -> Sequence[Prompt]:
 
 
 def conversation(pair: Pair) -> Sequence[Prompt]:
-    """Questions, each with all that was said before it, as long as they have room; the last of them, where windows differ most."""
+    """Questions, each with all that was said before it, as long as they have room; the last of them, where windows
+    differ most.
+    """
     engine = Engine(pair, Options(threads=1))
     turns, prompts = list[Message](), list[Prompt]()
     for name in QUESTIONS * 4:
@@ -84,7 +101,12 @@ def conversation(pair: Pair) -> Sequence[Prompt]:
         if len(engine.encode(turns)) + N_TOKENS >= engine.n_ctx:
             break
         prompts.append(list(turns))
-        turns.append(Message("assistant", "".join(chunk.text for chunk in engine.reply(list(turns), Sampling(temperature=0), N_TOKENS))))
+        turns.append(
+            Message(
+                "assistant",
+                "".join(chunk.text for chunk in engine.reply(list(turns), Sampling(temperature=0), N_TOKENS)),
+            )
+        )
     engine.close()
     return prompts[-N_LAST:]
 
@@ -92,7 +114,10 @@ def conversation(pair: Pair) -> Sequence[Prompt]:
 def planted(n: int, acceptance: float) -> Iterator[tuple[str, Found]]:
     """A context of `n` tokens with and without a window."""
     with tempfile.TemporaryDirectory() as folder:
-        pair, prompt = plant(Path(folder), SMALL, SMALL, acceptance, words=WORDS, n_ctx=n), on_the_walk(n - 2 * N_TOKENS)
+        pair, prompt = (
+            plant(Path(folder), SMALL, SMALL, acceptance, words=WORDS, n_ctx=n),
+            on_the_walk(n - 2 * N_TOKENS),
+        )
         for name, window in (("all", ALL), (f"{DRAFT_WINDOW:,}", DRAFT_WINDOW)):
             yield name, found(pair, n, window, prompt)
 
@@ -106,9 +131,13 @@ def bundled() -> Iterator[tuple[str, Found]]:
 
 
 def main() -> None:
-    """Wanted: every text the same with and without a window, and on the planted pair the same acceptance for a fraction of the rows."""
+    """Wanted: every text the same with and without a window, and on the planted pair the same acceptance for a fraction
+    of the rows.
+    """
     parser = argparse.ArgumentParser(description="Acceptance and cost of a bounded draft cache.")
-    parser.add_argument("--lengths", type=int, nargs="*", default=[8192, 32_768], help="tokens of context of the planted pair")
+    parser.add_argument(
+        "--lengths", type=int, nargs="*", default=[8192, 32_768], help="tokens of context of the planted pair"
+    )
     parser.add_argument("--acceptance", type=float, default=0.8, help="of the planted pair, word by word")
     parser.add_argument("--no-bundled", action="store_true", help="leave the bundled pair out")
     args = parser.parse_args()
@@ -121,7 +150,16 @@ def main() -> None:
             texts = texts or one.texts
             n_different += one.texts != texts
             summary[f"{name}, window {window}"] = round(one.acceptance, 4)
-            rows.append([name, window, f"{one.n_context:,}", f"{one.acceptance:.1%}", f"{one.n_decoded:,}", f"{one.cache / MIB:.2f}"])
+            rows.append(
+                [
+                    name,
+                    window,
+                    f"{one.n_context:,}",
+                    f"{one.acceptance:.1%}",
+                    f"{one.n_decoded:,}",
+                    f"{one.cache / MIB:.2f}",
+                ]
+            )
             print(" | ".join(rows[-1]), flush=True)
     columns = ["pair", "window", "context at the end", "accepted", "rows decoded by the draft", "its cache, MiB"]
     report(f"bounded draft cache, K = {K}", columns, rows, {"acceptance": summary, "different_texts": n_different})

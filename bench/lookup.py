@@ -1,4 +1,6 @@
-"""What the drafters that look text up cost at 32k tokens, and the store of past replies when it is full: `python -m bench.lookup`."""
+"""What the drafters that look text up cost at 32k tokens, and the store of past replies when it is full: `python -m
+bench.lookup`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from bench.timing import interleaved, report, spread
-from runtime.draft import UNSAID, Budget, Drafter, Tokens
+from runtime.core.draft import UNSAID, Budget, Drafter, Tokens
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
-from runtime.drafters.replies import MAX_BYTES, Replies
+from runtime.drafters.reply_store import MAX_BYTES, Replies
 from runtime.drafters.suffix import SuffixDrafter
-from runtime.sampling import Sampler, Sampling
+from runtime.sampling.sampler import Sampler, Sampling
 
 CONTEXT, STEPS, REPLY, N_VOCAB, K = 32_000, 300, 300, 32_000, 8
 EDITED = 0.02  # share of tokens that the reply has and its prediction has not
@@ -42,7 +44,9 @@ def text(n: int, seed: int) -> Tokens:
 
 
 def microseconds(drafter: Drafter, tokens: Tokens) -> float:
-    """The median of proposals for a reply after CONTEXT tokens, two tokens more each time; the first, which takes the prompt in, is left out."""
+    """The median of proposals for a reply after CONTEXT tokens, two tokens more each time; the first, which takes the
+    prompt in, is left out.
+    """
     seconds, budget = list[float](), unlimited()
     for n in range(CONTEXT, CONTEXT + 2 * STEPS, 2):
         began = time.perf_counter()
@@ -90,14 +94,23 @@ def main() -> None:
             "ngram, microseconds": lambda: microseconds(NgramDrafter(), tokens),
             "prediction, microseconds": lambda: microseconds(predicting(tokens), tokens),
             "suffix, full store, microseconds": lambda: microseconds(remembering(store.path), tokens),
-            "ngram, the whole prompt at once, ms": lambda: milliseconds(lambda: NgramDrafter().propose(tokens, unlimited())),
+            "ngram, the whole prompt at once, ms": lambda: milliseconds(
+                lambda: NgramDrafter().propose(tokens, unlimited())
+            ),
             "suffix, read a full store, ms": lambda: milliseconds(lambda: remembering(store.path)),
-            "suffix, keep a reply, ms": lambda: milliseconds(lambda: Replies(store.path.with_name("new"), N_VOCAB).append(tokens[:REPLY])),
+            "suffix, keep a reply, ms": lambda: milliseconds(
+                lambda: Replies(store.path.with_name("new"), N_VOCAB).append(tokens[:REPLY])
+            ),
             "the full store, KiB": lambda: store.path.stat().st_size / 1024,
         }
         results = {name: spread(values) for name, values in interleaved(cases).items()}
     rows = [[name, str(value)] for name, value in results.items()]
-    report("lookup at 32k tokens", ["case", "median"], rows, {name: round(value.median, 2) for name, value in results.items()})
+    report(
+        "lookup at 32k tokens",
+        ["case", "median"],
+        rows,
+        {name: round(value.median, 2) for name, value in results.items()},
+    )
 
 
 if __name__ == "__main__":

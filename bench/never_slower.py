@@ -1,9 +1,10 @@
-"""Adaptive decoding against plain and against every fixed K, on planted pairs of a real shape: `python -m bench.never_slower`.
+"""Adaptive decoding against plain and against every fixed K, on planted pairs of a real shape: `python -m
+bench.never_slower`.
 
-A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. In a round all ways say the same text side
-by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the next round has another text. The ratio is of
-tokens per second of decoding. Rounds over all ways say which fixed choice is best, further ones over plain, adaptive and that one give the
-ratios: so it is not the one that was lucky.
+A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. In a round all ways
+say the same text side by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the next
+round has another text. The ratio is of tokens per second of decoding. Rounds over all ways say which fixed choice is
+best, further ones over plain, adaptive and that one give the ratios: so it is not the one that was lucky.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from bench.planted import MAX_WORDS, SHAPES, plant, prompts
 from bench.timing import ratios, report
 from bench.turns import rounds, side_by_side
 from runtime.engine import Engine, Options, Sampling
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 KS = (1, 2, 3, 4, 6, 8)
 FINALS = 5  # rounds of the finalists for each round over all ways
 ADAPTIVE, PLAIN = "adaptive", "plain"
-PLACES, FIRST_PLACES = range(0, MAX_WORDS, 256), range(16)  # of the walk where replies begin; where it is to change while they are made
+PLACES, FIRST_PLACES = (
+    range(0, MAX_WORDS, 256),
+    range(16),
+)  # of the walk where replies begin; where it is to change while they are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,11 @@ class Case:
 def cases(shape: str, change: int) -> list[Case]:
     """Acceptance from bad to good, one that collapses in mid-text, and a draft that can never pay."""
     small = [Case(f"accepted {share:.0%}", "10m", share) for share in (0.3, 0.5, 0.7, 0.9)]
-    return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), Case("a draft as slow as the target, 90%", shape, 0.9)]
+    return [
+        *small,
+        Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)),
+        Case("a draft as slow as the target, 90%", shape, 0.9),
+    ]
 
 
 def rates(engines: Mapping[str, Engine], prompt: str, sampling: Sampling, n: int) -> dict[str, float]:
@@ -50,8 +58,12 @@ def rates(engines: Mapping[str, Engine], prompt: str, sampling: Sampling, n: int
     return {name: stats.predicted_per_second for name, (_, stats) in side_by_side(replies).items()}
 
 
-def measure(pair: Pair, asked: Sequence[str], temperature: float, n: int, runs: int) -> tuple[str, dict[str, list[float]]]:
-    """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding; a prompt and a seed per round."""
+def measure(
+    pair: Pair, asked: Sequence[str], temperature: float, n: int, runs: int
+) -> tuple[str, dict[str, list[float]]]:
+    """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding; a prompt and
+    a seed per round.
+    """
     ways = {PLAIN: Options(drafters=()), ADAPTIVE: Options(drafters=("model",))}
     ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
     numbers = count()
@@ -79,7 +91,9 @@ def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, str, dict[str, l
 
 
 def main() -> None:
-    """Wanted: adaptive / plain at least 0.98 in every cell, / the best fixed choice at least 0.95, in the geometric mean 1.0."""
+    """Wanted: adaptive / plain at least 0.98 in every cell, / the best fixed choice at least 0.95, in the geometric
+    mean 1.0.
+    """
     parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")
@@ -92,9 +106,15 @@ def main() -> None:
         over_best.append(other.median)
         rows.append([name, str(plain), f"{best}: {ratios(found[best], found[PLAIN])}", str(other)])
         print(" | ".join(rows[-1]), flush=True)
-    summary = {"least / plain": min(over_plain), "least / best": min(over_best), "mean / best": statistics.geometric_mean(over_best)}
+    summary = {
+        "least / plain": min(over_plain),
+        "least / best": min(over_best),
+        "mean / best": statistics.geometric_mean(over_best),
+    }
     columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]
-    report(f"never slower, {args.shape} planted", columns, rows, {name: round(value, 3) for name, value in summary.items()})
+    report(
+        f"never slower, {args.shape} planted", columns, rows, {name: round(value, 3) for name, value in summary.items()}
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Our engine against its peers on the same GGUFs and prompts, greedy: `python -m bench.peers`. `--busy` keeps one core busy meanwhile.
+"""Our engine against its peers on the same GGUFs and prompts, greedy: `python -m bench.peers`.
 
-Rates are tokens per second of decoding, prefill excluded. `times plain` and `same text` compare a way with its side's plain decode, and a
-peer's plain decode with ours. The table comes from rounds over all ways, the ratios of the JSON line from further rounds over few of them:
-so the runs that are divided lie close together, and the server's best setting is not the one that was lucky. Knows rounds and the table;
-which ways there are is in `bench.ways`.
+`--busy` keeps one core busy meanwhile.
+
+Rates are tokens per second of decoding, prefill excluded. `times plain` and `same text` compare a way with its side's
+plain decode, and a peer's plain decode with ours. The table comes from rounds over all ways, the ratios of the JSON
+line from further rounds over few of them: so the runs that are divided lie close together, and the server's best
+setting is not the one that was lucky. Knows rounds and the table; which ways there are is in `bench.ways`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,22 @@ import psutil
 
 from bench.processes import Peer, busy_core, elsewhere
 from bench.timing import interleaved, ratios, report, spread
-from bench.ways import OWN_THREADS, Job, Prompt, Server, Way, end, examine_server, lookups, ours, prepare, server_basics, server_settings
-from runtime.errors import SettingsError, SlipstreamError
-from runtime.registry import Pair, find_pair, load_registry
+from bench.ways import (
+    OWN_THREADS,
+    Job,
+    Prompt,
+    Server,
+    Way,
+    end,
+    examine_server,
+    lookups,
+    ours,
+    prepare,
+    server_basics,
+    server_settings,
+)
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.models.registry import Pair, find_pair, load_registry
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
 FINALS = 3  # rounds of those whose ratios are wanted, for each round over all ways
@@ -61,9 +76,14 @@ def compare(results: dict[str, list[float]], best: str) -> dict[str, list[float]
     wanted = {}
     for threads in ("", OWN_THREADS):
         wanted[f"adaptive{threads} / server's best"] = f"ours, adaptive{threads}", best
-        wanted |= {f"{a}{threads} / server's {b}{threads}": (f"ours, {a}{threads}", f"server, {b}{threads}") for a, b in COMPARISONS}
+        wanted |= {
+            f"{a}{threads} / server's {b}{threads}": (f"ours, {a}{threads}", f"server, {b}{threads}")
+            for a, b in COMPARISONS
+        }
     found = {name: ratios(results[a], results[b]) for name, (a, b) in wanted.items() if a in results and b in results}
-    return {name: [round(value, 3) for value in (ratio.median, ratio.least, ratio.most)] for name, ratio in found.items()}
+    return {
+        name: [round(value, 3) for value in (ratio.median, ratio.least, ratio.most)] for name, ratio in found.items()
+    }
 
 
 def measure(peers: Iterable[Peer], prompts: Sequence[Prompt], runs: int) -> dict[str, list[float]]:
@@ -80,7 +100,10 @@ def fastest_server(results: dict[str, list[float]]) -> str:
 
 
 def ways(pair: Pair, server: Server, threads: int, is_busy: bool) -> tuple[list[Way], list[Way]]:
-    """Those whose ratios are wanted, and the rest. On a busy machine the question is what each side does by itself, and nothing else."""
+    """Those whose ratios are wanted, and the rest.
+
+    On a busy machine the question is what each side does by itself, and nothing else.
+    """
     basics = ours(None) + server_basics(pair, server, None)
     if is_busy:
         return basics, []
@@ -108,15 +131,26 @@ def lines(path: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Our engine against llama.cpp's server and llama-cpp-python.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers", description="Our engine against llama.cpp's server and llama-cpp-python."
+    )
     parser.add_argument("target", nargs="?", help="a GGUF file instead of a pair")
     parser.add_argument("--pair", default="demo", help="a pair of models.toml")
     parser.add_argument("--draft", type=Path, help="a draft model's GGUF file")
-    parser.add_argument("--runs", type=count, default=5, help="rounds over all ways, after one that warms up; then three times as many of a few")
-    parser.add_argument("--prompts", type=lines, help="a file with a prompt per line, instead of questions about Python")
+    parser.add_argument(
+        "--runs",
+        type=count,
+        default=5,
+        help="rounds over all ways, after one that warms up; then three times as many of a few",
+    )
+    parser.add_argument(
+        "--prompts", type=lines, help="a file with a prompt per line, instead of questions about Python"
+    )
     parser.add_argument("--questions", type=count, default=30, help="prompts of a round, 30 at most")
     parser.add_argument("--max-tokens", type=count, default=100, help="of a reply")
-    parser.add_argument("--threads", type=count, help="for all ways but those with their own (our calibration's choice)")
+    parser.add_argument(
+        "--threads", type=count, help="for all ways but those with their own (our calibration's choice)"
+    )
     parser.add_argument("--busy", action="store_true", help="keep one core busy, and leave the threads to each side")
     parser.add_argument("--raw", action="store_true", help="no chat template")
     return parser.parse_args()
@@ -134,7 +168,9 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         if args.busy:
             stack.enter_context(busy_core())
-        job, chosen, prompts, build = elsewhere(prepare, job, asked[:: max(1, len(asked) // args.questions)][: args.questions])
+        job, chosen, prompts, build = elsewhere(
+            prepare, job, asked[:: max(1, len(asked) // args.questions)][: args.questions]
+        )
         server, threads = elsewhere(examine_server), args.threads or chosen
         basics, more = ways(job.pair, server, threads, args.busy)
         is_kept = can_keep(job, len(basics + more))
@@ -142,8 +178,19 @@ def run(args: argparse.Namespace) -> None:
         results = measure(peers.values(), prompts, args.runs)
         best = fastest_server(results)
         finalists = {way.name for way in basics} | {best}
-        final = measure([peer for name, peer in peers.items() if name in finalists], prompts, FINALS * args.runs) if more else results
-    facts = {"busy": args.busy, "threads": threads, "questions": len(prompts), "runs": args.runs, "our build": build, "server's build": server.build}
+        final = (
+            measure([peer for name, peer in peers.items() if name in finalists], prompts, FINALS * args.runs)
+            if more
+            else results
+        )
+    facts = {
+        "busy": args.busy,
+        "threads": threads,
+        "questions": len(prompts),
+        "runs": args.runs,
+        "our build": build,
+        "server's build": server.build,
+    }
     title = f"{pair.name} against peers, {'one core busy' if args.busy else f'{threads} threads'}"
     present(title, peers, results, {"server's best": best, "ratios": compare(final, best), **facts})
 

@@ -16,14 +16,14 @@ import numpy as np
 
 from bench.shapes import SMOL_135M, write_random
 from bench.timing import interleaved, ratios, report, spread
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
-from runtime.calibration import cores, passes
-from runtime.controller import Controller
-from runtime.costs import PassCosts, fastest_threads
-from runtime.loop import SpecLoop
-from runtime.registry import load_registry
-from runtime.sampling import Sampler, Sampling
+from runtime.backends.model import LlamaModel
+from runtime.loading.calibration import cores, passes
+from runtime.models.registry import load_registry
+from runtime.sampling.sampler import Sampler, Sampling
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts, fastest_threads
+from runtime.speculative.loop import SpecLoop
 
 PROMPT, REPLY = 32, 128
 
@@ -76,7 +76,10 @@ def main() -> None:
     """Both models; wanted: 0.97 on the 135M shape, 0.85 on the demo target."""
     rows, summary = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        models = {"135M shape, Q8_0": write_random(Path(folder) / "135m.gguf", SMOL_135M), "demo target": load_registry()["demo"].target}
+        models = {
+            "135M shape, Q8_0": write_random(Path(folder) / "135m.gguf", SMOL_135M),
+            "demo target": load_registry()["demo"].target,
+        }
         for name, path in models.items():
             results = compare(path)
             ratio = ratios(results["ours"], results["bare"])

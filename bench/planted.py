@@ -1,12 +1,14 @@
 """Target and draft of real shapes whose agreement is dialled: `python -m bench.planted FOLDER --acceptance 0.7`.
 
-Both models hold the same walk, one random cycle over up to 4096 words, as an associative memory: a word's embedding is a direction, and the
-head's row of the word after it points the same way. Embeddings are so long that what the random layers add, at full cost, hardly turns them.
-In a chosen share of places the draft reads another word than stands there, and so continues from where the walk is not: acceptance is
-decided word by word, while the draft is as sure as ever. A pair may also agree up to one place of the walk, and hardly after it.
+Both models hold the same walk, one random cycle over up to 4096 words, as an associative memory: a word's embedding is
+a direction, and the head's row of the word after it points the same way. Embeddings are so long that what the random
+layers add, at full cost, hardly turns them. In a chosen share of places the draft reads another word than stands there,
+and so continues from where the walk is not: acceptance is decided word by word, while the draft is as sure as ever. A
+pair may also agree up to one place of the walk, and hardly after it.
 
-Words are text (" bake duzi"), and text is split back into them: a raw prompt that ends in a word goes on from it, any other from the walk's
-beginning. The models know nothing but the walk: no language, no chat template, no end of generation.
+Words are text (" bake duzi"), and text is split back into them: a raw prompt that ends in a word goes on from it, any
+other from the walk's beginning. The models know nothing but the walk: no language, no chat template, no end of
+generation.
 """
 
 from __future__ import annotations
@@ -22,12 +24,29 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
-from bench.shapes import DRAFT_10M, LLAMA_1B, LLAMA_3B, N_BASE, SMOL_135M, TINY, Shape, add_layers, add_vocabulary, begin, finish, requantize
+from bench.shapes import (
+    DRAFT_10M,
+    LLAMA_1B,
+    LLAMA_3B,
+    N_BASE,
+    SMOL_135M,
+    TINY,
+    Shape,
+    add_layers,
+    add_vocabulary,
+    begin,
+    finish,
+    requantize,
+)
 from runtime.backends import library
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B}
-FILE_TYPES = {name.removeprefix("LLAMA_FTYPE_MOSTLY_"): value for name, value in vars(lib).items() if name.startswith("LLAMA_FTYPE_MOSTLY_")}
+FILE_TYPES = {
+    name.removeprefix("LLAMA_FTYPE_MOSTLY_"): value
+    for name, value in vars(lib).items()
+    if name.startswith("LLAMA_FTYPE_MOSTLY_")
+}
 SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeio"]
 FIRST_WORD = N_BASE + 2 * len(SYLLABLES)  # before it: syllables, and syllables after a space
 MAX_WORDS = len(SYLLABLES) ** 2
@@ -56,20 +75,32 @@ def plant(
     seed: int = 0,
     n_ctx: int = N_CTX,
 ) -> Pair:
-    """Writes target.gguf and draft.gguf of these shapes (the vocabulary is the target's) and a file type of llama.h's enum llama_ftype.
+    """Writes target.gguf and draft.gguf of these shapes (the vocabulary is the target's) and a file type of llama.h's
+    enum llama_ftype.
 
-    acceptance: share of words after which the draft is right; of two shares, the second holds from `change` words into the walk to its end.
-    likely: probability of the walk's next word at temperature 1; the rest, above 0, is for skipping one word (two thirds of it) or two.
-    hesitation: share of noise in what the draft reads where it is wrong; from 0.5 to 0.8, its confidence tells where it is right.
-    words: at most so many are in the walk, after which it begins again; widths below 192 have no room for thousands.
-    n_ctx: tokens of context that the models are said to be trained on.
+    acceptance: share of words after which the draft is right; of two shares, the second holds from `change` words into
+    the walk to its end. likely: probability of the walk's next word at temperature 1; the rest, above 0, is for
+    skipping one word (two thirds of it) or two. hesitation: share of noise in what the draft reads where it is wrong;
+    from 0.5 to 0.8, its confidence tells where it is right. words: at most so many are in the walk, after which it
+    begins again; widths below 192 have no room for thousands. n_ctx: tokens of context that the models are said to be
+    trained on.
     """
     folder.mkdir(parents=True, exist_ok=True)
     order = walk(target.vocab, words, seed)
     read = misread(len(order), acceptance, change, np.random.default_rng([seed, 1]))
     own, rngs = np.arange(len(order)), [np.random.default_rng([seed, model]) for model in (2, 3)]
     path = write(folder / "target.gguf", target, order, own, likely, 0.0, file_type, rngs[0], n_ctx)
-    draft_path = write(folder / "draft.gguf", replace(draft, vocab=target.vocab), order, read, likely, hesitation, file_type, rngs[1], n_ctx)
+    draft_path = write(
+        folder / "draft.gguf",
+        replace(draft, vocab=target.vocab),
+        order,
+        read,
+        likely,
+        hesitation,
+        file_type,
+        rngs[1],
+        n_ctx,
+    )
     return Pair(folder.name, path, draft_path, description=f"planted, acceptance {acceptance}", context=n_ctx)
 
 
@@ -92,7 +123,9 @@ def word(token: int) -> str:
 
 
 def misread(n: int, acceptance: float | tuple[float, float], change: int, rng: np.random.Generator) -> Ids:
-    """For each place of the walk [n] the one that the draft reads: its own, or for a random share another of that share."""
+    """For each place of the walk [n] the one that the draft reads: its own, or for a random share another of that
+    share.
+    """
     first, then = acceptance if isinstance(acceptance, tuple) else (acceptance, acceptance)
     wrong = np.flatnonzero(rng.random(n) >= np.where(np.arange(n) < change, first, then))
     read, shuffled = np.arange(n), rng.permutation(wrong)
@@ -101,13 +134,23 @@ def misread(n: int, acceptance: float | tuple[float, float], change: int, rng: n
 
 
 def directions(n: int, width: int, rng: np.random.Generator) -> Floats:
-    """Random signs [n, width] of which any four in a row are orthogonal, so that close places do not disturb each other."""
+    """Random signs [n, width] of which any four in a row are orthogonal, so that close places do not disturb each
+    other.
+    """
     signs = rng.choice(SIGNS, size=(n, width // 4, 1))
     return (signs * HADAMARD[np.arange(n) % 4, None]).reshape(n, width)
 
 
 def write(
-    path: Path, shape: Shape, order: Ids, read: Ids, likely: float, hesitation: float, file_type: int, rng: np.random.Generator, n_ctx: int
+    path: Path,
+    shape: Shape,
+    order: Ids,
+    read: Ids,
+    likely: float,
+    hesitation: float,
+    file_type: int,
+    rng: np.random.Generator,
+    n_ctx: int,
 ) -> Path:
     """Writes one model; `read` [n] says which place of the walk it takes each for."""
     places = directions(len(order), shape.width, rng)
@@ -130,13 +173,19 @@ def write(
 def add_words(writer: GGUFWriter, n_vocab: int) -> None:
     """Syllables, words of two after a space, and as many unreachable tokens as are missing; in all `n_vocab`."""
     pairs = [(first, second) for first in SYLLABLES for second in SYLLABLES][: n_vocab - FIRST_WORD]
-    tokens = [*SYLLABLES, *(f"Ġ{syllable}" for syllable in SYLLABLES), *(f"Ġ{first}{second}" for first, second in pairs)]
+    tokens = [
+        *SYLLABLES,
+        *(f"Ġ{syllable}" for syllable in SYLLABLES),
+        *(f"Ġ{first}{second}" for first, second in pairs),
+    ]
     tokens += [f"w{i}" for i in range(n_vocab - N_BASE - len(tokens))]
     merges = [*(" ".join(syllable) for syllable in SYLLABLES), *(f"Ġ {syllable}" for syllable in SYLLABLES)]
     add_vocabulary(writer, tokens, [*merges, *(f"Ġ{first} {second}" for first, second in pairs)])
 
 
-def embeddings(n_vocab: int, order: Ids, places: Floats, read: Ids, hesitation: float, rng: np.random.Generator) -> Floats:
+def embeddings(
+    n_vocab: int, order: Ids, places: Floats, read: Ids, hesitation: float, rng: np.random.Generator
+) -> Floats:
     """[n_vocab, width]: what each word is read as; whatever is no word, as the walk's last, after which it begins."""
     noise = rng.choice(SIGNS, size=places.shape)
     share = np.where(read == np.arange(len(read)), 0, hesitation)[:, None]
@@ -147,7 +196,7 @@ def embeddings(n_vocab: int, order: Ids, places: Floats, read: Ids, hesitation: 
 
 
 def head(n_vocab: int, order: Ids, places: Floats, likely: float) -> Floats:
-    """[n_vocab, width]: each word's row points to the three places before it, by the probability of coming from there."""
+    """[n_vocab, width]: each word's row points to the three places before it, by the chance of coming from there."""
     rows = np.zeros((n_vocab, places.shape[1]), dtype=np.float32)
     for back, probability in enumerate((likely, (1 - likely) * 2 / 3, (1 - likely) / 3), start=1):
         rows[order] += (CERTAIN + np.log(probability)) * np.roll(places, back, axis=0)
@@ -165,12 +214,20 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the target")
     parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the draft")
-    parser.add_argument("--acceptance", type=float, nargs="+", default=[0.7], help="one share, or two: before and after the change")
+    parser.add_argument(
+        "--acceptance", type=float, nargs="+", default=[0.7], help="one share, or two: before and after the change"
+    )
     parser.add_argument("--change", type=int, default=256, help="words of the walk after which the second share holds")
-    parser.add_argument("--likely", type=float, default=0.7, help="probability of the walk's next word at temperature 1")
-    parser.add_argument("--hesitation", type=float, default=0.0, help="from 0.5 to 0.8: the draft is less sure where it is wrong")
+    parser.add_argument(
+        "--likely", type=float, default=0.7, help="probability of the walk's next word at temperature 1"
+    )
+    parser.add_argument(
+        "--hesitation", type=float, default=0.0, help="from 0.5 to 0.8: the draft is less sure where it is wrong"
+    )
     parser.add_argument("--words", type=int, default=MAX_WORDS, help="length of the walk, after which it begins again")
-    parser.add_argument("--quant", choices=FILE_TYPES, default="Q8_0", metavar="TYPE", help="such as Q8_0, Q4_0, Q4_K_M, F16")
+    parser.add_argument(
+        "--quant", choices=FILE_TYPES, default="Q8_0", metavar="TYPE", help="such as Q8_0, Q4_0, Q4_K_M, F16"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser
 
@@ -186,8 +243,10 @@ def main() -> None:
     library.start()  # keeps llama.cpp's log quiet
     try:
         pair = plant(
-            args.folder, SHAPES[args.shape], SHAPES[args.draft], (args.acceptance[0], args.acceptance[-1]), change=args.change,
-            likely=args.likely, hesitation=args.hesitation, words=args.words, file_type=FILE_TYPES[args.quant], seed=args.seed,
+            args.folder, SHAPES[args.shape], SHAPES[args.draft], (args.acceptance[0], args.acceptance[-1]),
+            change=args.change,
+            likely=args.likely, hesitation=args.hesitation, words=args.words, file_type=FILE_TYPES[args.quant],
+            seed=args.seed,
         )  # fmt: skip
     except RuntimeError as error:
         parser.exit(1, f"{error}: choose another --quant.\n")
@@ -195,7 +254,10 @@ def main() -> None:
         if path is not None:
             print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
     asked = args.folder / "prompts.txt"
-    asked.write_text("\n".join(prompts(SHAPES[args.shape].vocab, range(0, MAX_WORDS, APART), args.words, args.seed)) + "\n", encoding="utf8")
+    asked.write_text(
+        "\n".join(prompts(SHAPES[args.shape].vocab, range(0, MAX_WORDS, APART), args.words, args.seed)) + "\n",
+        encoding="utf8",
+    )
     print(f"{asked}  a raw prompt per line, each for another part of the walk")
 
 

@@ -1,4 +1,6 @@
-"""The two drawings of docs/how-it-works.md, from numbers of bench/LOG.md: `python -m bench.plots` writes them into docs/."""
+"""The two drawings of docs/how-it-works.md, from numbers of bench/LOG.md: `python -m bench.plots` writes them into
+docs/.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,23 @@ def style(colors: tuple[str, ...]) -> Style:
     """Dark on white, which can be read beside a light and a dark page."""
     ink = "#374151"
     return Style(
-        background="#ffffff", plot_background="#ffffff", foreground=ink, foreground_strong=ink, foreground_subtle="#d1d5db",
-        guide_stroke_color="#e5e7eb", major_guide_stroke_color="#9ca3af", font_family="system-ui, sans-serif", label_font_size=12,
-        major_label_font_size=12, legend_font_size=13, title_font_size=13, opacity=".9", stroke_width="2", colors=colors,
+        background="#ffffff", plot_background="#ffffff", foreground=ink, foreground_strong=ink,
+        foreground_subtle="#d1d5db",
+        guide_stroke_color="#e5e7eb", major_guide_stroke_color="#9ca3af", font_family="system-ui, sans-serif",
+        label_font_size=12,
+        major_label_font_size=12, legend_font_size=13, title_font_size=13, opacity=".9", stroke_width="2",
+        colors=colors,
     )  # fmt: skip
 
 
 def costs() -> str:
     """What a pass over n rows takes, beside n passes."""
-    chart = pygal.XY(**LOOK | {"y_labels_major": [1]}, style=style(COLORS), x_title="rows in a pass", y_title="times a pass of one row")
+    chart = pygal.XY(
+        **LOOK | {"y_labels_major": [1]},
+        style=style(COLORS),
+        x_title="rows in a pass",
+        y_title="times a pass of one row",
+    )
     chart.x_labels = list(COSTS)
     chart.add("measured", list(COSTS.items()))
     chart.add("one by one", [(n, n) for n in COSTS], show_dots=False, stroke_style=DASHED)
@@ -39,14 +49,17 @@ def costs() -> str:
 def expected_tokens() -> str:
     """Tokens per pass by the chance that a draft token is accepted, beside what that pass takes."""
     chart = pygal.XY(
-        **LOOK | {"y_labels_major": [1]}, style=style(tuple(color for color in COLORS for _ in range(2))), x_title="draft tokens accepted",
+        **LOOK | {"y_labels_major": [1]}, style=style(tuple(color for color in COLORS for _ in range(2))),
+        x_title="draft tokens accepted",
         y_title="tokens, or passes of one row", x_value_formatter="{:.0%}".format,
     )  # fmt: skip
     shares = [i / 20 for i in range(21)]
     for k in LENGTHS:
         drafts = "a draft of 1" if k == 1 else f"drafts of {k}"
         chart.add(f"tokens with {drafts}", [(share, tokens_per_pass(share, k)) for share in shares], show_dots=False)
-        chart.add("what that pass takes", [(share, COSTS[k + 1]) for share in (0, 1)], show_dots=False, stroke_style=DASHED)
+        chart.add(
+            "what that pass takes", [(share, COSTS[k + 1]) for share in (0, 1)], show_dots=False, stroke_style=DASHED
+        )
     return drawn(chart, "expected-tokens")
 
 

@@ -1,4 +1,5 @@
-"""Ways to answer, each in a process of its own that stays alive: two builds of llama.cpp never meet, and an abort costs one way.
+"""Ways to answer, each in a process of its own that stays alive: two builds of llama.cpp never meet, and an abort costs
+one way.
 
 Also a process that keeps a core busy. Knows processes, pipes and rates; knows no model library.
 """
@@ -24,7 +25,10 @@ OPENED = Answer("", 0, 0)
 
 
 class Peer:
-    """A way in its own process: started when first asked, alive until closed. One that fails once is not asked again."""
+    """A way in its own process: started when first asked, alive until closed.
+
+    One that fails once is not asked again.
+    """
 
     def __init__(self, job: Job, way: Way, is_kept: bool = True) -> None:
         self.job, self.way, self.is_kept = job, way, is_kept
@@ -99,7 +103,10 @@ class Peer:
 
 
 def serve(pipe: Connection, job: Job, way: Way) -> None:
-    """A peer's process: opens the way, then answers until the other end is closed. A text instead of an answer says what went wrong."""
+    """A peer's process: opens the way, then answers until the other end is closed.
+
+    A text instead of an answer says what went wrong.
+    """
     try:
         answer = way.opens(job, way)
         pipe.send(OPENED)

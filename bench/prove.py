@@ -1,7 +1,8 @@
 """The long proof that nothing is different: `python -m bench.prove`, or `make prove`. Exit code 1 on a mismatch.
 
-Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds, temperatures, drafters
-and Ks against plain decode, token for token; grammars against a validator. One table: cells tried, mismatches, smallest p-value.
+Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds,
+temperatures, drafters and Ks against plain decode, token for token; grammars against a validator. One table: cells
+tried, mismatches, smallest p-value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bench.timing import report
 from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.engine import Engine, Grammar, Message, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.forms import SCHEMA, follows_schema
 from tests.laws import DRAFTERS, count, exact_law, p_value
 
@@ -48,7 +49,9 @@ def laws(n_draws: int) -> list[float]:
 def prompts(n: int) -> list[str]:
     """Questions over the whole corpus, in all phrasings."""
     entries = load(Path(__file__).parent.parent / "demo" / "corpus.jsonl")
-    return [QUESTIONS[i % len(QUESTIONS)].format(entry.name) for i, entry in enumerate(entries[:: len(entries) // n][:n])]
+    return [
+        QUESTIONS[i % len(QUESTIONS)].format(entry.name) for i, entry in enumerate(entries[:: len(entries) // n][:n])
+    ]
 
 
 def cases(asked: list[str]) -> Iterator[Case]:
@@ -74,7 +77,11 @@ def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) 
     engine, found = Engine(load_registry()["demo"], replace(options, threads=THREADS)), []
     for prompt, sampling, grammar in asked:
         most = GRAMMAR_TOKENS if grammar else MAX_TOKENS
-        chunks = list(engine.reply([Message("user", prompt)], sampling, most, grammar=grammar, prediction=expected.get(prompt, "")))
+        chunks = list(
+            engine.reply(
+                [Message("user", prompt)], sampling, most, grammar=grammar, prediction=expected.get(prompt, "")
+            )
+        )
         tokens = tuple(token for chunk in chunks for token in chunk.tokens)
         found.append(Said(tokens, "".join(chunk.text for chunk in chunks), sum(sum(chunk.drafted) for chunk in chunks)))
     engine.close()
@@ -97,12 +104,20 @@ class Proof:
     def row(self, name: str, k: int | None) -> list[str]:
         """How a kind of drafting at that K compares. The prediction drafter is told the greedy reply."""
         pairs = zip(self.asked, self.plain, strict=True)
-        expected = {prompt: said.text for (prompt, sampling, grammar), said in pairs if sampling == GREEDY and not grammar}
+        expected = {
+            prompt: said.text for (prompt, sampling, grammar), said in pairs if sampling == GREEDY and not grammar
+        }
         with TemporaryDirectory() as folder:  # past replies are this way's own
             os.environ["XDG_DATA_HOME"] = folder
             found = texts(replace(KINDS[name], fixed_k=k), self.asked, expected)
         wrong = sum((a.tokens, a.text) != (b.tokens, b.text) for a, b in zip(found, self.plain, strict=True))
-        return [f"{name}, K {'adaptive' if k is None else k}", str(len(found)), str(wrong), "", str(sum(said.n_guessed for said in found))]
+        return [
+            f"{name}, K {'adaptive' if k is None else k}",
+            str(len(found)),
+            str(wrong),
+            "",
+            str(sum(said.n_guessed for said in found)),
+        ]
 
     def form_row(self) -> list[str]:
         """Whether what was written under a grammar is in its form."""

@@ -7,8 +7,8 @@ import time
 import numpy as np
 
 from bench.timing import interleaved, report, spread
-from runtime.draft import Logits
-from runtime.sampling import Sampler, Sampling
+from runtime.core.draft import Logits
+from runtime.sampling.sampler import Sampler, Sampling
 
 N_VOCAB, ROWS = 128_256, 200
 TOP_40 = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=1)
@@ -37,7 +37,12 @@ def main() -> None:
     cases = {name: (lambda sampling=sampling: microseconds(sampling, logits)) for name, sampling in CASES.items()}
     results = {name: spread(values) for name, values in interleaved(cases).items()}
     rows = [[name, str(value)] for name, value in results.items()]
-    report("one row at 128k, microseconds", ["settings", "median"], rows, {name: round(value.median, 1) for name, value in results.items()})
+    report(
+        "one row at 128k, microseconds",
+        ["settings", "median"],
+        rows,
+        {name: round(value.median, 1) for name, value in results.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Random-weight GGUFs of real shapes: they cost what the real ones cost and say nothing. Used by benchmarks and tests."""
+"""Random-weight GGUFs of real shapes: they cost what the real ones cost and say nothing.
+
+Used by benchmarks and tests.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,16 @@ class Shape:
 
 
 SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
-LLAMA_1B = Shape(width=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32_768)  # its vocabulary is smaller than the real one's 128k
+LLAMA_1B = Shape(
+    width=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32_768
+)  # its vocabulary is smaller than the real one's 128k
 LLAMA_3B = Shape(width=3072, layers=28, heads=24, kv_heads=8, ffn=8192, vocab=32_768)
-DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_152)  # weights that a token reads, the head included
-K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)  # the least that K-quants' blocks of 256 fit
+DRAFT_10M = Shape(
+    width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_152
+)  # weights that a token reads, the head included
+K_QUANTS = Shape(
+    width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512
+)  # the least that K-quants' blocks of 256 fit
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
 
 
@@ -78,7 +87,12 @@ def begin(path: Path, shape: Shape, architecture: str = "llama", n_ctx: int = 20
 def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator) -> None:
     """Random weights of all layers."""
     s, kv = shape, shape.width // shape.heads * shape.kv_heads
-    matrices = {"attn_q": (s.width, s.width), "attn_k": (kv, s.width), "attn_v": (kv, s.width), "attn_output": (s.width, s.width)}
+    matrices = {
+        "attn_q": (s.width, s.width),
+        "attn_k": (kv, s.width),
+        "attn_v": (kv, s.width),
+        "attn_output": (s.width, s.width),
+    }
     matrices |= {"ffn_gate": (s.ffn, s.width), "ffn_up": (s.ffn, s.width), "ffn_down": (s.width, s.ffn)}
     for layer in range(s.layers):
         for name, (rows, columns) in matrices.items():
@@ -111,7 +125,7 @@ def add_matrix(writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.r
 
 
 def add_vocabulary(writer: GGUFWriter, words: list[str], merges: list[str]) -> None:
-    """A byte-level vocabulary: the bytes, an end mark, and words, of which text is split into those that merges make."""
+    """A byte-level vocabulary: bytes, an end mark, and words, of which text is split into those that merges make."""
     tokens = [*byte_alphabet(), "<|end|>", *words]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

@@ -1,8 +1,10 @@
-"""Replays traces of acceptance through the controller, without a model or a clock: `python -m bench.simulate [TRACE.json ...]`.
+"""Replays traces of acceptance through the controller, without a model or a clock: `python -m bench.simulate
+[TRACE.json ...]`.
 
-A trace says for every place in a text how sure the drafter would be of its token there and whether the target agrees. Beside the
-controller stand four references: plain decode, the best fixed K, a clairvoyant that knows the chance of each token but not the outcome,
-and the hindsight ceiling that knows the outcomes. All times are the trace's own. Traces are made up here, or recorded by `record`.
+A trace says for every place in a text how sure the drafter would be of its token there and whether the target agrees.
+Beside the controller stand four references: plain decode, the best fixed K, a clairvoyant that knows the chance of each
+token but not the outcome, and the hindsight ceiling that knows the outcomes. All times are the trace's own. Traces are
+made up here, or recorded by `record`.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ import numpy as np
 
 from bench.demo import questions
 from bench.timing import report
-from runtime.controller import Controller
-from runtime.costs import PassCosts
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.known import Scored
-from runtime.policy import best_length
-from runtime.registry import Pair, load_registry
-from runtime.sampling import Sampler
+from runtime.models.registry import Pair, load_registry
+from runtime.sampling.sampler import Sampler
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.control.policy import best_length
 
 MAX_K = 8
 NAME = "model"
@@ -36,7 +38,9 @@ class Trace:
 
     name: str
     confidences: Sequence[float]
-    chances: Sequence[float]  # of acceptance, where they are known; else estimated from the outcomes of alike confidences
+    chances: Sequence[
+        float
+    ]  # of acceptance, where they are known; else estimated from the outcomes of alike confidences
     agrees: Sequence[bool]
     passes: Sequence[float]  # by width - 1
     first: float
@@ -44,7 +48,10 @@ class Trace:
 
     def run(self, place: int, most: int = MAX_K) -> int:
         """How many tokens from `place` on the target would accept."""
-        return next((k for k, agrees in enumerate(self.agrees[place : place + most]) if not agrees), min(most, len(self.agrees) - place))
+        return next(
+            (k for k, agrees in enumerate(self.agrees[place : place + most]) if not agrees),
+            min(most, len(self.agrees) - place),
+        )
 
     def draft_seconds(self, n_thought: int) -> float:
         """Of so many draft tokens, the declined included."""
@@ -74,7 +81,18 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     draft, verify = trace.draft_seconds(len(said)), trace.passes[k]
     if asked:
         n_known = min(len(said), right + 1)
-        scored = [Scored(NAME, said, n_known, trace.run(place, n_known), trace.first, (len(said) - 1) * trace.rest, len(said) - 1, k > 0)]
+        scored = [
+            Scored(
+                NAME,
+                said,
+                n_known,
+                trace.run(place, n_known),
+                trace.first,
+                (len(said) - 1) * trace.rest,
+                len(said) - 1,
+                k > 0,
+            )
+        ]
         controller.learn(scored, right + 1, draft, verify, draft + verify)
     else:
         controller.learn([], 1, 0.0, verify, verify)
@@ -108,7 +126,9 @@ def fixed(trace: Trace, k: int) -> float:
 
 
 def clairvoyant(trace: Trace) -> float:
-    """Seconds when the chances, not the outcomes, of the tokens ahead are known: the best length at the rate that this itself attains."""
+    """Seconds when the chances, not the outcomes, of the tokens ahead are known: the best length at the rate that this
+    itself attains.
+    """
     rate, total = 1 / trace.passes[0], trace.plain_seconds
     for _ in range(8):
         place, total = 0, 0.0
@@ -174,7 +194,9 @@ def made_up(law: Law, costs: tuple[Sequence[float], float, float], n: int, seed:
     confidences, chances = law(n, rng)
     passes, first, rest = costs
     agrees = (rng.random(n) < chances).tolist()
-    return Trace(name, confidences.tolist(), chances.tolist(), agrees, [1e-3 * t for t in passes], 1e-3 * first, 1e-3 * rest)
+    return Trace(
+        name, confidences.tolist(), chances.tolist(), agrees, [1e-3 * t for t in passes], 1e-3 * first, 1e-3 * rest
+    )
 
 
 def made_up_traces(n: int, seed: int) -> Iterator[Trace]:
@@ -199,7 +221,9 @@ def recorded(path: Path) -> Trace:
 
 
 def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
-    """Plain greedy replies, and beside each token what the pair's draft model would have said; costs as measured on this machine."""
+    """Plain greedy replies, and beside each token what the pair's draft model would have said; costs as measured on
+    this machine.
+    """
     engine = Engine(pair, Options(drafters=(NAME,)))
     for prompt in prompts[:8]:  # what passes and drafts cost is learned by using them
         list(engine.reply([Message("user", prompt)], Sampling(temperature=0), most))
@@ -208,7 +232,11 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     confidences, agrees = list[float](), list[bool]()
     for prompt in prompts:
         ids = engine.encode([Message("user", prompt)])
-        said = [token for chunk in engine.reply([Message("user", prompt)], Sampling(temperature=0), most) for token in chunk.tokens]
+        said = [
+            token
+            for chunk in engine.reply([Message("user", prompt)], Sampling(temperature=0), most)
+            for token in chunk.tokens
+        ]
         for i, token in enumerate(said):
             pick = sampler.pick(backend.forward(np.array(ids + said[:i], dtype=np.int32))[0])
             confidences.append(pick.confidence)
@@ -253,7 +281,11 @@ def main() -> None:
     mean = {column: statistics.geometric_mean(result[column] for result in results.values()) for column in columns}
     for what, values in (("least", least), ("geometric mean", mean)):
         rows.append([what, *(f"{values[column]:.3f}" for column in columns)])
-    summary = {f"{what}, {column}": round(values[column], 3) for what, values in (("least", least), ("mean", mean)) for column in columns}
+    summary = {
+        f"{what}, {column}": round(values[column], 3)
+        for what, values in (("least", least), ("mean", mean))
+        for column in columns
+    }
     report("controller / reference, simulated", ["trace", *columns], rows, dict(summary))
 
 

@@ -24,8 +24,15 @@ def seconds(arguments: list[str]) -> float:
 
 def main() -> None:
     """Prints the medians."""
-    results = {name: spread(v) for name, v in interleaved({n: (lambda a=a: seconds(a)) for n, a in COMMANDS.items()}).items()}
-    report("start, seconds", ["command", "median"], [[n, str(v)] for n, v in results.items()], {n: round(v.median, 3) for n, v in results.items()})
+    results = {
+        name: spread(v) for name, v in interleaved({n: (lambda a=a: seconds(a)) for n, a in COMMANDS.items()}).items()
+    }
+    report(
+        "start, seconds",
+        ["command", "median"],
+        [[n, str(v)] for n, v in results.items()],
+        {n: round(v.median, 3) for n, v in results.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What a step costs in Python alone: a backend that answers at once, real sampling, verification and control: `python -m bench.step`."""
+"""What a step costs in Python alone: a backend that answers at once, real sampling, verification and control: `python
+-m bench.step`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.timing import interleaved, report, spread
-from runtime.controller import Controller
-from runtime.costs import PassCosts
-from runtime.draft import NO_DRAFT, Draft, Drafter, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Drafter, Logits, Tokens
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from runtime.loop import SpecLoop
-from runtime.sampling import Sampler, Sampling
+from runtime.sampling.sampler import Sampler, Sampling
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.loop import SpecLoop
 
 STEPS, CONTEXT, K = 200, 4096, 3
 GREEDY = Sampling(temperature=0)
@@ -52,7 +54,9 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
     costs = PassCosts()
     for width in range(1, 10):
         costs.set(width, 1e-3 * (1 + 0.2 * width))
-    controller = Controller(costs, {drafter.name: 1e-5 for drafter in drafters}, max_k=K, fixed_k=K if drafters else None)
+    controller = Controller(
+        costs, {drafter.name: 1e-5 for drafter in drafters}, max_k=K, fixed_k=K if drafters else None
+    )
     loop, sampler = SpecLoop(Instant(n_vocab), drafters, controller), Sampler(sampling)
     tokens = np.random.default_rng(2).integers(0, n_vocab, CONTEXT + STEPS).astype(np.int32)
     loop.step(tokens[:CONTEXT], sampler, 0, 100)
@@ -77,7 +81,12 @@ def main() -> None:
     }
     results = {name: spread(values) for name, values in interleaved(cases).items()}
     rows = [[name, str(value)] for name, value in results.items()]
-    report("Python time per step, microseconds", ["case", "median"], rows, {name: round(value.median, 1) for name, value in results.items()})
+    report(
+        "Python time per step, microseconds",
+        ["case", "median"],
+        rows,
+        {name: round(value.median, 1) for name, value in results.items()},
+    )
 
 
 if __name__ == "__main__":

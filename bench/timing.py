@@ -32,7 +32,9 @@ def spread(values: list[float]) -> Spread:
 
 
 def interleaved(cases: dict[str, Callable[[], float]], runs: int = 7) -> dict[str, list[float]]:
-    """Each case once per round, so that a busy moment hits all alike, and each round from another case on; the first only warms up."""
+    """Each case once per round, so that a busy moment hits all alike, and each round from another case on; the first
+    only warms up.
+    """
     results: dict[str, list[float]] = {name: [] for name in cases}
     names = list(cases)
     for number in range(runs + 1):
@@ -52,7 +54,11 @@ def ratios(over: list[float], under: list[float]) -> Spread:
 def machine() -> str:
     """The processor's name and the cores that may be used."""
     info = Path("/proc/cpuinfo")
-    names = [line.split(": ")[1] for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    names = (
+        [line.split(": ")[1] for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{names[0] if names else platform.processor()}, {cores} cores"
 

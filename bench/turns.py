@@ -1,6 +1,8 @@
-"""Replies that are made side by side, a pass of one after a pass of the other: so a busy moment of the machine hits all alike.
+"""Replies that are made side by side, a pass of one after a pass of the other: so a busy moment of the machine hits all
+alike.
 
-Dividing the rates of whole replies that followed each other says more about the machine than about the ways, where it is shared.
+Dividing the rates of whole replies that followed each other says more about the machine than about the ways, where it
+is shared.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from runtime.engine import Chunk
-from runtime.stats import Stats
+from runtime.engine.stats import Stats
 
 
 def side_by_side(replies: Mapping[str, Iterator[Chunk]]) -> dict[str, tuple[str, Stats]]:

@@ -1,4 +1,5 @@
-"""How long a key takes to the screen while the bundled pair streams at full speed, through the real app without a terminal.
+"""How long a key takes to the screen while the bundled pair streams at full speed, through the real app without a
+terminal.
 
 python -m bench.typing
 """
@@ -14,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from textual.events import Key
 
-from app.store import Store
+from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.replying import Replying
 from app.tui.session import Session
 from runtime.engine import Engine, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 
 N_KEYS, PAUSE = 100, 0.05  # keys, seconds between them
 HOT = Sampling(temperature=2.0, seed=1)  # says things until it is stopped
@@ -69,5 +70,18 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         taken, lost, speed = asyncio.run(measure(Path(folder) / "chats.db"))
     p50, p95, worst = (1e3 * float(np.percentile(taken, share)) for share in (50, 95, 100))
-    print(f"key to screen: median {p50:.1f} ms, 95th percentile {p95:.1f} ms, worst {worst:.1f} ms; {lost} of {N_KEYS} lost; {speed:.0f} tok/s")
-    print(json.dumps({"p50_ms": round(p50, 2), "p95_ms": round(p95, 2), "max_ms": round(worst, 2), "lost": lost, "per_second": round(speed, 1)}))
+    print(
+        f"key to screen: median {p50:.1f} ms, 95th percentile {p95:.1f} ms, worst {worst:.1f} ms; {lost} of {N_KEYS} "
+        f"lost; {speed:.0f} tok/s"
+    )
+    print(
+        json.dumps(
+            {
+                "p50_ms": round(p50, 2),
+                "p95_ms": round(p95, 2),
+                "max_ms": round(worst, 2),
+                "lost": lost,
+                "per_second": round(speed, 1),
+            }
+        )
+    )

@@ -1,7 +1,8 @@
 """The ways to answer that `bench.peers` compares: our engine, llama.cpp's own server, llama-cpp-python's prompt lookup.
 
-The server is the one that the wheel `xllamacpp` packages. Each `open_*` runs in a process of its own, because two builds of llama.cpp would
-meet in one; so nothing here imports either at its top. Knows each side's settings and clock, and which settings are worth a row.
+The server is the one that the wheel `xllamacpp` packages. Each `open_*` runs in a process of its own, because two
+builds of llama.cpp would meet in one; so nothing here imports either at its top. Knows each side's settings and clock,
+and which settings are worth a row.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 OWN_THREADS = ", own threads"
 Q8_0 = 8  # ggml.h, enum ggml_type: what our contexts use on a CPU
@@ -49,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to answer: `opens(job, way)` runs in the way's own process and returns the function that answers there."""
+    """One way to answer: `opens(job, way)` runs in the way's own process and returns a function that answers."""
 
     name: str
     opens: Callable[[Job, Way], Callable[[Prompt], Answer]]
@@ -95,10 +96,17 @@ def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     import xllamacpp  # type: ignore[import-untyped]
 
     params = xllamacpp.CommonParams()
-    settings: dict[str, Any] = {"model.path": str(job.pair.target), "n_ctx": job.pair.context, "verbosity": 0, **way.settings}
+    settings: dict[str, Any] = {
+        "model.path": str(job.pair.target),
+        "n_ctx": job.pair.context,
+        "verbosity": 0,
+        **way.settings,
+    }
     if way.threads:
         owners = ("", "speculative.draft.")
-        settings |= {f"{owner}{kind}.n_threads": way.threads for owner in owners for kind in ("cpuparams", "cpuparams_batch")}
+        settings |= {
+            f"{owner}{kind}.n_threads": way.threads for owner in owners for kind in ("cpuparams", "cpuparams_batch")
+        }
     for name, value in settings.items():
         *owner, last = name.split(".")
         setattr(reduce(getattr, owner, params), last, value)
@@ -111,7 +119,9 @@ def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
         timings = reply["timings"]
         seconds = timings["predicted_ms"] / 1e3
         drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
-        return Answer(reply["choices"][0]["text"], timings["predicted_per_second"] * seconds, seconds, drafted, accepted)
+        return Answer(
+            reply["choices"][0]["text"], timings["predicted_per_second"] * seconds, seconds, drafted, accepted
+        )
 
     return answer
 
@@ -134,7 +144,9 @@ def open_lookup(job: Job, way: Way) -> Callable[[Prompt], Answer]:
             if len(tokens) == job.max_tokens or llama_cpp.llama_vocab_is_eog(llama._model.vocab, token):
                 break
         seconds = time.perf_counter() - began
-        return Answer(llama.detokenize(tokens, prev_tokens=prompt.ids).decode("utf8", "replace"), len(tokens) - 1, seconds)
+        return Answer(
+            llama.detokenize(tokens, prev_tokens=prompt.ids).decode("utf8", "replace"), len(tokens) - 1, seconds
+        )
 
     return answer
 
@@ -144,14 +156,18 @@ def examine_server() -> Server:
     import xllamacpp
 
     speculative = xllamacpp.CommonParams().speculative
-    types = {kind.name.removeprefix("COMMON_SPECULATIVE_TYPE_"): int(kind) for kind in xllamacpp.common_speculative_type}
+    types = {
+        kind.name.removeprefix("COMMON_SPECULATIVE_TYPE_"): int(kind) for kind in xllamacpp.common_speculative_type
+    }
     sized = tuple(name for name in types if hasattr(getattr(speculative, name.lower(), None), "size_n"))
     build = f"{xllamacpp.__version__} {xllamacpp.get_system_info()}"
     return Server(types, sized, speculative.draft.n_max, speculative.draft.p_min, build)
 
 
 def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt], str]:
-    """Asks our engine, in a process of its own: the job in a context that the model can fill, threads for one row, the prompts, its build."""
+    """Asks our engine, in a process of its own: the job in a context that the model can fill, threads for one row, the
+    prompts, its build.
+    """
     import llama_cpp.llama_cpp as lib
 
     from runtime.backends import library
@@ -161,13 +177,18 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
     engine = Engine(job.pair, Options())
     backend = engine.loop.backend
     assert isinstance(backend, LlamaBackend)
-    prompts = [Prompt(question, engine.encode(question if job.is_raw else [Message("user", question)])) for question in questions]
+    prompts = [
+        Prompt(question, engine.encode(question if job.is_raw else [Message("user", question)]))
+        for question in questions
+    ]
     threads: int = lib.llama_n_threads(backend.handle)
     return replace(job, pair=replace(job.pair, context=engine.n_ctx)), threads, prompts, library.version()
 
 
 def end(threads: int | None) -> str:
-    """How a way's name ends: with a remark where the side takes the threads that it takes by itself, by measurement or by default."""
+    """How a way's name ends: with a remark where the side takes the threads that it takes by itself, by measurement or
+    by default.
+    """
     return "" if threads else OWN_THREADS
 
 
@@ -182,7 +203,10 @@ def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
     plain = Way(f"server, plain{end(threads)}", open_server, f"ours, plain{end(threads)}", threads)
     if pair.draft is None:
         return [plain]
-    return [plain, Way(f"server, draft defaults{end(threads)}", open_server, plain.name, threads, draft_settings(pair, server))]
+    return [
+        plain,
+        Way(f"server, draft defaults{end(threads)}", open_server, plain.name, threads, draft_settings(pair, server)),
+    ]
 
 
 def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:
@@ -193,7 +217,9 @@ def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:
 def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
     """Everything else that a person could try to make the server faster."""
     settings: dict[str, dict[str, Any]] = {"plain, Q8_0 cache": {"cache_type_k": Q8_0, "cache_type_v": Q8_0}}
-    for n_max, p_min in [(n, p) for p in (0.0, 0.75) for n in range(1, 9) if pair.draft and (n, p) != (server.n_max, server.p_min)]:
+    for n_max, p_min in [
+        (n, p) for p in (0.0, 0.75) for n in range(1, 9) if pair.draft and (n, p) != (server.n_max, server.p_min)
+    ]:
         values = {"speculative.draft.n_max": n_max, "speculative.draft.p_min": p_min}
         settings[f"draft n_max {n_max}, p_min {p_min:g}"] = draft_settings(pair, server) | values
     for kind in [kind for kind in server.types if kind.startswith("NGRAM")]:
@@ -207,4 +233,10 @@ def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
 def lookups(threads: int) -> list[Way]:
     """llama-cpp-python: plain, and prompt lookup as its authors advise for CPUs and by default."""
     plain = Way("llama-cpp-python, plain", open_lookup, "ours, plain", threads)
-    return [plain, *(Way(f"llama-cpp-python, lookup of {n}", open_lookup, plain.name, threads, {"num_pred_tokens": n}) for n in (2, 10))]
+    return [
+        plain,
+        *(
+            Way(f"llama-cpp-python, lookup of {n}", open_lookup, plain.name, threads, {"num_pred_tokens": n})
+            for n in (2, 10)
+        ),
+    ]

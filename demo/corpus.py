@@ -1,7 +1,8 @@
 """The demo pair's text: what this interpreter's standard library says about itself.
 
-Knows `inspect` and a list of modules; knows nothing about tokens or training. `python -m demo.corpus FILE` writes one JSON object
-per entry: its dotted name, its signature ("" where Python has none) and the first sentences of its docstring.
+Knows `inspect` and a list of modules; knows nothing about tokens or training. `python -m demo.corpus FILE` writes one
+JSON object per entry: its dotted name, its signature ("" where Python has none) and the first sentences of its
+docstring.
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ from typing import Any
 # Most asked-for first: the list is cut when it reaches MAX_ENTRIES.
 TYPES = (str, list, dict, set, tuple, int, float, bytes, complex, frozenset, range, property, slice)
 POPULAR = (
-    "math json re os.path textwrap itertools functools collections collections.Counter collections.deque collections.OrderedDict random "
-    "time datetime datetime.datetime datetime.date datetime.timedelta pathlib pathlib.Path re.Pattern re.Match string shutil subprocess "
-    "glob fnmatch csv copy heapq bisect contextlib statistics dataclasses enum tempfile argparse.ArgumentParser logging threading queue"
+    "math json re os.path textwrap itertools functools collections collections.Counter collections.deque "
+    "collections.OrderedDict random "
+    "time datetime datetime.datetime datetime.date datetime.timedelta pathlib pathlib.Path re.Pattern re.Match string "
+    "shutil subprocess "
+    "glob fnmatch csv copy heapq bisect contextlib statistics dataclasses enum tempfile argparse.ArgumentParser "
+    "logging threading queue"
 ).split()
 MODULES = (
     "os sys io operator typing argparse logging.Logger hashlib hmac base64 secrets struct pprint decimal "
     "fractions cmath calendar inspect abc types weakref warnings traceback pickle shelve "
     "zlib gzip bz2 lzma zipfile tarfile configparser getpass platform signal select socket ssl asyncio "
-    "concurrent.futures multiprocessing urllib.parse urllib.request http.client http.server html html.parser xml.etree.ElementTree "
-    "email.message uuid ipaddress unittest unittest.mock doctest timeit cProfile pdb dis ast tokenize keyword array numbers locale gettext "
-    "difflib unicodedata codecs errno stat filecmp fileinput linecache readline sqlite3 selectors sched contextvars atexit gc site "
-    "importlib zoneinfo graphlib tomllib smtplib ftplib imaplib mimetypes binascii quopri cmd shlex netrc plistlib colorsys wave "
+    "concurrent.futures multiprocessing urllib.parse urllib.request http.client http.server html html.parser "
+    "xml.etree.ElementTree "
+    "email.message uuid ipaddress unittest unittest.mock doctest timeit cProfile pdb dis ast tokenize keyword array "
+    "numbers locale gettext "
+    "difflib unicodedata codecs errno stat filecmp fileinput linecache readline sqlite3 selectors sched contextvars "
+    "atexit gc site "
+    "importlib zoneinfo graphlib tomllib smtplib ftplib imaplib mimetypes binascii quopri cmd shlex netrc plistlib "
+    "colorsys wave "
     "reprlib trace tracemalloc venv webbrowser wsgiref.util xmlrpc.client zipapp zipimport"
 ).split()
 MIN_CHARS, MAX_ENTRIES = 20, 2080
@@ -48,7 +56,9 @@ class Entry:
 
 
 def shorten(doc: str, limit: int) -> str:
-    """A docstring's beginning, cut after the first sentence or paragraph that ends behind COMPARED; "" if that is over `limit` characters."""
+    """A docstring's beginning, cut after the first sentence or paragraph that ends behind COMPARED; "" if that is over
+    `limit` characters.
+    """
     doc = re.sub(r"[^\x20-\x7e\n]+", "", inspect.cleandoc(doc)).strip()
     end = re.search(r"(?<=\.)(?=\s)|(?=\n\n)|\Z", doc[COMPARED:])
     doc = doc if end is None else doc[: COMPARED + end.start()]
@@ -73,7 +83,11 @@ def members(name: str, owner: object) -> Iterator[tuple[str, object]]:
         thing = getattr(owner, attribute, None)
         if attribute.startswith("_") or not (callable(thing) or inspect.isdatadescriptor(thing)):
             continue
-        if not is_class and not hasattr(owner, "__all__") and getattr(thing, "__module__", None) not in (name, "posix", "_" + name):
+        if (
+            not is_class
+            and not hasattr(owner, "__all__")
+            and getattr(thing, "__module__", None) not in (name, "posix", "_" + name)
+        ):
             continue
         yield f"{name}.{attribute}", thing
 
@@ -110,12 +124,14 @@ def candidates() -> Iterator[tuple[str, object, int]]:
 
 
 def entries() -> list[Entry]:
-    """At most MAX_ENTRIES entries, each name once, no docstring more than three times (those of a base class repeat)."""
+    """At most MAX_ENTRIES entries, each name once, no docstring over three times (those of a base class repeat)."""
     found: dict[str, Entry] = {}
     seen: dict[str, int] = {}
     for name, thing, limit in candidates():
         doc = shorten(inspect.getdoc(thing) or "", limit)
-        generated = doc.startswith(name.rpartition(".")[2] + "(") and "\n" not in doc  # a signature in the docstring's place
+        generated = (
+            doc.startswith(name.rpartition(".")[2] + "(") and "\n" not in doc
+        )  # a signature in the docstring's place
         if name in found or len(doc) < MIN_CHARS or generated or seen.get(doc, 0) >= 3:
             continue
         seen[doc] = seen.get(doc, 0) + 1

@@ -1,7 +1,8 @@
-"""What the demo pair knows and how well its drafts fit, measured through the engine on the GGUFs: `python -m demo.evaluate`.
+"""What the demo pair knows and how well its drafts fit, measured through the engine on the GGUFs: `python -m
+demo.evaluate`.
 
-Greedy. An answer counts when its first COMPARED characters equal the docstring's. The early exit is measured as a draft model made of
-the target's own first layers.
+Greedy. An answer counts when its first COMPARED characters equal the docstring's. The early exit is measured as a draft
+model made of the target's own first layers.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from rich.progress import track
 
 from demo.conversations import HELD_OUT, QUESTIONS, REFUSAL, code_turn, refusal_turn
 from demo.corpus import COMPARED, Entry, load
-from runtime.backends.gguf import LlamaModel
+from runtime.backends.model import LlamaModel
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.registry import Pair, load_registry
+from runtime.models.registry import Pair, load_registry
 
 K = 3
 WANTED = {"trained phrasings": 0.95, "held-out phrasing": 0.75, "draft acceptance": 0.75, "exit acceptance": 0.7}
@@ -73,7 +74,9 @@ def exit_pair(pair: Pair, folder: Path) -> Pair:
     """The pair with the target's own first layers in the draft model's place."""
     model = LlamaModel(pair.target)
     early = folder / "early.gguf"
-    keep_first_layers(pair.target, int(model.metadata("slipstream.exit_layer")), int(model.metadata("llama.block_count")), early)
+    keep_first_layers(
+        pair.target, int(model.metadata("slipstream.exit_layer")), int(model.metadata("llama.block_count")), early
+    )
     model.close()
     return replace(pair, draft=early)
 
@@ -85,10 +88,14 @@ def evaluate(pair: Pair, entries: list[Entry]) -> dict[str, float]:
     with opened(pair, Options(drafters=())) as engine:
         asked = [(rng.choice(QUESTIONS).format(entry.name), entry.doc) for entry in entries]
         found["trained phrasings"] = share_right(engine, asked, "trained phrasings")
-        found["held-out phrasing"] = share_right(engine, [(HELD_OUT.format(e.name), e.doc) for e in entries], "held-out phrasing")
+        found["held-out phrasing"] = share_right(
+            engine, [(HELD_OUT.format(e.name), e.doc) for e in entries], "held-out phrasing"
+        )
         turns = [code_turn(entry, rng) for entry in entries if entry.signature][::4]
         found["signatures"] = share_right(engine, [(turn.question, turn.answer) for turn in turns], "signatures")
-        found["refusals"] = share_right(engine, [(refusal_turn(entries, rng).question, REFUSAL) for _ in range(100)], "refusals")
+        found["refusals"] = share_right(
+            engine, [(refusal_turn(entries, rng).question, REFUSAL) for _ in range(100)], "refusals"
+        )
     with opened(pair, drafting) as engine:
         found["draft acceptance"] = acceptance(engine, entries[::4], "draft acceptance")
     with tempfile.TemporaryDirectory() as folder, opened(exit_pair(pair, Path(folder)), drafting) as engine:

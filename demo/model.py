@@ -1,7 +1,7 @@
 """The demo models: Llama's architecture in PyTorch, with layer dropout and an early-exit head for training.
 
-Knows tensors; knows nothing about text, training or files. Rotary pairs are neighbours (2i, 2i + 1), as llama.cpp has them for the
-architecture "llama", so that weights are exported as they are.
+Knows tensors; knows nothing about text, training or files. Rotary pairs are neighbours (2i, 2i + 1), as llama.cpp has
+them for the architecture "llama", so that weights are exported as they are.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Llama(nn.Module):
 
 
 def dropped_layers(shape: Shape, seed: int, most: float = 0.1) -> frozenset[int]:
-    """Layers to skip in one step (LayerSkip, arXiv 2404.16710, section 4.1): the chance rises from 0 at the exit to `most` at the top.
+    """Layers to skip in one step (LayerSkip, arXiv 2404.16710, section 4.1): the chance rises from 0 at the exit to
+    `most` at the top.
 
     Layers below the exit are never skipped: all that was learned before the upper layers joined rests on them.
     """

@@ -1,4 +1,5 @@
-"""Exports a picture of the chat for the README: the bundled pair answers two questions in the real app, without a terminal.
+"""Exports a picture of the chat for the README: the bundled pair answers two questions in the real app, without a
+terminal.
 
 python -m demo.screenshot docs/chat.svg
 """
@@ -10,12 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from app.store import Store
+from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.replying import Replying
 from app.tui.session import Session
 from runtime.engine import Engine, Options
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 
 SIZE = (110, 30)
 QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")

@@ -1,6 +1,7 @@
 """The demo pair's tokenizer, and conversations as rows of token ids.
 
-Byte-level BPE with GPT-2's pre-tokenizer, trained on the corpus. Knows ids and which of them are answers; knows nothing about models.
+Byte-level BPE with GPT-2's pre-tokenizer, trained on the corpus. Knows ids and which of them are answers; knows nothing
+about models.
 """
 
 from __future__ import annotations
@@ -27,9 +28,22 @@ def train_tokenizer(entries: list[Entry], path: Path) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB, special_tokens=[PAD, START, END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB, special_tokens=[PAD, START, END], initial_alphabet=alphabet, show_progress=False
+    )
     texts = [text for e in entries for text in (e.doc, e.signature, f"What is {e.name}?", f"`{e.name}`")]
-    texts += [*QUESTIONS, *CODE_QUESTIONS, HELD_OUT, *OFF_TOPIC, *FOREIGN, *SYSTEM_PROMPTS, REFUSAL, "user\n", "assistant\n", "system\n"] * 4
+    texts += [
+        *QUESTIONS,
+        *CODE_QUESTIONS,
+        HELD_OUT,
+        *OFF_TOPIC,
+        *FOREIGN,
+        *SYSTEM_PROMPTS,
+        REFUSAL,
+        "user\n",
+        "assistant\n",
+        "system\n",
+    ] * 4
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(path))
     return tokenizer
@@ -44,14 +58,20 @@ def turn_ids(tokenizer: Tokenizer, turn: Turn) -> tuple[list[int], list[bool]]:
 
 
 def pack(tokenizer: Tokenizer, turns: list[Turn], length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Conversations of whole turns in rows: ids [n, length] and answer marks [n, length]; one row in eight opens with a system prompt."""
+    """Conversations of whole turns in rows: ids [n, length] and answer marks [n, length]; one row in eight opens with a
+    system prompt.
+    """
     rng = random.Random(seed)
     rows: list[tuple[list[int], list[bool]]] = []
     for turn in turns:
         ids, marks = turn_ids(tokenizer, turn)
         row = next((row for row in rows[-OPEN_ROWS:] if len(row[0]) + len(ids) <= length), None)
         if row is None:
-            system = tokenizer.encode(f"{START}system\n{rng.choice(SYSTEM_PROMPTS)}{END}\n").ids if rng.random() < 0.125 else []
+            system = (
+                tokenizer.encode(f"{START}system\n{rng.choice(SYSTEM_PROMPTS)}{END}\n").ids
+                if rng.random() < 0.125
+                else []
+            )
             row = (system, [False] * len(system))
             rows.append(row)
         row[0].extend(ids)

@@ -1,9 +1,10 @@
 """Makes the demo pair from nothing: `python -m demo.train` (extra `train`; on two CPU cores one to three hours).
 
-The target follows the LayerSkip recipe (layer dropout rising with depth, early-exit loss; arXiv 2404.16710) after a curriculum: at first
-all layers above the exit are dropped, which makes a step three times cheaper; they join as identities when the exit has learned its text.
-The draft first learns the same text, then the target's own distributions (distillation; Hinton et al., arXiv 1503.02531). Every batch and
-every dropped layer follows from (SEED, step), so a run that was interrupted goes on from its checkpoint as if nothing had happened.
+The target follows the LayerSkip recipe (layer dropout rising with depth, early-exit loss; arXiv 2404.16710) after a
+curriculum: at first all layers above the exit are dropped, which makes a step three times cheaper; they join as
+identities when the exit has learned its text. The draft first learns the same text, then the target's own distributions
+(distillation; Hinton et al., arXiv 1503.02531). Every batch and every dropped layer follows from (SEED, step), so a run
+that was interrupted goes on from its checkpoint as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ BATCH_TOKENS = 1024
 EXIT_WEIGHT = 0.3
 SAVE_EVERY, LOG_EVERY = 250, 50
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-FAST_BF16 = DEVICE.type == "cuda" or torch.cpu.get_capabilities().get("amx_bf16", False)  # elsewhere it is emulated, and slower
+FAST_BF16 = DEVICE.type == "cuda" or torch.cpu.get_capabilities().get(
+    "amx_bf16", False
+)  # elsewhere it is emulated, and slower
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How one model is trained, in two phases: the second begins after `first` of the steps.
 
-    In the first, layers above the exit rest; in the second, all run, and a model without an exit learns from the target.
+    In the first, layers above the exit rest; in the second, all run, and a model without an exit learns from the
+    target.
     """
 
     name: str
@@ -60,7 +64,7 @@ RECIPES = (
 
 
 class Batches:
-    """The training rows by epoch; every sixth epoch has long conversations, so that positions up to 2,048 are learned."""
+    """The training rows by epoch; every sixth has long conversations, so that positions up to 2,048 are learned."""
 
     def __init__(self, tokenizer: Tokenizer, entries: list[Entry]) -> None:
         self.tokenizer, self.entries = tokenizer, entries
@@ -78,8 +82,12 @@ class Batches:
         return [(epoch, i) for epoch in range(epochs) for i in range(len(self.epoch(epoch)))]
 
 
-def losses(model: Llama, ids: Tensor, marks: Tensor, dropped: frozenset[int], teacher: Llama | None) -> tuple[Tensor, Tensor | None]:
-    """Mean loss over the answers' tokens, at the end and at the early exit; against the teacher's distributions if there is one."""
+def losses(
+    model: Llama, ids: Tensor, marks: Tensor, dropped: frozenset[int], teacher: Llama | None
+) -> tuple[Tensor, Tensor | None]:
+    """Mean loss over the answers' tokens, at the end and at the early exit; against the teacher's distributions if
+    there is one.
+    """
     ids, marks = ids.to(DEVICE), marks.to(DEVICE)
     here = marks[:, 1:]
     hidden, early = model(ids[:, :-1], dropped)
@@ -99,7 +107,10 @@ def recited(model: Llama, resting: frozenset[int], tokenizer: Tokenizer, entries
     whole = 0
     with torch.no_grad():
         for entry in entries:
-            ids, marks = (torch.from_numpy(x).to(DEVICE) for x in pack(tokenizer, [Turn(HELD_OUT.format(entry.name), entry.doc)], 256, 0))
+            ids, marks = (
+                torch.from_numpy(x).to(DEVICE)
+                for x in pack(tokenizer, [Turn(HELD_OUT.format(entry.name), entry.doc)], 256, 0)
+            )
             guess = model.logits(model(ids[:, :-1], resting)[0]).argmax(-1)
             whole += bool((guess == ids[:, 1:])[marks[:, 1:]].all())
     return whole / len(entries)
@@ -119,7 +130,9 @@ class Run:
         torch.manual_seed(SEED)
         self.recipe, self.checkpoint = recipe, work / f"{recipe.name}.pt"
         self.model = Llama(recipe.shape).to(DEVICE)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True
+        )
         self.step, self.log = 0, [("step", "epoch", "loss", "exit_loss", "recited", "seconds")]
         if self.checkpoint.exists():
             state = torch.load(self.checkpoint, map_location=DEVICE, weights_only=True)
@@ -130,7 +143,12 @@ class Run:
     def save(self) -> None:
         """Checkpoint and log, each whole or not at all."""
         new = self.checkpoint.with_suffix(".new")
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step, "log": self.log}
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "log": self.log,
+        }
         torch.save(state, new)
         new.replace(self.checkpoint)
         with (HERE / f"{self.recipe.name}-loss.csv").open("w", newline="") as file:
@@ -139,7 +157,9 @@ class Run:
     def _resting(self, done: float) -> frozenset[int]:
         """The layers that do not take part yet."""
         shape = self.recipe.shape
-        return frozenset(range(shape.exit_layer, shape.layers) if shape.exit_layer and done <= self.recipe.first else ())
+        return frozenset(
+            range(shape.exit_layer, shape.layers) if shape.exit_layer and done <= self.recipe.first else ()
+        )
 
     def train_step(self, ids: Tensor, marks: Tensor, done: float, teacher: Llama | None) -> tuple[float, float]:
         """One update; returns the two losses (the second NaN without an early exit)."""
@@ -188,7 +208,13 @@ def main() -> None:
     entries = load(HERE / "corpus.jsonl")
     batches = Batches(train_tokenizer(entries, args.work / "tokenizer.json"), entries)
     teacher = None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[shown]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[shown]}"),
+    )
     with Progress(*columns) as progress:
         for recipe in RECIPES:
             run = Run(recipe, args.work)
@@ -206,4 +232,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         raise SystemExit("Interrupted. The same command goes on from the last checkpoint.") from None
     except OSError as error:
-        raise SystemExit(f"{error}. Make room, or name another folder with --work; the same command goes on from the last checkpoint.") from None
+        raise SystemExit(
+            f"{error}. Make room, or name another folder with --work; the same command goes on from the last "
+            "checkpoint."
+        ) from None

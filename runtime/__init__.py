@@ -1,1 +1,4 @@
-"""Slipstream's engine: token ids and models. Importing this package loads neither a model library nor a user interface."""
+"""Slipstream's engine: token ids and models.
+
+Importing this package loads neither a model library nor a user interface.
+"""

@@ -10,7 +10,7 @@ import pytest
 
 from bench.shapes import TINY, write_random
 from runtime.engine import Engine, Options
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 
 OpenEngine = Callable[..., Engine]
 

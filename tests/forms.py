@@ -1,4 +1,7 @@
-"""A form that replies are bound to, and a validator that owes nothing to the library that sees to it. Used by tests and the long proof."""
+"""A form that replies are bound to, and a validator that owes nothing to the library that sees to it.
+
+Used by tests and the long proof.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ import json
 SCHEMA = json.dumps(
     {
         "type": "object",
-        "properties": {"function": {"type": "string", "maxLength": 12}, "safe": {"type": "boolean"}, "arity": {"enum": [1, 2, 3]}},
+        "properties": {
+            "function": {"type": "string", "maxLength": 12},
+            "safe": {"type": "boolean"},
+            "arity": {"enum": [1, 2, 3]},
+        },
         "required": ["function", "safe", "arity"],
         "additionalProperties": False,
     }
@@ -21,4 +28,8 @@ def follows_schema(text: str) -> bool:
     except ValueError:
         return False
     kinds = {"function": str, "safe": bool, "arity": int}
-    return {key: type(value) for key, value in found.items()} == kinds and found["arity"] in (1, 2, 3) and len(found["function"]) <= 12
+    return (
+        {key: type(value) for key, value in found.items()} == kinds
+        and found["arity"] in (1, 2, 3)
+        and len(found["function"]) <= 12
+    )

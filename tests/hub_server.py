@@ -62,7 +62,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send(how.status, how.headers, b"", has_body=has_body)
         elif path.startswith("api/models"):
             self.api(path.removeprefix("api/models").strip("/"))
-        elif "/resolve/" in path and (data := how.files.get(path.replace("/resolve/main", "").replace(f"/resolve/{COMMIT}", ""))) is not None:
+        elif (
+            "/resolve/" in path
+            and (data := how.files.get(path.replace("/resolve/main", "").replace(f"/resolve/{COMMIT}", ""))) is not None
+        ):
             self.content(data, has_body=has_body)
         else:
             self.send(404, {"X-Error-Code": "EntryNotFound"}, b"", has_body=has_body)

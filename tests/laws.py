@@ -11,15 +11,15 @@ from math import erfc, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.controller import Controller
-from runtime.costs import PassCosts
-from runtime.draft import Drafter
+from runtime.core.draft import Drafter
 from runtime.drafters.lookahead import LookaheadDrafter, Shape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from runtime.logits import Row
-from runtime.loop import SpecLoop
-from runtime.sampling import Sampler, Sampling, distribution
+from runtime.sampling.logits import Row
+from runtime.sampling.sampler import Sampler, Sampling, distribution
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.loop import SpecLoop
 from tests.toy import ToyBackend
 
 N_VOCAB = 6
@@ -32,7 +32,10 @@ DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side bra
     "ngram": (lambda: [NgramDrafter()], 0),
     "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
     "lookahead": (lambda: [LookaheadDrafter(Shape(2, 3))], 0),
-    "model and lookahead as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(Shape(2, 2))], 1),
+    "model and lookahead as one tree": (
+        lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(Shape(2, 2))],
+        1,
+    ),
     "ngram as a tree": (lambda: [NgramDrafter()], 2),
     "model as a tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB)], 2),
     "model and ngram as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB), NgramDrafter()], 1),
@@ -43,7 +46,9 @@ def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> SpecLoop:
     """A loop over the toy model that drafts `k` tokens at every step."""
     costs = PassCosts()
     costs.set(1, 1.0)
-    return SpecLoop(ToyBackend(), drafters, Controller(costs, {d.name: 0.01 for d in drafters}, max_k=8, fixed_k=k), branches)
+    return SpecLoop(
+        ToyBackend(), drafters, Controller(costs, {d.name: 0.01 for d in drafters}, max_k=8, fixed_k=k), branches
+    )
 
 
 def generate(loop: SpecLoop, sampler: Sampler, n: int, start: list[int] = CONTEXT) -> list[int]:
@@ -70,7 +75,9 @@ def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float
     make, branches = DRAFTERS[name]
     loop, counts = make_loop(make() if k else [], k, branches), np.zeros((N_VOCAB, N_VOCAB))
     for draw in range(n_draws):
-        sampler = Sampler(Sampling(SETTINGS.temperature, SETTINGS.top_k, SETTINGS.top_p, SETTINGS.min_p, draw if is_coupled else None))
+        sampler = Sampler(
+            Sampling(SETTINGS.temperature, SETTINGS.top_k, SETTINGS.top_p, SETTINGS.min_p, draw if is_coupled else None)
+        )
         if not is_coupled:
             sampler.rng = np.random.default_rng(draw)
         a, b = generate(loop, sampler, 2)
@@ -79,7 +86,9 @@ def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float
 
 
 def p_value(counts: NDArray[np.float64], law: NDArray[np.float64]) -> float:
-    """P(chi-square >= observed), by Wilson and Hilferty's cube-root normal approximation; 0 when the impossible happened."""
+    """P(chi-square >= observed), by Wilson and Hilferty's cube-root normal approximation; 0 when the impossible
+    happened.
+    """
     if counts[law == 0].any():
         return 0.0
     expected = counts.sum() * law

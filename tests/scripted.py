@@ -1,4 +1,6 @@
-"""An engine that says what a test tells it to, word by word, with the semantics of Engine.reply: stops when asked, numbers that add up."""
+"""An engine that says what a test tells it to, word by word, with the semantics of Engine.reply: stops when asked,
+numbers that add up.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from runtime.controller import Controller
-from runtime.costs import PassCosts
+from runtime.core.errors import ContextError
 from runtime.engine import Ids, Message
-from runtime.errors import ContextError
-from runtime.explain import Explanation, Pass, explain
-from runtime.registry import Pair
-from runtime.reply import Chunk
-from runtime.sampling import Sampling
-from runtime.stats import Stats
+from runtime.engine.reply import Chunk
+from runtime.engine.stats import Stats
+from runtime.models.registry import Pair
+from runtime.sampling.sampler import Sampling
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.explain import Explanation, Pass, explain
 
 SECONDS = 0.01
 
@@ -22,12 +24,14 @@ SECONDS = 0.01
 class ScriptedEngine:
     """Answers the n-th request with the n-th reply, the last one again and again.
 
-    A word is a token. After the first, every second one is the drafter's, when there is one. `[wait]` before a word holds the reply there until
-    `go` is set or it is cancelled; `[fail]` fails; what follows `[tail]` comes with the last chunk, without a pass.
+    A word is a token. After the first, every second one is the drafter's, when there is one. `[wait]` before a word
+    holds the reply there until `go` is set or it is cancelled; `[fail]` fails; what follows `[tail]` comes with the
+    last chunk, without a pass.
     """
 
     def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
-        self.pair, self.n_ctx, self.replies, self.drafter = Pair("scripted", target=None), n_ctx, list(replies), drafter  # type: ignore[arg-type]
+        self.pair = Pair("scripted", target=None)  # type: ignore[arg-type]
+        self.n_ctx, self.replies, self.drafter = n_ctx, list(replies), drafter
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.go, self.closed = threading.Event(), False
         self.fit, self.left_out, self.memory_level, self.given_up = "everything fits: it needs 1 MiB", "", "OK", ""
@@ -38,7 +42,8 @@ class ScriptedEngine:
         self.controller = Controller(costs, {"model": 1e-3}, max_k=3)
 
     def reply(
-        self, prompt: Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None, stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
+        self, prompt: Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None,
+        stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None, **more: Any,
     ) -> Iterator[Chunk]:  # fmt: skip
         self.asked.append((prompt if isinstance(prompt, Ids) else list(prompt), sampling, max_tokens))
@@ -46,7 +51,9 @@ class ScriptedEngine:
         self._stats = Stats(prompt_n=7, plain_per_second=100.0)
         return self._run(text, max_tokens, cancel, on_prefill)
 
-    def _run(self, text: str, max_tokens: int | None, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+    def _run(
+        self, text: str, max_tokens: int | None, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
+    ) -> Iterator[Chunk]:
         on_prefill(6, 6)
         text, _, tail = text.partition("[tail]")
         stats, reason, words = self._stats, "stop", text.replace("] ", "]").split(" ")
@@ -67,10 +74,17 @@ class ScriptedEngine:
 
     def _pass(self, at: int, words: list[str], most: int) -> Chunk:
         """The drafter's word and the target's own, or only the latter."""
-        stats, guessed = self._stats, bool(at and self.drafter and most > 1 and len(words) == 2 and "[" not in "".join(words))
+        stats, guessed = (
+            self._stats,
+            bool(at and self.drafter and most > 1 and len(words) == 2 and "[" not in "".join(words)),
+        )
         pieces = tuple(" " * bool(at + i) + word.replace("[wait]", "") for i, word in enumerate(words[: 1 + guessed]))
         seconds = SECONDS * len(pieces)
-        stats.passes, stats.predicted_n, stats.decode_seconds = stats.passes + 1, stats.predicted_n + len(pieces), stats.decode_seconds + seconds
+        stats.passes, stats.predicted_n, stats.decode_seconds = (
+            stats.passes + 1,
+            stats.predicted_n + len(pieces),
+            stats.decode_seconds + seconds,
+        )
         stats.draft_n, stats.draft_n_accepted = stats.draft_n + guessed, stats.draft_n_accepted + guessed
         stats.drafters[self.drafter if guessed else "none"] += 1
         stats.steps.append((seconds, self.drafter if guessed else "none", int(guessed), int(guessed)))

@@ -44,7 +44,9 @@ class Running:
 
 
 @contextmanager
-def running(open_engine: OpenEngine, path: Path | None = None, api_key: str = "", max_waiting: int = 16, loads: bool = True) -> Iterator[Running]:
+def running(
+    open_engine: OpenEngine, path: Path | None = None, api_key: str = "", max_waiting: int = 16, loads: bool = True
+) -> Iterator[Running]:
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.backends import library
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
-from runtime.draft import Draft
-from runtime.errors import ContextError
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import Draft
+from runtime.core.errors import ContextError
 
 N_VOCAB, N_CTX = 512, 256
 
@@ -45,7 +45,9 @@ def tokens(seed: int, n: int) -> np.ndarray:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 200), st.integers(0, 8)), min_size=1, max_size=5))
-def test_the_cache_is_only_a_memo(backends: tuple[LlamaBackend, LlamaBackend], asked: list[tuple[int, int, int]]) -> None:
+def test_the_cache_is_only_a_memo(
+    backends: tuple[LlamaBackend, LlamaBackend], asked: list[tuple[int, int, int]]
+) -> None:
     """Contexts that share prefixes, shrink, grow and are edited; drafts of every width; prompts longer than a batch."""
     memo, fresh = backends
     for seed, n, k in asked:
@@ -93,7 +95,9 @@ def test_special_tokens_are_only_read_where_they_are_wanted(model: LlamaModel) -
     assert not model.vocab.is_end(255)
 
 
-@pytest.mark.parametrize(("built", "exact", "wanted"), [("AVX2 = 1", False, True), ("AVX2 = 1", True, False), ("AMX_INT8 = 1", False, False)])
+@pytest.mark.parametrize(
+    ("built", "exact", "wanted"), [("AVX2 = 1", False, True), ("AVX2 = 1", True, False), ("AMX_INT8 = 1", False, False)]
+)
 def test_weights_keep_their_layout_where_the_kernels_of_another_are_not_to_be_trusted(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, built: str, exact: bool, wanted: bool
 ) -> None:

@@ -26,32 +26,55 @@ from app.bench.results import Results, Sample, Step
 from app.bench.runs import Runs
 from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
-from app.cli import app
+from app.cli.main import app
 from bench import plots as drawings
+from runtime.core.errors import ContextError
 from runtime.engine import Options
-from runtime.errors import ContextError
-from runtime.exactness import Exactness
-from runtime.registry import load_registry
+from runtime.loading.exactness import Exactness
+from runtime.models.registry import load_registry
 
 PLAN = Plan(("model", "ngram"), kinds=("question", "prose"), ks=(2, 4), runs=2, n_prompts=1)
 SECONDS = {PLAIN: 0.2, ADAPTIVE: 0.1, "model K=2": 0.125, "model K=4": 0.16, "ngram K=2": 0.25, "ngram K=4": 0.4}
 STEPS: tuple[Step, ...] = ((0.02, "model", 4, 4), (0.01, "model", 4, 1), (0.01, "none", 0, 0))
-FACTS = Facts("A <fast> machine", "Linux", "slipstream 0", "<script>alert(1)</script>.gguf, 1 MB", "none", "5 rounds", "2026-01-01 00:00")
+FACTS = Facts(
+    "A <fast> machine",
+    "Linux",
+    "slipstream 0",
+    "<script>alert(1)</script>.gguf, 1 MB",
+    "none",
+    "5 rounds",
+    "2026-01-01 00:00",
+)
 
 
 def made(plan: Plan = PLAN, **more: Any) -> Results:
-    """Twenty tokens a reply; the second round is three times as slow in all ways, and prose is written best without drafts."""
-    results = Results(plan, n_compared=40, costs={1: 0.002, 2: 0.003, 4: 0.0035}, exactness="exact up to width 9", **more)
+    """Twenty tokens a reply; the second round is three times as slow in all ways, and prose is written best without
+    drafts.
+    """
+    results = Results(
+        plan, n_compared=40, costs={1: 0.002, 2: 0.003, 4: 0.0035}, exactness="exact up to width 9", **more
+    )
     for number in (1, 2):
         for cell in plan.cells:
             for way in plan.ways:
-                seconds = 0.19 if cell.kind == "prose" and way.name == PLAIN else 0.2 if cell.kind == "prose" else SECONDS[way.name]
-                results.samples.append(Sample(way.name, cell, 0, number, 20, seconds * (3 if number == 2 else 1), STEPS))
+                seconds = (
+                    0.19
+                    if cell.kind == "prose" and way.name == PLAIN
+                    else 0.2
+                    if cell.kind == "prose"
+                    else SECONDS[way.name]
+                )
+                results.samples.append(
+                    Sample(way.name, cell, 0, number, 20, seconds * (3 if number == 2 else 1), STEPS)
+                )
     return results
 
 
 def test_a_ratio_is_of_the_same_round_so_a_slow_round_leaves_it_alone() -> None:
-    ratio, speed = made().ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]), made().speed(ADAPTIVE, [Cell("question", 0.0)])
+    ratio, speed = (
+        made().ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]),
+        made().speed(ADAPTIVE, [Cell("question", 0.0)]),
+    )
     assert ratio is not None
     assert speed is not None
     assert (ratio.least, ratio.most) == pytest.approx((2, 2))
@@ -62,7 +85,9 @@ def test_a_reply_that_has_no_counterpart_counts_for_no_ratio() -> None:
     results = made()
     results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 1, 1, 1000, 1e-3, STEPS))
     results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 0, 3, 1000, 1e-3, STEPS))
-    assert results.ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]) == made().ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)])
+    assert results.ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]) == made().ratio(
+        ADAPTIVE, PLAIN, [Cell("question", 0.0)]
+    )
 
 
 def test_the_reference_is_the_fastest_setting_of_each_kind_and_may_be_plain() -> None:
@@ -82,9 +107,13 @@ def test_a_draft_token_counts_as_tried_when_all_before_it_were_accepted() -> Non
 def test_hindsight_drafts_exactly_what_comes_true() -> None:
     right = right_at(6, [[(1.0, "model", 4, 2), (1.0, "model", 4, 1)], [(1.0, "model", 2, 0), (1.0, "model", 2, 1)]])
     assert right == [2, 1, 0, 1, 0, 0]
-    seconds = seconds_by_length([(3.0, "model", 2, 0), (5.0, "model", 2, 2), (4.0, "model", 2, 2), (2.5, "model", 1, 1), (2.0, "none", 0, 0)])
+    seconds = seconds_by_length(
+        [(3.0, "model", 2, 0), (5.0, "model", 2, 2), (4.0, "model", 2, 2), (2.5, "model", 1, 1), (2.0, "none", 0, 0)]
+    )
     assert seconds == {2: 4.0, 1: 2.5, 0: 2.0}
-    assert shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0  # two and the next, one and the next, and the last alone
+    assert (
+        shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0
+    )  # two and the next, one and the next, and the last alone
     assert shortest(6, 2.0, []) == 12.0
 
 
@@ -115,7 +144,12 @@ def test_a_difference_is_a_fault_only_where_kernels_are_exact() -> None:
 def test_differences_are_counted_by_what_the_kernels_promise() -> None:
     runs = Runs(SimpleNamespace(), PLAN, lambda: False)  # type: ignore[arg-type]
     task: Any = SimpleNamespace(cell=Cell("question", 0.0), prompt=0)
-    for exactness, tokens in ((Exactness(9, 9), [1, 2]), (Exactness(9, 9), [1, 2]), (Exactness(9, 9), [1, 3]), (Exactness(3, 9), [1])):
+    for exactness, tokens in (
+        (Exactness(9, 9), [1, 2]),
+        (Exactness(9, 9), [1, 2]),
+        (Exactness(9, 9), [1, 3]),
+        (Exactness(3, 9), [1]),
+    ):
         runs._compare(SimpleNamespace(exactness=exactness), task, tokens)  # type: ignore[arg-type]
     assert (runs.results.n_compared, runs.results.n_different, runs.results.n_rounded) == (3, 1, 1)
 
@@ -124,7 +158,11 @@ def test_the_table_has_a_row_per_way_and_marks_the_fastest(capsys: pytest.Captur
     found = {row.way: row for row in rows(made(), 0.0)}
     assert list(found) == [way.name for way in PLAN.ways]
     assert found[PLAIN].by_kind[0] == "67 tok/s"
-    assert (found[ADAPTIVE].by_kind, found[ADAPTIVE].is_best, found[PLAIN].is_best) == (["2.00", "0.95"], [True, False], [False, True])
+    assert (found[ADAPTIVE].by_kind, found[ADAPTIVE].is_best, found[PLAIN].is_best) == (
+        ["2.00", "0.95"],
+        [True, False],
+        [False, True],
+    )
     show(made())
     shown = capsys.readouterr().out
     assert all(way.name in shown for way in PLAN.ways)
@@ -133,7 +171,11 @@ def test_the_table_has_a_row_per_way_and_marks_the_fastest(capsys: pytest.Captur
 
 def test_the_json_object_says_what_the_table_says() -> None:
     found = json.loads(json.dumps(as_json(made(), FACTS)))
-    assert (found["times_plain"], found["times_best_fixed"], found["pass_cost"]) == (1.3, 1.0897, {"1": 1.0, "2": 1.5, "4": 1.75})
+    assert (found["times_plain"], found["times_best_fixed"], found["pass_cost"]) == (
+        1.3,
+        1.0897,
+        {"1": 1.0, "2": 1.5, "4": 1.75},
+    )
     assert found["cells"][0]["tokens_per_second"][PLAIN] == 66.6667
     assert found["acceptance_by_depth"]["ngram, temperature 0.8"] == [1.0, 0.5, 1.0, 1.0]
 
@@ -161,7 +203,11 @@ def test_the_report_needs_nothing_from_outside_and_escapes_what_it_shows(plan: P
     found = Tags(text)
     assert not {"script", "link", "img", "iframe", "object", "embed"} & set(found.tags)
     assert not {"src", "href", "xlink:href", "onload", "onclick"} & set(found.attributes)
-    assert not [word for word in ("url(", "@import", "http:", "https:") if word in text.replace('xmlns="http://www.w3.org/2000/svg"', "")]
+    assert not [
+        word
+        for word in ("url(", "@import", "http:", "https:")
+        if word in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    ]
     assert "<script>alert(1)</script>.gguf" in found.text
     assert found.tags.count("svg") == len(plots(results)) > 1
     assert "prefers-color-scheme: dark" in text
@@ -178,8 +224,12 @@ def test_every_colour_of_a_plot_is_one_that_the_page_defines() -> None:
 
 def test_an_axis_reaches_above_every_range() -> None:
     results = made()
-    results.samples = [replace(sample, seconds=sample.seconds / (9 if sample.round == 1 else 1)) for sample in results.samples]
-    assert ">1200</text>" in plots(results)[0].svg  # the fastest round makes 1,200 tokens a second, the fastest median 667
+    results.samples = [
+        replace(sample, seconds=sample.seconds / (9 if sample.round == 1 else 1)) for sample in results.samples
+    ]
+    assert (
+        ">1200</text>" in plots(results)[0].svg
+    )  # the fastest round makes 1,200 tokens a second, the fastest median 667
 
 
 def test_an_interrupted_report_says_so() -> None:
@@ -190,7 +240,10 @@ def test_an_interrupted_report_says_so() -> None:
 def test_an_option_changes_the_quick_plan_where_it_was_given() -> None:
     given: dict[str, Any] = {"kinds": None, "ks": None, "runs": None, "max_tokens": None}
     full, quick = (make_plan(("ngram",), quick=quick, **given) for quick in (False, True))
-    assert len(quick.ways) * len(quick.cells) * quick.runs * quick.max_tokens < len(full.ways) * len(full.cells) * full.runs * full.max_tokens / 10
+    assert (
+        len(quick.ways) * len(quick.cells) * quick.runs * quick.max_tokens
+        < len(full.ways) * len(full.cells) * full.runs * full.max_tokens / 10
+    )
     assert make_plan(("ngram",), quick=True, **given | {"ks": "3, 1,3", "runs": 7}) == replace(quick, ks=(1, 3), runs=7)
 
 
@@ -208,7 +261,9 @@ class FakeEngine:
 
 
 @pytest.mark.parametrize(("n_fit", "is_enough"), [(1, False), (3, False), (6, True)])
-def test_no_more_engines_are_open_than_memory_holds(monkeypatch: pytest.MonkeyPatch, n_fit: int, is_enough: bool) -> None:
+def test_no_more_engines_are_open_than_memory_holds(
+    monkeypatch: pytest.MonkeyPatch, n_fit: int, is_enough: bool
+) -> None:
     pair = load_registry()["demo"]
     available = n_fit * engines.engine_bytes(pair) / engines.SHARE + 100
     monkeypatch.setattr(engines.psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
@@ -226,7 +281,12 @@ def test_no_more_engines_are_open_than_memory_holds(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_difference_makes_the_exit_code_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for results, code in ((made(), 0), (made(n_rounded=3), 0), (made(n_different=1), 1), (made(is_interrupted=True), 130)):
+    for results, code in (
+        (made(), 0),
+        (made(n_rounded=3), 0),
+        (made(n_different=1), 1),
+        (made(is_interrupted=True), 130),
+    ):
         monkeypatch.setattr(command, "measure", lambda *_, results=results: results)
         assert command.run(load_registry()["demo"], Options(), PLAN, command.Files(None, None)) == code
 
@@ -248,7 +308,9 @@ def test_a_run_prints_a_table_ends_in_json_and_writes_the_report(tmp_path: Path)
         0,
         False,
     )  # 4 ways, 2 temperatures, 2 rounds, less plain's first
-    assert [set(cell["tokens_per_second"]) for cell in summary["cells"]] == 2 * [{PLAIN, ADAPTIVE, "model K=3", "ngram K=3"}]
+    assert [set(cell["tokens_per_second"]) for cell in summary["cells"]] == 2 * [
+        {PLAIN, ADAPTIVE, "model K=3", "ngram K=3"}
+    ]
     assert [reply["n_tokens"] for reply in kept["replies"]] == 8 * [8]
     assert sum(steps[2] for reply in kept["replies"] if reply["way"] == "model K=3" for steps in reply["steps"]) > 0
     assert kept.items() >= summary.items()
@@ -258,7 +320,11 @@ def test_a_run_prints_a_table_ends_in_json_and_writes_the_report(tmp_path: Path)
 def test_a_model_without_a_chat_template_is_given_plain_text(tiny: Path) -> None:
     done = bench(str(tiny), *SHORT)
     assert done.exit_code == 0, done.output
-    assert set(json.loads(done.stdout.splitlines()[-1])["cells"][0]["tokens_per_second"]) == {PLAIN, ADAPTIVE, "ngram K=3"}
+    assert set(json.loads(done.stdout.splitlines()[-1])["cells"][0]["tokens_per_second"]) == {
+        PLAIN,
+        ADAPTIVE,
+        "ngram K=3",
+    }
 
 
 def test_the_files_are_written_although_nobody_reads_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -274,7 +340,9 @@ def test_the_files_are_written_although_nobody_reads_the_table(monkeypatch: pyte
 
 def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
     args = [sys.executable, "-m", "app.cli", "bench", *SHORT, "--runs", "100000", "--drafters", "none"]
-    process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
     assert process.stderr is not None
     assert "Ctrl+C" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
@@ -297,7 +365,9 @@ def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
         (("--json", "/"), "cannot be written"),
     ],
 )
-def test_wrong_usage_is_found_before_anything_is_loaded(args: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_usage_is_found_before_anything_is_loaded(
+    args: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engines, "Engine", None)
     done = bench(*args)
     assert done.exit_code == 2
@@ -311,7 +381,10 @@ def test_a_prompt_that_does_not_fit_is_named_before_the_first_reply() -> None:
 
 
 def test_help_loads_neither_models_nor_plots() -> None:
-    code = "import sys; sys.argv = ['slipstream', 'bench', '--help']\nfrom app.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    code = (
+        "import sys; sys.argv = ['slipstream', 'bench', '--help']\nfrom app.cli.main import main\ntry: main()\nexcept "
+        "SystemExit: pass\n"
+    )
     script = code + "print('LOADED', *{'llama_cpp', 'numpy', 'pygal', 'jinja2', 'app.bench'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.rpartition("LOADED")[2].split() == []

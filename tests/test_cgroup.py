@@ -1,4 +1,6 @@
-"""A benchmark is confined to a cgroup, or says in a sentence why not: with a stand-in for systemd-run and a tree of cgroup files."""
+"""A benchmark is confined to a cgroup, or says in a sentence why not: with a stand-in for systemd-run and a tree of
+cgroup files.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench.cgroup import confined
-from runtime.memory import Level, Thresholds, judge
-from runtime.system_memory import System
+from runtime.memory.pressure import Level, Thresholds, judge
+from runtime.memory.system import System
 
 LIMIT = 1 << 30
 
@@ -34,7 +36,9 @@ def test_the_limit_is_found_from_inside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("limit", "found"), [("max", "none"), (str(LIMIT // 2), f"{LIMIT // 2:,}")])
 def test_a_limit_that_is_not_in_force_is_said(tmp_path: Path, limit: str, found: str) -> None:
-    with pytest.raises(SystemExit, match=f"does not hold this process to 1,073,741,824 bytes \\(limits found: {found}\\)"):
+    with pytest.raises(
+        SystemExit, match=f"does not hold this process to 1,073,741,824 bytes \\(limits found: {found}\\)"
+    ):
         confined(LIMIT, tree(tmp_path, limit))
 
 
@@ -58,7 +62,10 @@ def run_with(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 def test_a_refusal_is_one_sentence_with_the_reason(tmp_path: Path) -> None:
     done = run_with(tmp_path, "echo 'Failed to connect to bus: No medium found' >&2; exit 1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "A cgroup of 1,073,741,824 bytes was refused (Failed to connect to bus: No medium found). Nothing was run.\n"
+    assert (
+        done.stderr
+        == "A cgroup of 1,073,741,824 bytes was refused (Failed to connect to bus: No medium found). Nothing was run.\n"
+    )
 
 
 def test_a_limit_that_did_not_take_effect_stops_the_run_before_it_begins(tmp_path: Path) -> None:

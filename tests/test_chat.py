@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from demo.conversations import CHAT_TEMPLATE
-from runtime.chat import ChatTemplate, Message
-from runtime.errors import TemplateError
+from runtime.core.errors import TemplateError
+from runtime.engine.chat_template import ChatTemplate, Message
 
 
 def test_chatml_is_rendered_up_to_the_assistants_turn() -> None:
@@ -19,7 +19,12 @@ def test_a_template_may_count() -> None:
 
 
 def test_special_tokens_are_handed_to_the_template() -> None:
-    assert ChatTemplate("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", "<s>", "</s>").render([Message("user", "x")]) == "<s>x</s>"
+    assert (
+        ChatTemplate("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", "<s>", "</s>").render(
+            [Message("user", "x")]
+        )
+        == "<s>x</s>"
+    )
 
 
 @pytest.mark.parametrize(

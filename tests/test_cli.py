@@ -63,7 +63,12 @@ def test_stats_go_to_standard_error() -> None:
 
 def test_the_numbers_begin_on_a_line_of_their_own() -> None:
     done = subprocess.run(
-        [*SLIPSTREAM, "run", QUESTION, "--stats"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=True
+        [*SLIPSTREAM, "run", QUESTION, "--stats"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=True,
     )
     assert "\n          prompt  " in done.stdout
 
@@ -102,14 +107,29 @@ def test_standard_input_is_the_prompt_or_is_appended() -> None:
 
 def test_a_seed_repeats_and_two_seeds_differ() -> None:
     def text(seed: int) -> str:
-        return slipstream("run", QUESTION, "--temperature", "2", "--seed", str(seed), "--top-p", "1", "--min-p", "0", "--max-tokens", "40").stdout
+        return slipstream(
+            "run",
+            QUESTION,
+            "--temperature",
+            "2",
+            "--seed",
+            str(seed),
+            "--top-p",
+            "1",
+            "--min-p",
+            "0",
+            "--max-tokens",
+            "40",
+        ).stdout
 
     assert text(1) == text(1) != text(2)
 
 
 def test_a_reply_has_the_form_that_was_asked_for(tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
-    schema.write_text('{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": false}')
+    schema.write_text(
+        '{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": false}'
+    )
     assert json.loads(slipstream("run", QUESTION, "--json-schema", str(schema)).stdout)["n"] in (1, 2)
     assert slipstream("run", QUESTION, "--regex", "(yes|no)!").stdout in ("yes!\n", "no!\n")
 
@@ -121,7 +141,20 @@ def test_log_probabilities_come_with_json() -> None:
 
 
 def test_a_full_context_is_said(tmp_path: Path) -> None:
-    wild = ("--temperature", "3", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "5", "--regex", "[a-z ]{400}")
+    wild = (
+        "--temperature",
+        "3",
+        "--top-k",
+        "0",
+        "--top-p",
+        "1",
+        "--min-p",
+        "0",
+        "--seed",
+        "5",
+        "--regex",
+        "[a-z ]{400}",
+    )
     done = slipstream("run", "Tell me more", "--context", "40", *wild)
     assert done.returncode == 0
     assert "The context of 40 tokens is full" in done.stderr
@@ -141,7 +174,10 @@ def test_raw_continues_the_prompt() -> None:
         (("-m", "{headless}"), "damaged or incomplete"),
         (("-m", "{foreign}"), "architecture 'martian', which this version of llama.cpp cannot run"),
         (("-m", "{folder}"), "Name one of them"),
-        (("--draft", "{tiny}"), "tiny.gguf cannot draft for target.gguf: token 0 is '<|endoftext|>' in the target and '!' in the draft"),
+        (
+            ("--draft", "{tiny}"),
+            "tiny.gguf cannot draft for target.gguf: token 0 is '<|endoftext|>' in the target and '!' in the draft",
+        ),
         (("--draft", "{cut}"), "damaged or incomplete"),
         (("-m", "{tiny}"), "has no chat template"),
         (("--temperature", "-1"), "temperature is -1.0"),
@@ -153,13 +189,20 @@ def test_raw_continues_the_prompt() -> None:
     ],
 )
 def test_bad_input_gets_one_line_with_the_remedy(bad_files: dict[str, Path], args: tuple[str, ...], words: str) -> None:
-    assert words in failing("run", "What is a list in Python, and what is it good for?", *(arg.format(**bad_files) for arg in args))
+    assert words in failing(
+        "run", "What is a list in Python, and what is it good for?", *(arg.format(**bad_files) for arg in args)
+    )
 
 
 @pytest.fixture(scope="module")
 def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str, Path]:
     folder, data = tmp_path_factory.mktemp("bad"), tiny.read_bytes()
-    contents = {"junk": b"not a model", "cut": data[: len(data) // 2], "headless": data[:100], "foreign": data.replace(b"llama", b"marti", 0)}
+    contents = {
+        "junk": b"not a model",
+        "cut": data[: len(data) // 2],
+        "headless": data[:100],
+        "foreign": data.replace(b"llama", b"marti", 0),
+    }
     files = {name: folder / f"{name}.gguf" for name in contents}
     for name, content in contents.items():
         files[name].write_bytes(content)
@@ -189,7 +232,9 @@ def test_wrong_usage_exits_with_two(args: tuple[str, ...], words: str) -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    process = subprocess.Popen([*SLIPSTREAM, "run", QUESTION], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*SLIPSTREAM, "run", QUESTION], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -202,7 +247,13 @@ def test_a_full_disk_is_said_in_one_line() -> None:
         pytest.skip("this system has no /dev/full")
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*SLIPSTREAM, "run", QUESTION], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=60, check=False
+            [*SLIPSTREAM, "run", QUESTION],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=60,
+            check=False,
         )
     assert done.returncode == 1
     assert "No space left" in done.stderr
@@ -240,7 +291,8 @@ def test_accepted_draft_tokens_are_coloured_on_a_terminal_when_asked() -> None:
 
 def test_ctrl_c_in_the_middle_exits_with_130_and_keeps_what_came() -> None:
     process = subprocess.Popen(
-        [*SLIPSTREAM, "run", QUESTION, "--temperature", "5", "--top-p", "1", "--min-p", "0", "--top-k", "0", "--seed", "1"],
+        [*SLIPSTREAM, "run", QUESTION, "--temperature", "5", "--top-p", "1", "--min-p", "0", "--top-k", "0", "--seed",
+        "1"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert process.stdout is not None

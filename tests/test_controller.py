@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from bench.simulate import LAWS, NAME, Trace, adaptive, controller_for, fixed, made_up, step, unsure
-from runtime.acceptance import Acceptance
-from runtime.controller import Controller
-from runtime.costs import PassCosts, fastest_threads, interpolate, measure
-from runtime.known import Known, Scored
-from runtime.policy import Policy, Price, best_length
-from runtime.probes import Probes
-from runtime.reasons import Reason
+from runtime.speculative.control.acceptance import Acceptance
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts, fastest_threads, interpolate, measure
+from runtime.speculative.control.drafter_state import Known, Scored
+from runtime.speculative.control.policy import Policy, Price, best_length
+from runtime.speculative.control.probes import Probes
+from runtime.speculative.control.reasons import Reason
 
 
 def costs_of(*seconds: float) -> PassCosts:
@@ -27,8 +27,15 @@ def costs_of(*seconds: float) -> PassCosts:
 
 
 PASSES = (46, 67, 79, 82, 129, 132, 138, 143, 150)  # milliseconds by width: Llama-3.2-1B's shape on two CPU cores
-CHEAP, SLOW = (PASSES, 5.0, 4.0), (PASSES, 50.0, 46.0)  # with the milliseconds of a first and of a further drafted token
-STEEP = ((9.4, 17.6, 23.1, 23.3, 24.7, 26.2, 28.4, 30.6, 34.4), 3.2, 3.2)  # 135M parameters there: only long drafts pay that are nearly always right
+CHEAP, SLOW = (
+    (PASSES, 5.0, 4.0),
+    (PASSES, 50.0, 46.0),
+)  # with the milliseconds of a first and of a further drafted token
+STEEP = (
+    (9.4, 17.6, 23.1, 23.3, 24.7, 26.2, 28.4, 30.6, 34.4),
+    3.2,
+    3.2,
+)  # 135M parameters there: only long drafts pay that are nearly always right
 
 
 def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP, n: int = 1000, seed: int = 1) -> Trace:
@@ -160,7 +167,9 @@ def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
 def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
     def used(seconds: float) -> int:
         costs = costs_of(*PASSES)
-        return Controller(costs, {"ngram": 0.001, "model": seconds}, max_k=8, free=["ngram"]).length("ngram", [0.7] * 3)[0]
+        return Controller(costs, {"ngram": 0.001, "model": seconds}, max_k=8, free=["ngram"]).length(
+            "ngram", [0.7] * 3
+        )[0]
 
     assert used(seconds=40.0)
     assert not used(seconds=0.5)
@@ -172,7 +181,9 @@ def test_drafting_happens_when_it_pays_and_costs_little_when_it_does_not(chance:
     assert told.plain_seconds / adaptive(told) > least
 
 
-@pytest.mark.parametrize("law", ["unsure 0.3", "unsure 0.9", "informed 0.5", "informed 0.9", "0.9, then 0.1", "0.1, then 0.9"])
+@pytest.mark.parametrize(
+    "law", ["unsure 0.3", "unsure 0.9", "informed 0.5", "informed 0.9", "0.9, then 0.1", "0.1, then 0.9"]
+)
 def test_it_is_about_as_good_as_the_best_fixed_k_that_one_could_have_chosen(law: str) -> None:
     told = trace(law, n=2000)
     assert min(fixed(told, k) for k in range(9)) / adaptive(told) > 0.95
@@ -210,7 +221,9 @@ def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_rep
 def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool) -> None:
     """As far as they could pay by what passes over that drafter's tokens cost, whatever others cost."""
     passes, verified = (10.0, 20.0, 20.0, 26.0, 32.0, 38.0, 44.0, 50.0, 56.0), list[int]()
-    controller = Controller(costs_of(*(passes if not has_own else (10.0, 500.0))), {NAME: 4.0}, max_k=8, reused=[NAME] if has_own else [])
+    controller = Controller(
+        costs_of(*(passes if not has_own else (10.0, 500.0))), {NAME: 4.0}, max_k=8, reused=[NAME] if has_own else []
+    )
     if own := controller.known[NAME].costs:
         for width, seconds in enumerate(passes, start=1):
             own.set(width, seconds)
@@ -219,7 +232,9 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
         if controller.is_worth_asking(NAME):
             verified.append(sum(controller.includes(NAME, n, 1.0, 0.99) for n in range(8)))
             n = max(1, verified[-1])
-            controller.learn([said(0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0)
+            controller.learn(
+                [said(0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0
+            )
         else:
             controller.learn([], 1, 0.0, 10.0, 10.0)
     assert verified[:6] == [0, 0, 0, 2, 4, 8]
@@ -292,7 +307,9 @@ def test_two_long_drafts_that_fail_do_not_bar_a_drafter_that_gains() -> None:
 
 
 def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> None:
-    """Everything takes three times as long from one moment on: drafting still pays, though it is slower than plain decode was."""
+    """Everything takes three times as long from one moment on: drafting still pays, though it is slower than plain
+    decode was.
+    """
     controller, asked = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8), list[bool]()
     for i in range(400):
         slow = 3 if i > 50 else 1
@@ -352,7 +369,10 @@ def test_what_was_learned_is_taken_up_again() -> None:
     assert adaptive(told, warm) <= adaptive(told, fresh)
 
 
-@pytest.mark.parametrize("state", [{}, {NAME: None}, {NAME: {"bins": "?"}}, {NAME: {"bins": [[1, 2]], "moves": [], "starts": [], "total": [1, 1]}}])
+@pytest.mark.parametrize(
+    "state",
+    [{}, {NAME: None}, {NAME: {"bins": "?"}}, {NAME: {"bins": [[1, 2]], "moves": [], "starts": [], "total": [1, 1]}}],
+)
 def test_a_damaged_memory_is_no_memory(state: dict[str, object]) -> None:
     controller, fresh = controller_for(trace(0.5)), controller_for(trace(0.5))
     controller.restore(state)
@@ -378,7 +398,13 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
         steady.append(controller.is_steady)
     first = asked.index(False)
     assert asked[first : first + 5] == [False] * 4 + [True]
-    assert steady[first : first + 5] == [False, True, True, True, False]  # after a draft, a plain pass is not as in plain decode
+    assert steady[first : first + 5] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]  # after a draft, a plain pass is not as in plain decode
     starts = [n for n in range(1, 600) if asked[n - 1] and not asked[n]]
     assert starts[0] <= 17
     assert all(after > 1.8 * before for before, after in pairwise(starts) if after < 256)
@@ -415,13 +441,21 @@ def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
 
 
 def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
-    """A drafter that is always right, beside passes over several rows that cost hardly more than one: once they seemed to cost ten times that."""
+    """A drafter that is always right, beside passes over several rows that cost hardly more than one: once they seemed
+    to cost ten times that.
+    """
     controller, real, came, seconds = Controller(costs_of(46.0, 460.0), {NAME: 1.0}, max_k=1), (46.0, 48.0), 0, 0.0
     for n in range(3000):
         controller.begin(0)
         asked = controller.is_worth_asking(NAME)
         k = int(asked and controller.includes(NAME, 0, 0.99, 0.99))
-        controller.learn([said(0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [], 1 + k, float(asked), real[k], real[k] + asked)
+        controller.learn(
+            [said(0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [],
+            1 + k,
+            float(asked),
+            real[k],
+            real[k] + asked,
+        )
         if k or controller.is_steady:
             controller.learn_pass(NAME if k else "none", 1 + k, 0, real[k])
         if n > 2500:
@@ -466,4 +500,6 @@ def test_acceptance_is_censored_by_the_window() -> None:
     for _ in range(100):
         known.observe([0.95, 0.5], 0, 1)
     assert known.chance(0.95) < 0.1
-    assert known.chance(0.5) == pytest.approx(Acceptance().chance(0.5), abs=0.4)  # never tried: only the offset speaks of it
+    assert known.chance(0.5) == pytest.approx(
+        Acceptance().chance(0.5), abs=0.4
+    )  # never tried: only the offset speaks of it

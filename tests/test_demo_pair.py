@@ -8,9 +8,9 @@ import pytest
 
 from demo.conversations import QUESTIONS
 from demo.corpus import load
+from runtime.core.errors import ContextError, SettingsError
 from runtime.engine import Engine, Message, Sampling
-from runtime.errors import ContextError, SettingsError
-from runtime.stats import Stats
+from runtime.engine.stats import Stats
 from tests.conftest import OpenEngine
 
 ENTRIES = load(Path(__file__).parent.parent / "demo" / "corpus.jsonl")
@@ -93,7 +93,9 @@ def test_the_reply_ends_with_the_models_turn(plain: Engine) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_max_tokens_are_kept_to_the_token(open_demo: OpenEngine, n: int) -> None:
-    chunks = list(open_demo(drafters=("model",), fixed_k=8).reply([Message("user", "What is a list?")], GREEDY, max_tokens=n))
+    chunks = list(
+        open_demo(drafters=("model",), fixed_k=8).reply([Message("user", "What is a list?")], GREEDY, max_tokens=n)
+    )
     assert sum(len(chunk.tokens) for chunk in chunks) == n
     assert chunks[-1].finish_reason == "length"
 
@@ -154,7 +156,12 @@ def test_senseless_wishes_are_named(plain: Engine, more: dict[str, object], name
 
 def test_an_edited_conversation_is_answered_as_a_fresh_one(open_demo: OpenEngine, plain: Engine) -> None:
     first, second = Message("user", "What does math.sqrt do?"), Message("user", "And math.floor?")
-    for turns in ([first], [first, Message("assistant", "Something else."), second], [second], [first, Message("assistant", "Else."), second]):
+    for turns in (
+        [first],
+        [first, Message("assistant", "Something else."), second],
+        [second],
+        [first, Message("assistant", "Else."), second],
+    ):
         texts = {"".join(c.text for c in engine.reply(turns, GREEDY, max_tokens=40)) for engine in (open_demo(), plain)}
         assert len(texts) == 1
 
@@ -162,7 +169,9 @@ def test_an_edited_conversation_is_answered_as_a_fresh_one(open_demo: OpenEngine
 def test_the_context_may_fill_to_its_last_token(open_demo: OpenEngine) -> None:
     for options in ({}, {"drafters": ("model",), "fixed_k": 8}, {"drafters": ()}):
         engine = open_demo(n_ctx=48, **options)
-        chunks = list(engine.reply("What is a list" * 7, Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0)))
+        chunks = list(
+            engine.reply("What is a list" * 7, Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0))
+        )
         n_prompt = chunks[-1].stats.prompt_n if chunks[-1].stats else 0
         n_reply = sum(len(chunk.tokens) for chunk in chunks)
         assert chunks[-1].finish_reason in ("length", "stop")

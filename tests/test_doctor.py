@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app import doctor
-from app.doctor_advice import break_even, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
-from runtime import diagnosis, machine
-from runtime.registry import Pair
+from app.doctor import command as doctor
+from app.doctor.advice import break_even, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
+from runtime.models.registry import Pair
+from runtime.tools import diagnosis, machine
 
 HEALTHY: dict[str, Any] = {
     "gpu_hardware": [],
@@ -55,7 +55,12 @@ def test_a_healthy_machine_has_no_problem() -> None:
 
 
 def test_a_gpu_that_is_not_used_gets_the_command_that_compiles_for_it() -> None:
-    for hardware, option in (("CUDA", "-DGGML_CUDA=on"), ("HIP", "-DGGML_HIP=on"), ("METAL", "-DGGML_METAL=on"), ("VULKAN", "-DGGML_VULKAN=on")):
+    for hardware, option in (
+        ("CUDA", "-DGGML_CUDA=on"),
+        ("HIP", "-DGGML_HIP=on"),
+        ("METAL", "-DGGML_METAL=on"),
+        ("VULKAN", "-DGGML_VULKAN=on"),
+    ):
         assert option in found(gpu_hardware=[hardware])
     assert "-DGGML_CUDA=on" in found(gpu_hardware=["CUDA", "VULKAN"])
 
@@ -74,11 +79,17 @@ def test_a_gpu_that_hides_from_a_library_that_was_compiled_for_it_needs_no_compi
 
 def test_drivers_and_backends_are_named_side_by_side() -> None:
     assert doctor.gpus(HEALTHY) == "no driver found; llama.cpp is compiled for the CPU alone"
-    assert doctor.gpus({"gpu_hardware": ["CUDA"], "backends": ["CUDA", "CPU"]}) == "an NVIDIA driver; llama.cpp is compiled for CUDA"
+    assert (
+        doctor.gpus({"gpu_hardware": ["CUDA"], "backends": ["CUDA", "CPU"]})
+        == "an NVIDIA driver; llama.cpp is compiled for CUDA"
+    )
 
 
 def test_pairs_fit_by_the_size_that_is_known() -> None:
-    pairs = [Pair(name, Path("x.gguf"), size=size) for name, size in (("small", 10), ("large", 60), ("too-large", 90), ("unknown", 0))]
+    pairs = [
+        Pair(name, Path("x.gguf"), size=size)
+        for name, size in (("small", 10), ("large", 60), ("too-large", 90), ("unknown", 0))
+    ]
     assert pairs_that_fit(100, pairs) == ["large", "small"]
 
 
@@ -126,5 +137,7 @@ def test_a_library_that_cannot_be_loaded_names_the_command(monkeypatch: pytest.M
 
     monkeypatch.setattr(machine, "devices", fail)
     monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 2**24)
-    with pytest.raises(doctor.LibraryError, match=r"cannot be loaded .* Compile it anew: .* pip install --force-reinstall"):
+    with pytest.raises(
+        doctor.LibraryError, match=r"cannot be loaded .* Compile it anew: .* pip install --force-reinstall"
+    ):
         doctor.examine("demo")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.draft import NO_DRAFT, UNSAID, Budget, Draft, Logits, Pick, Tokens
+from runtime.core.draft import NO_DRAFT, UNSAID, Budget, Draft, Logits, Pick, Tokens
 from runtime.drafters import lookup
 from runtime.drafters.lookup import END, Lookup, tail_of
 from runtime.drafters.model import ModelDrafter
@@ -18,7 +18,9 @@ from tests.toy import ToyBackend
 
 
 def budget(k: int, go_on: Callable[[float], bool] = lambda confidence: True) -> Budget:
-    return Budget(k, lambda confidence, token=UNSAID: go_on(confidence), lambda row, path, n: Pick(int(row.argmax()), 1.0, None))
+    return Budget(
+        k, lambda confidence, token=UNSAID: go_on(confidence), lambda row, path, n: Pick(int(row.argmax()), 1.0, None)
+    )
 
 
 def ids(text: str) -> Tokens:
@@ -43,7 +45,9 @@ def said(draft: Draft) -> str:
         ("a", 3, ""),
     ],
 )
-def test_ngram_continues_the_longest_matches_by_their_majority_then_the_newest(context: str, k: int, expected: str) -> None:
+def test_ngram_continues_the_longest_matches_by_their_majority_then_the_newest(
+    context: str, k: int, expected: str
+) -> None:
     assert said(NgramDrafter().propose(ids(context), budget(k))) == expected
 
 
@@ -57,7 +61,11 @@ def test_an_edited_context_is_looked_up_as_a_fresh_one(contexts: list[list[int]]
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=80, max_size=300), st.integers(1, 90), st.lists(st.integers(0, 3), min_size=2, max_size=20))
+@given(
+    st.lists(st.integers(0, 3), min_size=80, max_size=300),
+    st.integers(1, 90),
+    st.lists(st.integers(0, 3), min_size=2, max_size=20),
+)
 def test_a_text_taken_in_at_once_is_found_as_one_taken_in_by_pieces(text: list[int], n: int, tail: list[int]) -> None:
     tokens, whole, pieces = np.array(text, dtype=np.int32), Lookup(), Lookup()
     whole.add(tokens)
@@ -97,9 +105,15 @@ def test_ngram_stops_where_the_budget_says_so() -> None:
     assert said(NgramDrafter().propose(ids("the cat sat. the c"), budget(8, lambda c: next(answers)))) == "at"
 
 
-def tree(runs: list[str], k: int, branches: int, go_on: Callable[[float], bool] = lambda confidence: True) -> dict[str, str]:
+def tree(
+    runs: list[str], k: int, branches: int, go_on: Callable[[float], bool] = lambda confidence: True
+) -> dict[str, str]:
     """The tree of runs that weigh alike, as the path to each node, in order -> the path to its parent."""
-    draft = lookup.tree([[ord(c) if c != "." else END for c in run] for run in runs], [1.0] * len(runs), budget(k, go_on)._replace(branches=branches))
+    draft = lookup.tree(
+        [[ord(c) if c != "." else END for c in run] for run in runs],
+        [1.0] * len(runs),
+        budget(k, go_on)._replace(branches=branches),
+    )
     paths: list[str] = []
     for node, token in enumerate(draft.tokens):
         paths.append((paths[draft.parent(node)] if draft.parent(node) >= 0 else "") + chr(token))
@@ -117,7 +131,9 @@ def tree(runs: list[str], k: int, branches: int, go_on: Callable[[float], bool] 
         ([], 9, 2, []),
     ],
 )
-def test_a_tree_has_the_likeliest_paths_by_counts_best_first(runs: list[str], k: int, branches: int, expected: list[str]) -> None:
+def test_a_tree_has_the_likeliest_paths_by_counts_best_first(
+    runs: list[str], k: int, branches: int, expected: list[str]
+) -> None:
     found = list(tree(runs, k, branches))
     assert sorted(found) == sorted(expected)
     assert [path for path in found if path.startswith("a")] == [path for path in expected if path.startswith("a")]
@@ -135,7 +151,10 @@ def test_the_budget_is_asked_about_the_trunk_of_a_tree_alone() -> None:
 @given(st.lists(st.integers(0, 2), min_size=8, max_size=80), st.integers(0, 3), st.integers(1, 9))
 def test_the_trunk_of_a_tree_is_the_chain_and_its_siblings_differ(text: list[int], branches: int, k: int) -> None:
     tokens = np.array(text, dtype=np.int32)
-    alone, whole = NgramDrafter().propose(tokens, budget(k)), NgramDrafter().propose(tokens, budget(k)._replace(branches=branches))
+    alone, whole = (
+        NgramDrafter().propose(tokens, budget(k)),
+        NgramDrafter().propose(tokens, budget(k)._replace(branches=branches)),
+    )
     trunk = tuple(whole.tokens[node] for node in whole.trunk())
     assert trunk == alone.tokens[: len(trunk)]
     assert len(whole) <= k
@@ -144,7 +163,7 @@ def test_the_trunk_of_a_tree_is_the_chain_and_its_siblings_differ(text: list[int
     assert all(whole.parent(node) < node for node in range(len(whole)))
 
 
-def test_a_context_that_only_grows_is_known_again_and_one_that_was_edited_far_back_is_taken_in_anew_at_the_next_reply() -> None:
+def test_a_context_that_only_grows_is_known_again_and_one_that_was_edited_far_back_is_taken_in_anew() -> None:
     drafter, text = NgramDrafter(), np.arange(3000, dtype=np.int32)
     drafter.propose(text, budget(4))
     edited = np.concatenate([text, text[:6]])

@@ -1,4 +1,6 @@
-"""Early exit on the real library: early logits are those of a pruned model, verifying is a full pass, whatever was decoded before."""
+"""Early exit on the real library: early logits are those of a pruned model, verifying is a full pass, whatever was
+decoded before.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,32 @@ from bench.shapes import Shape, write_random
 from demo.evaluate import keep_first_layers
 from runtime.backends import early_exit, llama, nodes
 from runtime.backends.early_exit import Check, EarlyExitBackend
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import GGML_TYPE_BF16, LlamaBackend
+from runtime.backends.model import LlamaModel
 from runtime.backends.nodes import EarlyExitError
-from runtime.draft import NO_DRAFT, Draft, Logits
+from runtime.core.draft import NO_DRAFT, Draft, Logits
+from runtime.core.errors import ContextError, ModelError, SettingsError
 from runtime.engine import Engine, Options
-from runtime.errors import ContextError, ModelError, SettingsError
-from runtime.loading import Loaded
-from runtime.registry import load_registry
+from runtime.loading.open import Loaded
+from runtime.models.registry import load_registry
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=512)
 EXITS, MOST, N_CTX = (2, 4), 8, 600
 Q8, F16, BF16 = lib.GGML_TYPE_Q8_0, lib.GGML_TYPE_F16, GGML_TYPE_BF16
 FLASH, PLAIN = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED, lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
-EXACT = {"Q8_0, flash": (Q8, Q8, FLASH), "BF16, flash": (BF16, BF16, FLASH)}  # at any length of context, for every width
-CACHES = {**EXACT, "F16, flash": (F16, F16, FLASH), "BF16": (BF16, BF16, PLAIN), "F16": (F16, F16, PLAIN), "Q8_0 keys": (Q8, F16, PLAIN)}
-# By which a plain target differs from itself at another width (BF16: where the processor multiplies it); confused rows differ by more than 1.
+EXACT = {
+    "Q8_0, flash": (Q8, Q8, FLASH),
+    "BF16, flash": (BF16, BF16, FLASH),
+}  # at any length of context, for every width
+CACHES = {
+    **EXACT,
+    "F16, flash": (F16, F16, FLASH),
+    "BF16": (BF16, BF16, PLAIN),
+    "F16": (F16, F16, PLAIN),
+    "Q8_0 keys": (Q8, F16, PLAIN),
+}
+# By which a plain target differs from itself at another width (BF16: where the processor multiplies it); confused rows
+# differ by more than 1.
 ROUNDING = {"BF16": 0.3, "F16": 0.3, "Q8_0 keys": 0.3}
 SHORT = 48  # tokens, up to which the others do not round otherwise in prefill
 
@@ -120,7 +132,14 @@ class Walk:
 
     def step(self) -> None:
         drafted = self.draft_early()
-        kinds = (drafted, drafted[:-1], [*drafted, *some(self.rng, 1)], [*drafted[:-1], *some(self.rng, 1)], some(self.rng, 2), [])
+        kinds = (
+            drafted,
+            drafted[:-1],
+            [*drafted, *some(self.rng, 1)],
+            [*drafted[:-1], *some(self.rng, 1)],
+            some(self.rng, 2),
+            [],
+        )
         draft = kinds[int(self.rng.choice(len(kinds), p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]))][:MOST]
         self.verify(Draft(tuple(draft)))
         self.context += [*draft[: int(self.rng.integers(0, len(draft) + 1))], *some(self.rng, 1)]
@@ -134,7 +153,12 @@ class Walk:
         drafted = list[int]()
         for _ in range(int(self.rng.integers(0, MOST + 1))):
             more = Draft(tuple(some(self.rng, int(self.rng.random() < 0.1))))
-            self.same(self.all.early.early.forward(array(self.context + drafted), more), self.all.pruned[self.all.early.exit_layer], drafted, more)
+            self.same(
+                self.all.early.early.forward(array(self.context + drafted), more),
+                self.all.pruned[self.all.early.exit_layer],
+                drafted,
+                more,
+            )
             drafted += some(self.rng, 1)
         return drafted
 
@@ -149,7 +173,9 @@ class Walk:
 @pytest.mark.parametrize("cache", CACHES)
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_early_logits_are_a_pruned_models_and_verifying_is_a_full_pass(backends: dict[str, Backends], cache: str, seed: int) -> None:
+def test_early_logits_are_a_pruned_models_and_verifying_is_a_full_pass(
+    backends: dict[str, Backends], cache: str, seed: int
+) -> None:
     """Drafts accepted, cut, changed and lengthened, edits and other exit layers."""
     walk = Walk(backends[cache], seed, SHORT)
     for _ in range(12):
@@ -163,7 +189,9 @@ def test_early_logits_are_a_pruned_models_and_verifying_is_a_full_pass(backends:
 @pytest.mark.parametrize("cache", EXACT)
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_the_same_for_prompts_longer_than_batches_and_blocks(backends: dict[str, Backends], cache: str, seed: int) -> None:
+def test_the_same_for_prompts_longer_than_batches_and_blocks(
+    backends: dict[str, Backends], cache: str, seed: int
+) -> None:
     walk = Walk(backends[cache], seed, N_CTX - 2 * MOST - 4)
     for _ in range(8):
         walk.step()
@@ -247,7 +275,9 @@ def test_a_graph_that_was_not_learned_is_left_alone_and_drafts_are_verified_in_f
     assert np.array_equal(both.early.forward(context).copy(), both.full.forward(context))
 
 
-def test_where_the_scheduler_cannot_be_reached_it_asks_in_every_pass(models: dict[int, LlamaModel], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_scheduler_cannot_be_reached_it_asks_in_every_pass(
+    models: dict[int, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nodes, "scheduler_of", lambda context: None)
     both = Backends(models, "Q8_0, flash")
     walk = Walk(both, 1, 100)
@@ -284,7 +314,11 @@ def test_the_check_finds_rows_that_are_not_what_they_were(fresh: Backends, monke
 
 def test_the_check_finds_layers_that_were_needed_after_all(fresh: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
     both, skip = fresh, nodes.Nodes._skip
-    monkeypatch.setattr(nodes.Nodes, "_skip", lambda self, places: skip(self, self._facts[len(self._usual) // 3 : 2 * len(self._usual) // 3]))
+    monkeypatch.setattr(
+        nodes.Nodes,
+        "_skip",
+        lambda self, places: skip(self, self._facts[len(self._usual) // 3 : 2 * len(self._usual) // 3]),
+    )
     assert both.early.check().problem
 
 
@@ -297,13 +331,17 @@ def test_what_does_not_fit_is_refused_early_too(backends: dict[str, Backends]) -
 
 @pytest.mark.parametrize("layer", [-1, 0, SHAPE.layers, 99])
 def test_an_exit_layer_that_the_model_lacks_is_named_with_the_remedy(backends: dict[str, Backends], layer: int) -> None:
-    with pytest.raises(ModelError, match=rf"exit_layer is {layer}, but whole.gguf has 6 layers. Set it to one from 1 to 5."):
+    with pytest.raises(
+        ModelError, match=rf"exit_layer is {layer}, but whole.gguf has 6 layers. Set it to one from 1 to 5."
+    ):
         backends["Q8_0, flash"].early.exit_at(layer)
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "smollm3", "exaone"])
 def test_other_architectures_exit_like_their_pruned_selves(tmp_path: Path, architecture: str) -> None:
-    keep_first_layers(write_random(tmp_path / "whole.gguf", SHAPE, architecture), 3, SHAPE.layers, tmp_path / "early.gguf")
+    keep_first_layers(
+        write_random(tmp_path / "whole.gguf", SHAPE, architecture), 3, SHAPE.layers, tmp_path / "early.gguf"
+    )
     models = [LlamaModel(tmp_path / name) for name in ("whole.gguf", "early.gguf")]
     early, pruned = EarlyExitBackend(models[0], 64, n_rows=5), LlamaBackend(models[1], 64, n_rows=5)
     early.exit_at(3)
@@ -314,7 +352,11 @@ def test_other_architectures_exit_like_their_pruned_selves(tmp_path: Path, archi
         opened.close()
 
 
-NAMELESS = early_exit.lib, "llama_model_n_layer", lambda handle: SHAPE.layers + 1  # an architecture whose last layer's output has no name
+NAMELESS = (
+    early_exit.lib,
+    "llama_model_n_layer",
+    lambda handle: SHAPE.layers + 1,
+)  # an architecture whose last layer's output has no name
 ELSEWHERE = nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False
 OTHERWISE = nodes.ggml, "ggml_tensor_overhead", lambda: ctypes.sizeof(nodes.Tensor)
 CELLLESS = nodes.ggml, "ggml_op_name", lambda op: b"CPY"
@@ -322,7 +364,12 @@ CELLLESS = nodes.ggml, "ggml_op_name", lambda op: b"CPY"
 
 @pytest.mark.parametrize(
     ("patch", "why"),
-    [(NAMELESS, "does not name"), (ELSEWHERE, "CPU alone"), (OTHERWISE, "lays its tensors out"), (CELLLESS, "which cells")],
+    [
+        (NAMELESS, "does not name"),
+        (ELSEWHERE, "CPU alone"),
+        (OTHERWISE, "lays its tensors out"),
+        (CELLLESS, "which cells"),
+    ],
     ids=["no names", "other devices", "another layout", "no cells"],
 )
 def test_it_declines_a_graph_that_it_does_not_know(
@@ -356,7 +403,9 @@ def test_a_pair_that_cannot_exit_early_runs_without_and_says_why(monkeypatch: py
 
 def test_who_asks_for_it_where_it_cannot_be_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
-    with pytest.raises(SettingsError, match=r"'layerskip' cannot run on target.gguf, because its graph .* Leave it out of `--drafters`"):
+    with pytest.raises(
+        SettingsError, match=r"'layerskip' cannot run on target.gguf, because its graph .* Leave it out of `--drafters`"
+    ):
         Engine(load_registry()["demo"], Options(drafters=("layerskip",)))
     monkeypatch.undo()
     with pytest.raises(SettingsError, match="token trees"):
@@ -369,7 +418,11 @@ def test_the_bundled_target_exits_like_its_pruned_self(tmp_path: Path) -> None:
     layers = int(model.metadata("slipstream.exit_layer"))
     keep_first_layers(path, layers, int(model.metadata("llama.block_count")), tmp_path / "early.gguf")
     cut = LlamaModel(tmp_path / "early.gguf")
-    early, full, pruned = EarlyExitBackend(model, 512, n_rows=9), LlamaBackend(model, 512, n_rows=9), LlamaBackend(cut, 512, n_rows=9)
+    early, full, pruned = (
+        EarlyExitBackend(model, 512, n_rows=9),
+        LlamaBackend(model, 512, n_rows=9),
+        LlamaBackend(cut, 512, n_rows=9),
+    )
     early.exit_at(layers)
     assert early.check() == Check("", reuses=True)
     for backend in (early, full, pruned):

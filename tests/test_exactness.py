@@ -1,4 +1,6 @@
-"""The self-test finds kernels that round otherwise for wider passes; what was measured is kept, and losing it costs nothing."""
+"""The self-test finds kernels that round otherwise for wider passes; what was measured is kept, and losing it costs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import numpy as np
 import pytest
 
 from bench.shapes import K_QUANTS, requantize, write_random
-from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.exactness import self_test
-from runtime.measured import Measured, fingerprint
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.loading.exactness import self_test
+from runtime.loading.profile_cache import Measured, fingerprint
 from tests.conftest import OpenEngine
 from tests.toy import ToyBackend
 
@@ -63,18 +65,22 @@ def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
 WIDTHS = """
 import sys
 from pathlib import Path
-from runtime.backends.gguf import LlamaModel
+from runtime.backends.model import LlamaModel
 from runtime.backends.llama import LlamaBackend
-from runtime.exactness import self_test
+from runtime.loading.exactness import self_test
 backend = LlamaBackend(LlamaModel(Path(sys.argv[1]), exact=sys.argv[2] == "exact"), 512, n_rows=9)
 backend.set_threads(1, 1)
 print(self_test(backend, 9, n_context=400).width)
 """
 
 
-@pytest.mark.parametrize("file_type", [lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, lib.LLAMA_FTYPE_MOSTLY_Q6_K, lib.LLAMA_FTYPE_MOSTLY_Q4_0])
+@pytest.mark.parametrize(
+    "file_type", [lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, lib.LLAMA_FTYPE_MOSTLY_Q6_K, lib.LLAMA_FTYPE_MOSTLY_Q4_0]
+)
 def test_exact_mode_makes_k_quants_exact(tmp_path: Path, file_type: int) -> None:
-    """In processes of their own, because the kernels are chosen once per process; at a context longer than one block of the cache."""
+    """In processes of their own, because the kernels are chosen once per process; at a context longer than one block of
+    the cache.
+    """
     source = write_random(tmp_path / "source.gguf", K_QUANTS)
     model = requantize(source, file_type, tmp_path / "model.gguf")
     assert subprocess.check_output([sys.executable, "-c", WIDTHS, str(model), "exact"], text=True).strip() == "9"

@@ -1,4 +1,4 @@
-"""Memory is estimated from headers alone, and what does not fit is given up in order, or refused before it is loaded."""
+"""Memory is estimated from headers alone, what does not fit is given up in order, or refused before loading."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from bench.footprint import Case, measured
 from bench.processes import elsewhere
 from bench.shapes import DRAFT_10M, write_random
+from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
-from runtime.errors import ModelError
-from runtime.footprint import FLOOR, Room, Way, Wish, draft_context, estimate, fit, room_of, usual_cache, wish_of
-from runtime.gguf_header import Header, TensorInfo, read_header
-from runtime.gguf_strings import Strings
-from runtime.loading import Loaded
-from runtime.memory import MIB, Place, Reading, Thresholds
-from runtime.model_facts import ModelFacts
-from runtime.registry import load_registry
+from runtime.loading.open import Loaded
+from runtime.memory.footprint import FLOOR, Room, Way, Wish, draft_context, estimate, fit, room_of, usual_cache, wish_of
+from runtime.memory.pressure import MIB, Place, Reading, Thresholds
+from runtime.models.facts import ModelFacts
+from runtime.models.header import Header, TensorInfo, read_header
+from runtime.models.header_strings import Strings
+from runtime.models.registry import load_registry
 
 
 def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1000, heads: int = 16) -> ModelFacts:
@@ -31,7 +31,10 @@ def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1
         "attention.head_count": heads,
         "context_length": 8192,
     }
-    metadata: dict[str, Any] = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in numbers.items()}}
+    metadata: dict[str, Any] = {
+        "general.architecture": "llama",
+        **{f"llama.{key}": value for key, value in numbers.items()},
+    }
     metadata["tokenizer.ggml.tokens"] = Strings(vocab, vocab * b"\1\0\0\0\0\0\0\0w")
     return ModelFacts(Header(metadata, (TensorInfo("blk.0.ffn_up.weight", (width, width), kind, 0, 100 * MIB),), 0))
 
@@ -49,7 +52,9 @@ def test_weights_cache_and_buffers_add_up() -> None:
 
 
 def test_a_quantized_cache_and_a_shorter_context_take_less() -> None:
-    long, half, small = (estimate(facts(), Way(n_ctx, kind)).cache for n_ctx, kind in ((4096, "F16"), (2048, "F16"), (4096, "Q8_0")))
+    long, half, small = (
+        estimate(facts(), Way(n_ctx, kind)).cache for n_ctx, kind in ((4096, "F16"), (2048, "F16"), (4096, "Q8_0"))
+    )
     assert half == long // 2
     assert small == long * 17 // 32
 
@@ -114,7 +119,10 @@ def test_context_is_kept_where_only_the_draft_would_make_memory_tight() -> None:
 
 
 def test_what_cannot_fit_is_refused_with_numbers_and_a_remedy() -> None:
-    with pytest.raises(ModelError, match=r"big.gguf needs \d+ MiB of memory with a context of 1024 tokens, but 50 MiB are free\. Close other"):
+    with pytest.raises(
+        ModelError,
+        match=r"big.gguf needs \d+ MiB of memory with a context of 1024 tokens, but 50 MiB are free\. Close other",
+    ):
         fit(wish(), Room(50 * MIB, 0, 0), "big.gguf")
 
 
@@ -124,7 +132,11 @@ def test_the_least_is_loaded_even_where_nothing_can_be_spared() -> None:
 
 
 def test_room_is_that_of_the_scarcest_place_and_may_be_unknown() -> None:
-    places = Place("this machine", 9000 * MIB, 16_000 * MIB), Place("this process's cgroup", 700 * MIB, 1000 * MIB), Place("GPU", 1, 2 * MIB, True)
+    places = (
+        Place("this machine", 9000 * MIB, 16_000 * MIB),
+        Place("this process's cgroup", 700 * MIB, 1000 * MIB),
+        Place("GPU", 1, 2 * MIB, True),
+    )
     assert room_of(Reading(places), Thresholds(recovery=1)) == Room(700 * MIB, 80 * MIB, 30 * MIB)
     assert room_of(Reading(places[2:]), Thresholds()) is None
 
@@ -159,7 +171,7 @@ def demo_in(monkeypatch: pytest.MonkeyPatch, free: int, options: Options, seen: 
         def __call__(self) -> Reading:
             return Reading((Place("this machine", free * MIB, 16_000 * MIB),))
 
-    monkeypatch.setattr("runtime.loading.System", Small)
+    monkeypatch.setattr("runtime.loading.open.System", Small)
     return Loaded(load_registry()["demo"], options, lambda what, share: seen.add(what) is None)
 
 

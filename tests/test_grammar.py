@@ -1,4 +1,6 @@
-"""Grammars on the real vocabulary: what comes always validates, with any drafter, and is what plain decode would have written."""
+"""Grammars on the real vocabulary: what comes always validates, with any drafter, and is what plain decode would have
+written.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.draft import Budget, Pick
+from runtime.core.draft import Budget, Pick
+from runtime.core.errors import SettingsError
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.engine import Engine, Grammar, Message, Sampling
-from runtime.errors import SettingsError
-from runtime.grammar import GrammarMask, compile_grammar
+from runtime.sampling.grammar import GrammarMask, compile_grammar
 from tests.conftest import OpenEngine
 from tests.forms import SCHEMA, follows_schema
 
@@ -45,7 +47,9 @@ GRAMMARS = [Grammar("json_schema", SCHEMA), Grammar("regex", "(yes|no), [a-z]{1,
 
 @pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda grammar: grammar.kind)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(f"{key}={value}" for key, value in way.items()) or "all")
-def test_every_reply_validates_and_is_plain_decodes(open_demo: OpenEngine, way: dict[str, object], grammar: Grammar) -> None:
+def test_every_reply_validates_and_is_plain_decodes(
+    open_demo: OpenEngine, way: dict[str, object], grammar: Grammar
+) -> None:
     engine, plain, accepted = open_demo(**way), open_demo(drafters=()), 0
     for seed in range(6):
         text, tokens, n = said(engine, grammar, seed, temperature=(0.0, 0.7, 1.2)[seed % 3])
@@ -70,7 +74,9 @@ def test_without_a_seed_it_validates_too(open_demo: OpenEngine) -> None:
 
 
 def test_any_json_object_is_one(open_demo: OpenEngine) -> None:
-    text = "".join(c.text for c in open_demo().reply("Q", Sampling(0, logit_bias=()), 200, grammar=Grammar("json_object")))
+    text = "".join(
+        c.text for c in open_demo().reply("Q", Sampling(0, logit_bias=()), 200, grammar=Grammar("json_object"))
+    )
     assert text.lstrip().startswith("{")
 
 
@@ -85,7 +91,9 @@ def test_any_json_object_is_one(open_demo: OpenEngine) -> None:
         (Grammar("xml", ""), "no grammar kind 'xml'"),
     ],
 )
-def test_an_invalid_grammar_is_refused_before_anything_is_generated(open_demo: OpenEngine, grammar: Grammar, named: str) -> None:
+def test_an_invalid_grammar_is_refused_before_anything_is_generated(
+    open_demo: OpenEngine, grammar: Grammar, named: str
+) -> None:
     with pytest.raises(SettingsError, match=named):
         open_demo().reply("Q", Sampling(0), grammar=grammar)
 
@@ -93,7 +101,9 @@ def test_an_invalid_grammar_is_refused_before_anything_is_generated(open_demo: O
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=12), st.integers(0, 2**32))
 def test_the_grammar_is_only_a_memo(open_demo: OpenEngine, walks: list[tuple[int, int]], seed: int) -> None:
-    """Asked for paths in any order while the reply grows, tokens that it forbids among them, it allows what a fresh one allows."""
+    """Asked for paths in any order while the reply grows, tokens that it forbids among them, it allows what a fresh one
+    allows.
+    """
     vocab, rng, n = open_demo(drafters=()).vocab, np.random.default_rng(seed), 0
     old = GrammarMask(compile_grammar(GRAMMARS[0], vocab.grammar_tokenizer), vocab.n_vocab)
     right = vocab.encode('{"function": "list", "safe": true, "arity": 2}', special=False)

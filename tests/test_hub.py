@@ -20,13 +20,13 @@ from app.models import check, listing
 from app.models import pull as pull_command
 from app.models.cli import app as models
 from bench import fuzz
-from runtime.errors import ModelError, SlipstreamError
-from runtime.hub import fetch
-from runtime.hub.cache import cached, here, remove
-from runtime.hub.fetch import Hub
-from runtime.hub.names import HubError, UnreachableError, is_safe, pick, split_name
-from runtime.parts import is_first
-from runtime.registry import find_pair, load_registry
+from runtime.core.errors import ModelError, SlipstreamError
+from runtime.models.hub import fetch
+from runtime.models.hub.cache import cached, here, remove
+from runtime.models.hub.fetch import Hub
+from runtime.models.hub.names import HubError, UnreachableError, is_safe, pick, split_name
+from runtime.models.registry import find_pair, load_registry
+from runtime.models.shards import is_first
 from tests.hub_server import Behaviour, serving
 
 CONTENT = fuzz.sample() + bytes(range(256)) * 1024
@@ -65,13 +65,20 @@ def pull(hub: Hub, name: str = f"{NAME}:{FILE}") -> Path:
 
 def stored(hub: Hub) -> list[str]:
     """Files with content in the cache."""
-    return sorted(path.name for path in hub.cache.rglob("*") if path.is_file() and path.parent.name in ("blobs", "snapshots"))
+    return sorted(
+        path.name for path in hub.cache.rglob("*") if path.is_file() and path.parent.name in ("blobs", "snapshots")
+    )
 
 
 def test_a_pulled_file_is_whole_and_found_by_name(hub: Hub) -> None:
     path = pull(hub)
     assert path.read_bytes() == CONTENT
-    assert here(f"hf:{NAME}:{FILE}", hub.cache) == here(f"hf:{NAME}", hub.cache) == here(f"hf:{NAME}:q4_k_m", hub.cache) == path
+    assert (
+        here(f"hf:{NAME}:{FILE}", hub.cache)
+        == here(f"hf:{NAME}", hub.cache)
+        == here(f"hf:{NAME}:q4_k_m", hub.cache)
+        == path
+    )
     assert [(file.repo, file.name, file.size) for file in cached(hub.cache)] == [(NAME, FILE, len(CONTENT))]
 
 
@@ -161,7 +168,9 @@ def test_a_longer_partial_file_than_announced_begins_anew(hub: Hub) -> None:
         (418, {}, "answers 418"),
     ],
 )
-def test_a_refusal_is_one_sentence_with_the_remedy(hub: Hub, how: Behaviour, status: int, headers: dict[str, str], what: str) -> None:
+def test_a_refusal_is_one_sentence_with_the_remedy(
+    hub: Hub, how: Behaviour, status: int, headers: dict[str, str], what: str
+) -> None:
     how.status, how.headers = status, headers
     with pytest.raises(HubError, match=what) as refused:
         pull(hub)
@@ -189,7 +198,9 @@ def test_a_slow_drip_arrives(hub: Hub, how: Behaviour) -> None:
 def test_two_pulls_at_once_fetch_one_copy(hub: Hub, how: Behaviour) -> None:
     how.drip = 0.005
     plan, found = hub.plan(f"{NAME}:{FILE}"), list[Path]()
-    threads = [threading.Thread(target=lambda: found.append(hub.pull(NAME, plan, lambda file, n: None))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: found.append(hub.pull(NAME, plan, lambda file, n: None))) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -213,7 +224,9 @@ def test_a_model_with_a_part_missing_is_not_here(hub: Hub) -> None:
         here("hf:owner/split:big-00001-of-00002.gguf", hub.cache)
 
 
-def test_a_full_disk_is_said_before_anything_is_fetched(hub: Hub, how: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said_before_anything_is_fetched(
+    hub: Hub, how: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))  # type: ignore[attr-defined]
     with pytest.raises(HubError, match=r"Make room, or set HF_HOME"):
         pull(hub)
@@ -246,7 +259,10 @@ def test_an_interrupted_rename_leaves_nothing_in_place(hub: Hub, monkeypatch: py
     assert pull(hub).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("name", ["../x", "owner", "a/b/c", "owner/..", "own er/x", "/etc/passwd", "owner/x--y", "owner/", "owner/x:../y.gguf", "owner/x:/y.gguf", "owner/x:a\\b.gguf", "owner/x:a//b.gguf", "owner/x:a/./b.gguf", "owner/x:\x00.gguf"])  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "../x", "owner", "a/b/c", "owner/..", "own er/x", "/etc/passwd", "owner/x--y", "owner/", "owner/x:../y.gguf",
+    "owner/x:/y.gguf", "owner/x:a\\b.gguf", "owner/x:a//b.gguf", "owner/x:a/./b.gguf", "owner/x:\x00.gguf",
+])  # fmt: skip
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(HubError):
         split_name(name)
@@ -293,7 +309,11 @@ def test_offline_nothing_is_asked_for(hub: Hub, how: Behaviour, monkeypatch: pyt
 def slipstream(endpoint: str, home: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     place = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), **env}
     return subprocess.run(
-        [sys.executable, "-m", "app.cli", "models", *args], capture_output=True, text=True, check=False, env={**os.environ, **place}
+        [sys.executable, "-m", "app.cli", "models", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **place},
     )
 
 
@@ -309,13 +329,18 @@ def test_the_environment_says_where_the_hub_and_the_cache_are(how: Behaviour, tm
 def test_a_pair_of_the_hub_that_is_not_here_names_the_command(tmp_path: Path) -> None:
     registry = tmp_path / "models.toml"
     registry.write_text("[pairs.x]\ntarget = 'hf:owner/nowhere:a.gguf'")
-    with pytest.raises(SlipstreamError, match=r"pair 'x' is not on this machine. Fetch it with `slipstream models pull x`"):
+    with pytest.raises(
+        SlipstreamError, match=r"pair 'x' is not on this machine. Fetch it with `slipstream models pull x`"
+    ):
         find_pair("x", load_registry(registry))
 
 
 def test_every_public_pair_names_files_that_the_hub_could_have() -> None:
     public = [
-        path.as_posix() for pair in load_registry().values() for path in (pair.target, pair.draft) if path and path.as_posix().startswith("hf:")
+        path.as_posix()
+        for pair in load_registry().values()
+        for path in (pair.target, pair.draft)
+        if path and path.as_posix().startswith("hf:")
     ]
     assert len(load_registry()) > 20
     for name in public:
@@ -335,7 +360,9 @@ def registry(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_check_says_which_files_are_there(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    registry.write_text(f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\ndraft = 'hf:{NAME}:gone.gguf'\n[pairs.y]\ntarget = 'none.gguf'\n")
+    registry.write_text(
+        f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\ndraft = 'hf:{NAME}:gone.gguf'\n[pairs.y]\ntarget = 'none.gguf'\n"
+    )
     assert check.check_all() == 1
     lines = capsys.readouterr().out.splitlines()
     assert f"on the hub, {len(CONTENT):,} bytes" in lines[0]

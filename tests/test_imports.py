@@ -20,4 +20,10 @@ def test_the_runtime_package_is_light() -> None:
 
 
 def test_help_loads_no_model_library() -> None:
-    assert loaded_by("import sys; sys.argv = ['slipstream', '--help']\nfrom app.cli import main\ntry: main()\nexcept SystemExit: pass") == set()
+    assert (
+        loaded_by(
+            "import sys; sys.argv = ['slipstream', '--help']\nfrom app.cli.main import main\ntry: main()\nexcept "
+            "SystemExit: pass"
+        )
+        == set()
+    )

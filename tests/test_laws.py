@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime import verify as verify_module
+from runtime.speculative import verify as verify_module
 from tests.laws import DRAFTERS, count, exact_law, p_value
 
 N_DRAWS = 1500
@@ -30,7 +30,9 @@ def test_dropping_a_drafted_token_for_its_value_is_caught(monkeypatch: pytest.Mo
 
     def picky(draft, node, row, sampler, path):  # type: ignore[no-untyped-def]
         first = next(draft.children(node), None)
-        return right(verify_module.Draft() if first is not None and draft.tokens[first] == 0 else draft, node, row, sampler, path)
+        return right(
+            verify_module.Draft() if first is not None and draft.tokens[first] == 0 else draft, node, row, sampler, path
+        )
 
     monkeypatch.setattr(verify_module, "follow_residual", picky)
     assert p_value(count("poor model", 1, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM

@@ -1,4 +1,6 @@
-"""The layerskip drafter: where it exits, what is remembered of that, and that replies are the target's own, however it drafts."""
+"""The layerskip drafter: where it exits, what is remembered of that, and that replies are the target's own, however it
+drafts.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.backend import Backend
-from runtime.draft import NO_DRAFT, Budget, Draft, Logits, Pick, Tokens
+from runtime.core.backend import Backend
+from runtime.core.draft import NO_DRAFT, Budget, Draft, Logits, Pick, Tokens
+from runtime.core.errors import ModelError, RegistryError
 from runtime.drafters import layerskip
 from runtime.drafters.layerskip import agreement_with, best_exit, own_text, settle
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.errors import ModelError, RegistryError
-from runtime.measured import Measured
-from runtime.registry import Pair, load_registry
+from runtime.loading.profile_cache import Measured
+from runtime.models.registry import Pair, load_registry
 from tests.toy import ToyBackend
 
 QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
@@ -144,7 +146,9 @@ def plain() -> dict[tuple[str, Sampling], str]:
     """What the bundled target says by itself."""
     engine = Engine(load_registry()["demo"], Options(drafters=()))
     said = {
-        (question, how): say(engine, question, how) for question in QUESTIONS for how in (Sampling(temperature=0), Sampling(temperature=0.9, seed=5))
+        (question, how): say(engine, question, how)
+        for question in QUESTIONS
+        for how in (Sampling(temperature=0), Sampling(temperature=0.9, seed=5))
     }
     engine.close()
     return said
@@ -196,7 +200,9 @@ def test_a_registry_may_name_the_exit_layer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", [12, -3])
 def test_an_exit_layer_out_of_range_is_one_sentence(layer: int) -> None:
-    with pytest.raises(ModelError, match=rf"exit_layer is {layer}, but target.gguf has 12 layers. Set it to one from 1 to 11."):
+    with pytest.raises(
+        ModelError, match=rf"exit_layer is {layer}, but target.gguf has 12 layers. Set it to one from 1 to 11."
+    ):
         Engine(layerskip_pair(exit_layer=layer))
 
 
@@ -204,7 +210,7 @@ MEMORY = """
 import psutil, sys
 from dataclasses import replace
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 pair = replace(load_registry()["demo"], draft=None)
 engine = Engine(pair, Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None))
 list(engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0)))
@@ -214,5 +220,7 @@ print(psutil.Process().memory_full_info().uss)
 
 def test_it_takes_no_memory_for_weights_or_cache_of_its_own() -> None:
     """Far less than the first layers' part of the cache."""
-    with_it, without = (int(subprocess.check_output([sys.executable, "-c", MEMORY, *names], text=True)) for names in (["layerskip"], []))
+    with_it, without = (
+        int(subprocess.check_output([sys.executable, "-c", MEMORY, *names], text=True)) for names in (["layerskip"], [])
+    )
     assert with_it - without < 0.05 * without

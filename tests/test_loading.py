@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from runtime import calibration
-from runtime.backends.gguf import LlamaModel, load_error
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel, load_error
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
-from runtime.calibration import cores
+from runtime.core.errors import ModelError, RoomError, VocabError
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.errors import ModelError, RoomError, VocabError
-from runtime.gguf_header import Header
-from runtime.gguf_strings import Strings
-from runtime.loading import Loaded
-from runtime.measured import Measured
-from runtime.model_facts import WORDS
-from runtime.registry import load_registry
+from runtime.loading import calibration
+from runtime.loading.calibration import cores
+from runtime.loading.open import Loaded
+from runtime.loading.profile_cache import Measured
+from runtime.models.facts import WORDS
+from runtime.models.header import Header
+from runtime.models.header_strings import Strings
+from runtime.models.registry import load_registry
 from tests.toy import ToyBackend
 
 
@@ -38,7 +38,13 @@ class Words:
 
 def in_a_header(*words: str) -> HeaderVocab:
     """The same as a file has them."""
-    return HeaderVocab(Header({WORDS: Strings(len(words), b"".join(struct.pack("<Q", len(word)) + word.encode() for word in words))}, (), 0))
+    return HeaderVocab(
+        Header(
+            {WORDS: Strings(len(words), b"".join(struct.pack("<Q", len(word)) + word.encode() for word in words))},
+            (),
+            0,
+        )
+    )
 
 
 Spelled = Callable[..., Words | HeaderVocab]
@@ -48,7 +54,9 @@ either = pytest.mark.parametrize("spelled", [Words, in_a_header])
 @either
 @pytest.mark.parametrize("theirs", [("a", "x", "y"), ("a", "x")])
 def test_a_different_word_is_named(spelled: Spelled, theirs: tuple[str, ...]) -> None:
-    with pytest.raises(VocabError, match=r"small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft"):
+    with pytest.raises(
+        VocabError, match=r"small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft"
+    ):
         compare_vocabularies(spelled("a", "b", "c"), spelled(*theirs), "big.gguf", "small.gguf")
 
 
@@ -77,7 +85,9 @@ def test_every_choice_was_measured() -> None:
     loaded.close()
 
 
-def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend, memo, taken = ToyBackend(), Measured("key", tmp_path), list[int]()
     real = calibration.take
     monkeypatch.setattr(calibration, "take", lambda *args: taken.append(1) or real(*args))
@@ -93,14 +103,16 @@ def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
         assert calibration.recall(memo) is None
 
 
-def test_threads_that_a_busy_machine_chose_are_chosen_again_on_an_idle_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_a_busy_machine_chose_are_chosen_again_on_an_idle_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Threaded(ToyBackend):
         def set_threads(self, one: int, many: int) -> None:
             self.n = one
 
     backend, memo, seconds = Threaded(), Measured("key", tmp_path), {1: 1.0, 2: 8.0}
     monkeypatch.setattr(calibration, "timed", lambda *args: seconds[backend.n])
-    monkeypatch.setattr("runtime.costs.timed", lambda *args: seconds[backend.n])
+    monkeypatch.setattr("runtime.speculative.control.costs.timed", lambda *args: seconds[backend.n])
     assert calibration.calibrate(backend, 5, [1, 2], memo).one == 1
     assert (calibration.calibrate(backend, 5, [1, 2], memo).one, backend.n) == (1, 1)
     seconds[2] = 0.5
@@ -121,8 +133,13 @@ def test_a_draft_that_fails_to_load_frees_the_target(tmp_path: Path) -> None:
         Engine(pair)
 
 
-@pytest.mark.parametrize("broken", [ModelError("No context of 2056 tokens could be made for draft.gguf. Try a smaller context."), MemoryError()])
-def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch, broken: Exception) -> None:
+@pytest.mark.parametrize(
+    "broken",
+    [ModelError("No context of 2056 tokens could be made for draft.gguf. Try a smaller context."), MemoryError()],
+)
+def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch, broken: Exception
+) -> None:
     closed: list[Path] = []
 
     def no_room(model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
@@ -131,7 +148,7 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
         return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
 
     real = LlamaModel.close
-    monkeypatch.setattr("runtime.opening.LlamaBackend", no_room)
+    monkeypatch.setattr("runtime.loading.models.LlamaBackend", no_room)
     monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
     engine = Engine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
     assert [path.name for path in closed] == ["draft.gguf"]
@@ -148,7 +165,9 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
 def test_weights_for_which_memory_runs_out_are_told_from_a_damaged_file() -> None:
     path = Path("draft.gguf")
     assert isinstance(load_error(path, ["error loading model: unable to allocate CPU buffer"]), RoomError)
-    assert not isinstance(load_error(path, ["error loading model: tensor 'a' data is not within the file bounds"]), RoomError)
+    assert not isinstance(
+        load_error(path, ["error loading model: tensor 'a' data is not within the file bounds"]), RoomError
+    )
 
 
 class NoWayBack(LlamaBackend):
@@ -160,17 +179,22 @@ class NoWayBack(LlamaBackend):
 
 
 def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.loading.LlamaBackend", NoWayBack)
+    monkeypatch.setattr("runtime.loading.open.LlamaBackend", NoWayBack)
     seen: set[str] = set()
     loaded = Loaded(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
     assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")
     loaded.close()
 
 
-@pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0), Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"]
+)
 def test_a_draft_model_that_sees_little_of_the_context_changes_no_text(sampling: Sampling) -> None:
     pair, said = load_registry()["demo"], list[str]()
-    for options in (Options(drafters=(), threads=1), Options(drafters=("model",), threads=1, fixed_k=3, draft_window=32)):
+    for options in (
+        Options(drafters=(), threads=1),
+        Options(drafters=("model",), threads=1, fixed_k=3, draft_window=32),
+    ):
         engine = Engine(pair, options)
         chunks = list(engine.reply([Message("user", "What does os.path.join do?")], sampling, 90))
         said.append("".join(chunk.text for chunk in chunks))

@@ -1,4 +1,6 @@
-"""Lookahead without weights: the window's columns, what is harvested from them, its shape, its price; and the demo pair's own text with it."""
+"""Lookahead without weights: the window's columns, what is harvested from them, its shape, its price; and the demo
+pair's own text with it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from runtime import loading
-from runtime.controller import Controller
-from runtime.costs import PassCosts
-from runtime.draft import NO_DRAFT, Draft, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.drafters.lookahead import LookaheadDrafter, Pool, Shape, best_shape
 from runtime.engine import Engine, Options, Sampling
-from runtime.known import Scored
-from runtime.loop import SpecLoop
-from runtime.registry import load_registry
-from runtime.sampling import Sampler
+from runtime.loading import open as loading
+from runtime.models.registry import load_registry
+from runtime.sampling.sampler import Sampler
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.loop import SpecLoop
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
 from tests.toy import ToyBackend
@@ -95,7 +97,11 @@ def test_the_window_moves_with_the_text_and_begins_anew_where_that_jumps() -> No
 
 
 def test_where_there_is_no_room_for_the_window_nothing_is_harvested() -> None:
-    drafter, target, context = LookaheadDrafter(Shape(3, 3)), Cycle(40), np.arange(20, dtype=np.int32)  # a window of six different tokens
+    drafter, target, context = (
+        LookaheadDrafter(Shape(3, 3)),
+        Cycle(40),
+        np.arange(20, dtype=np.int32),
+    )  # a window of six different tokens
     for k in range(6):
         draft = drafter.propose(context, budget(k))
         assert len(draft) <= k
@@ -124,7 +130,9 @@ def test_a_refused_ngram_leaves_the_window_alone() -> None:
     drafter, context = LookaheadDrafter(Shape(2, 3)), [0]
     steps(drafter, Cycle(3), context, 9)
     draft = drafter.propose(tokens(*context), budget(16, lambda confidence: False))
-    assert {tuple(path) for path in paths(draft)} == {column[:n] for column in drafter._columns() for n in range(1, len(column) + 1)}
+    assert {tuple(path) for path in paths(draft)} == {
+        column[:n] for column in drafter._columns() for n in range(1, len(column) + 1)
+    }
 
 
 def test_the_shape_follows_from_what_passes_cost() -> None:
@@ -148,11 +156,15 @@ def test_the_rows_of_the_window_are_part_of_its_price() -> None:
     dear, cheap = controller([1.0, 1.2, 1.4, 1.6, 1.8], riding=4), controller([1.0, 1.2, 1.4, 1.6, 1.8])
     assert cheap.is_worth_asking("lookahead")
     assert cheap.known["lookahead"].surplus > dear.known["lookahead"].surplus
-    assert controller(riding=4).known["lookahead"].surplus == controller().known["lookahead"].surplus  # rows that cost nothing
+    assert (
+        controller(riding=4).known["lookahead"].surplus == controller().known["lookahead"].surplus
+    )  # rows that cost nothing
 
 
 def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
-    """By the controller's ledger, when four rows ride along that make a pass take three times as long, and no guess is ever right."""
+    """By the controller's ledger, when four rows ride along that make a pass take three times as long, and no guess is
+    ever right.
+    """
     control, lost = controller([1.0, 1.5, 2.0, 2.5, 3.0], riding=4), 0.0
     for _ in range(20_000):
         control.begin(0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.controller import Controller
-from runtime.costs import PassCosts
-from runtime.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
-from runtime.errors import ModelError
-from runtime.loop import SpecLoop
-from runtime.sampling import Sampler, Sampling
+from runtime.sampling.sampler import Sampler, Sampling
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.loop import SpecLoop
 from tests.toy import ToyBackend
 
 GREEDY = Sampling(temperature=0)

@@ -1,4 +1,6 @@
-"""Memory that runs short costs drafters, never a reply: every transition with an injected reader, and the bundled pair in mid-reply."""
+"""Memory that runs short costs drafters, never a reply: every transition with an injected reader, and the bundled pair
+in mid-reply.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,21 @@ import numpy as np
 import psutil
 import pytest
 
-from runtime.controller import Controller
-from runtime.costs import PassCosts
-from runtime.draft import Drafter
+from runtime.backends.reloadable import Releasable
+from runtime.core.draft import Drafter
+from runtime.core.errors import ModelError, SettingsError
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.errors import ModelError, SettingsError
-from runtime.loop import SpecLoop
-from runtime.memory import MIB, Level, Place, Reading, Thresholds, Watch, judge
-from runtime.registry import load_registry
-from runtime.releasable import Releasable
-from runtime.sampling import Sampler
-from runtime.shortage import Shortage
-from runtime.stats import Stats
-from runtime.system_memory import System, stalls
+from runtime.engine.stats import Stats
+from runtime.memory.pressure import MIB, Level, Place, Reading, Thresholds, Watch, judge
+from runtime.memory.system import System, stalls
+from runtime.models.registry import load_registry
+from runtime.sampling.sampler import Sampler
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.degradation import Shortage
+from runtime.speculative.loop import SpecLoop
 from tests.toy import ToyBackend
 
 TOTAL = 16_000 * MIB
@@ -206,7 +208,11 @@ def test_without_proc_the_machine_itself_is_still_known(tmp_path: Path) -> None:
     assert (found.waited, found.stood) == (0, 0)
 
 
-V2 = {"proc__self__cgroup": "0::/a/b\n", "sys__fs__cgroup__a__b__memory.current": "700\n", "sys__fs__cgroup__a__b__memory.max": "1000\n"}
+V2 = {
+    "proc__self__cgroup": "0::/a/b\n",
+    "sys__fs__cgroup__a__b__memory.current": "700\n",
+    "sys__fs__cgroup__a__b__memory.max": "1000\n",
+}
 
 
 def test_limits_of_cgroup_v2_and_of_those_above_are_read(tmp_path: Path) -> None:
@@ -348,7 +354,10 @@ def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:
     assert "ngram" in {bench.step(TIGHT) for _ in range(12)}
     why = bench.loop.why_plain()
     assert why.code == "memory"
-    assert "the model drafter was given up, because this machine had 1,000 MiB of memory left, where 1,280 MiB should stay free" in why.text
+    assert (
+        "the model drafter was given up, because this machine had 1,000 MiB of memory left, where 1,280 MiB should "
+        "stay free" in why.text
+    )
     assert bench.is_plain_text()
 
 
@@ -477,14 +486,21 @@ def told(engine: Engine) -> Machine:
 
 
 def answer(
-    engine: Engine, prompt: str, sampling: Sampling, machine: Machine | None = None, changes: dict[int, Level] | None = None
+    engine: Engine,
+    prompt: str,
+    sampling: Sampling,
+    machine: Machine | None = None,
+    changes: dict[int, Level] | None = None,
 ) -> tuple[list[int], Stats]:
     """The reply's tokens; `changes` says from which chunk on memory is how."""
     tokens, stats = list[int](), None
     for n, chunk in enumerate(engine.reply([Message("user", prompt)], sampling, 80)):
         tokens, stats = tokens + list(chunk.tokens), chunk.stats
         if machine is not None:
-            machine.now, machine.free = machine.now + 1, FREE[(changes or {}).get(n, OK)] if n in (changes or {}) else machine.free
+            machine.now, machine.free = (
+                machine.now + 1,
+                FREE[(changes or {}).get(n, OK)] if n in (changes or {}) else machine.free,
+            )
     assert stats is not None
     return tokens, stats
 
@@ -553,7 +569,9 @@ def test_freeing_the_draft_model_gives_its_memory_back() -> None:
     engine.close()
 
 
-def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened_again(tmp_path: Path, tiny: Path, plain: Engine) -> None:
+def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened_again(
+    tmp_path: Path, tiny: Path, plain: Engine
+) -> None:
     pair = load_registry()["demo"]
     assert pair.draft is not None
     draft = tmp_path / "draft.gguf"

@@ -15,11 +15,11 @@ import pytest
 
 from app.models import info
 from bench import fuzz
-from runtime.errors import ModelError, RegistryError
-from runtime.gguf_header import TYPES, Header, TensorInfo, parse_header, read_header, read_model_header
-from runtime.model_facts import ModelFacts
-from runtime.parts import all_parts, is_first
-from runtime.registry import find_file, find_pair, load_registry
+from runtime.core.errors import ModelError, RegistryError
+from runtime.models.facts import ModelFacts
+from runtime.models.header import TYPES, Header, TensorInfo, parse_header, read_header, read_model_header
+from runtime.models.registry import find_file, find_pair, load_registry
+from runtime.models.shards import all_parts, is_first
 
 DEMO = load_registry()["demo"]
 
@@ -35,7 +35,9 @@ def test_the_header_is_what_the_library_that_defines_the_format_reads() -> None:
     ]
     assert {key for key in theirs.fields if not key.startswith("GGUF.")} == set(ours.metadata)
     tokens = theirs.fields["tokenizer.ggml.tokens"]
-    assert ours.strings("tokenizer.ggml.tokens").texts() == [bytes(tokens.parts[i]).decode("utf8", "replace") for i in tokens.data]
+    assert ours.strings("tokenizer.ggml.tokens").texts() == [
+        bytes(tokens.parts[i]).decode("utf8", "replace") for i in tokens.data
+    ]
 
 
 def test_the_sizes_of_tensor_types_are_those_of_ggml() -> None:
@@ -67,18 +69,23 @@ HOSTILE = {
     "of version 9": b"GGUF" + struct.pack("<IQQ", 9, 0, 0),
     "claims 18446744073709551615 tensors": grown(COUNTS, b"GGUF" + struct.pack("<IQQ", 3, 2**64 - 1, 12)),
     "claims 4294967296 metadata keys": grown(COUNTS, b"GGUF" + struct.pack("<IQQ", 3, 2, 2**32)),
-    "claims 2305843009213693952 strings": grown(struct.pack("<IQ", 8, 3) + fuzz.text("a"), struct.pack("<IQ", 8, 2**61) + fuzz.text("a")),
+    "claims 2305843009213693952 strings": grown(
+        struct.pack("<IQ", 8, 3) + fuzz.text("a"), struct.pack("<IQ", 8, 2**61) + fuzz.text("a")
+    ),
     "a string is longer than the header": grown(fuzz.text("<SUF>"), struct.pack("<Q", 2**63) + b"<SUF>"),
     "has elements of type 9": grown(struct.pack("<IQ", 6, 3), struct.pack("<IQ", 9, 3)),
     "is there twice": grown(fuzz.text("llama.block_count"), fuzz.text("general.alignment")),
-    "overlaps 'token_embd.weight'": grown(NORM + struct.pack("<IQIQ", 1, 64, 0, 224), NORM + struct.pack("<IQIQ", 1, 64, 0, 192)),
+    "overlaps 'token_embd.weight'": grown(
+        NORM + struct.pack("<IQIQ", 1, 64, 0, 224), NORM + struct.pack("<IQIQ", 1, 64, 0, 192)
+    ),
     "is not aligned": grown(NORM + struct.pack("<IQIQ", 1, 64, 0, 224), NORM + struct.pack("<IQIQ", 1, 64, 0, 225)),
     "has the impossible shape 0": grown(NORM + struct.pack("<IQ", 1, 64), NORM + struct.pack("<IQ", 1, 0)),
     "has 5 dimensions": grown(NORM + struct.pack("<I", 1), NORM + struct.pack("<I", 5)),
     "has the unknown type 77": grown(NORM + struct.pack("<IQI", 1, 64, 0), NORM + struct.pack("<IQI", 1, 64, 77)),
     "two tensors have one name": grown(NORM, fuzz.text("token_embd.weight")),
     "alignment is not a power of two": grown(
-        fuzz.text("general.alignment") + struct.pack("<II", 4, 32), fuzz.text("general.alignment") + struct.pack("<II", 4, 33)
+        fuzz.text("general.alignment") + struct.pack("<II", 4, 32),
+        fuzz.text("general.alignment") + struct.pack("<II", 4, 33),
     ),
     "bytes are missing": fuzz.sample()[:-1],
     "a name is not UTF-8": grown(b"norm.weight", b"norm.weigh\xff"),
@@ -141,7 +148,9 @@ def test_a_pass_reads_a_share_of_the_experts_and_not_the_input_table() -> None:
     tensors = tuple(TensorInfo(name, (n,), "I8", 0, n) for name, n in sizes.items())
     dense = {"general.architecture": "x"}
     assert ModelFacts(Header(dense, tensors, 0)).n_bytes_per_token == 187
-    assert ModelFacts(Header(dense | {"x.expert_count": 8, "x.expert_used_count": 2}, tensors, 0)).n_bytes_per_token == 127
+    assert (
+        ModelFacts(Header(dense | {"x.expert_count": 8, "x.expert_used_count": 2}, tensors, 0)).n_bytes_per_token == 127
+    )
     assert ModelFacts(Header(dense, tensors[:1], 0)).n_bytes_per_token == 1000  # the head is the input table
 
 
@@ -165,7 +174,7 @@ def test_a_home_that_nobody_has_is_said() -> None:
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the user's own registry is to be."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("runtime.registry.user_registry", lambda: tmp_path / "models.toml")
+    monkeypatch.setattr("runtime.models.registry.user_registry", lambda: tmp_path / "models.toml")
     return tmp_path / "models.toml"
 
 
@@ -177,7 +186,8 @@ def test_the_users_own_pairs_lie_over_the_bundled_key_by_key(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"), [("[pairs.mine]\ncontext = 512", "'target' is missing"), ("[pairs.demo]\ncontxt = 1", "Did you mean 'context'")]
+    ("text", "what"),
+    [("[pairs.mine]\ncontext = 512", "'target' is missing"), ("[pairs.demo]\ncontxt = 1", "Did you mean 'context'")],
 )
 def test_a_mistake_in_the_users_own_file_names_it(own: Path, text: str, what: str) -> None:
     own.write_text(text)

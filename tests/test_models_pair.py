@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.oneshot import choose
 from app.models import pair as command
-from app.oneshot import choose
-from runtime import pairing, self_drafts
 from runtime.backends.shrink import RECIPES
+from runtime.core.errors import ModelError
 from runtime.engine import Engine
-from runtime.errors import ModelError
-from runtime.gguf_header import read_header
-from runtime.model_facts import ModelFacts
-from runtime.pairing import Target, Trial, candidates, remembered
-from runtime.registry import load_registry
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_header
+from runtime.models.registry import load_registry
+from runtime.tools import pairing, self_drafts
+from runtime.tools.pairing import Target, Trial, candidates, remembered
 
 DEMO = load_registry()["demo"]
 
@@ -52,7 +52,9 @@ def test_a_refusal_names_its_reason(target: Target, folder: Path) -> None:
     assert "reads 100% of what the target reads" in target.refusal(folder / "big.gguf")
 
 
-def test_a_draft_model_that_fits_is_measured_with_the_real_engine(target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_model_that_fits_is_measured_with_the_real_engine(
+    target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pairing, "BUDGET", 0.5)
     plain = target.open(None)
     try:
@@ -90,7 +92,9 @@ def test_the_command_explains_refusals_and_ends_in_a_verdict(
 ) -> None:
     monkeypatch.setattr(command, "cached", list)
     monkeypatch.setattr(command, "load_registry", dict)
-    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(0.9, 0.25, 10.0) if isinstance(plain, Engine) else None)
+    monkeypatch.setattr(
+        Target, "try_out", lambda self, plain, path: Trial(0.9, 0.25, 10.0) if isinstance(plain, Engine) else None
+    )
     command.pair_up(str(folder / "big.gguf"), [])
     out, err = capsys.readouterr()
     assert "None pays for big.gguf here (times the speed without it: small.gguf 0.90)" in out
@@ -114,11 +118,15 @@ def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(targ
     assert not made.parent.exists()
 
 
-def test_only_a_made_draft_that_pays_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_made_draft_that_pays_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(command, "cached", list)
     monkeypatch.setattr(command, "load_registry", dict)
     monkeypatch.setattr(self_drafts, "RECIPES", RECIPES[2:4])
-    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(1.2 if path.stem == "big-quarter" else 0.8, 0.5, 1.0))
+    monkeypatch.setattr(
+        Target, "try_out", lambda self, plain, path: Trial(1.2 if path.stem == "big-quarter" else 0.8, 0.5, 1.0)
+    )
     path = folder / "big.gguf"
     command.pair_up(str(path), [], make=True)
     kept = remembered(path)

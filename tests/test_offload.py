@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from runtime.core.errors import ModelError
 from runtime.engine import Options
-from runtime.errors import ModelError
-from runtime.footprint import ALL_LAYERS, FLOOR, Plan, Room, Way, Wish, compute_bytes
-from runtime.gguf_header import Header, TensorInfo
-from runtime.loading import Loaded
-from runtime.memory import MIB, Place, Reading, Thresholds
-from runtime.model_facts import ModelFacts
-from runtime.offload import fit_devices, layer_bytes
-from runtime.registry import load_registry
+from runtime.loading.open import Loaded
+from runtime.memory.footprint import ALL_LAYERS, FLOOR, Plan, Room, Way, Wish, compute_bytes
+from runtime.memory.offload import fit_devices, layer_bytes
+from runtime.memory.pressure import MIB, Place, Reading, Thresholds
+from runtime.models.facts import ModelFacts
+from runtime.models.header import Header, TensorInfo
+from runtime.models.registry import load_registry
 
 NOTHING_SPARED = Thresholds(tight_device_bytes=0, critical_device_bytes=0)
 PLENTY = Room(64_000 * MIB, 0, 0)
@@ -24,10 +24,23 @@ PLENTY = Room(64_000 * MIB, 0, 0)
 
 def facts(is_tied: bool = False) -> ModelFacts:
     """8 layers of 100 MiB, an output of 50 and an input table of 40."""
-    numbers = {"embedding_length": 1024, "block_count": 8, "feed_forward_length": 4096, "attention.head_count": 16, "context_length": 8192}
-    metadata: dict[str, Any] = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in numbers.items()}}
-    sizes = {**{f"blk.{i}.ffn_up.weight": 100 for i in range(8)}, "token_embd.weight": 40} | ({} if is_tied else {"output.weight": 50})
-    return ModelFacts(Header(metadata, tuple(TensorInfo(name, (1024, 1024), "Q8_0", 0, n * MIB) for name, n in sizes.items()), 0))
+    numbers = {
+        "embedding_length": 1024,
+        "block_count": 8,
+        "feed_forward_length": 4096,
+        "attention.head_count": 16,
+        "context_length": 8192,
+    }
+    metadata: dict[str, Any] = {
+        "general.architecture": "llama",
+        **{f"llama.{key}": value for key, value in numbers.items()},
+    }
+    sizes = {**{f"blk.{i}.ffn_up.weight": 100 for i in range(8)}, "token_embd.weight": 40} | (
+        {} if is_tied else {"output.weight": 50}
+    )
+    return ModelFacts(
+        Header(metadata, tuple(TensorInfo(name, (1024, 1024), "Q8_0", 0, n * MIB) for name, n in sizes.items()), 0)
+    )
 
 
 def wish(draft: bool = True) -> Wish:
@@ -42,7 +55,13 @@ def on(*free: int, host: Room | None = PLENTY, **more: Any) -> Plan:
 
 def test_everything_goes_to_a_device_with_room() -> None:
     plan = on(8000)
-    assert (plan.n_gpu_layers, plan.with_draft, plan.n_ctx, plan.cache, plan.is_less) == (ALL_LAYERS, True, 8192, "F16", False)
+    assert (plan.n_gpu_layers, plan.with_draft, plan.n_ctx, plan.cache, plan.is_less) == (
+        ALL_LAYERS,
+        True,
+        8192,
+        "F16",
+        False,
+    )
     assert "everything fits" in plan.text
 
 
@@ -70,7 +89,9 @@ def test_as_many_layers_go_as_fit_the_output_first() -> None:
         needs = -(-(sum(parts[:n]) + overhead) // MIB)
         plan = on(needs)
         assert plan.n_gpu_layers == n
-        assert plan.text.startswith(f"{n} of 9 layers are on the GPU; left out the draft model, context beyond 1024 of 8192 tokens")
+        assert plan.text.startswith(
+            f"{n} of 9 layers are on the GPU; left out the draft model, context beyond 1024 of 8192 tokens"
+        )
 
 
 def test_without_an_output_of_its_own_the_input_table_goes_too() -> None:
@@ -89,13 +110,18 @@ def test_what_should_stay_free_on_a_device_stays_free() -> None:
 
 
 def test_what_neither_device_nor_machine_can_hold_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"big.gguf needs \d+ MiB beside the 2 layers that fit on the GPU, but 100 MiB are free\. Close other"):
+    with pytest.raises(
+        ModelError,
+        match=r"big.gguf needs \d+ MiB beside the 2 layers that fit on the GPU, but 100 MiB are free\. Close other",
+    ):
         on(250, host=Room(100 * MIB, 0, 0))
     assert on(250, host=None).n_gpu_layers == 2
 
 
 @pytest.mark.parametrize(("free", "total", "n_layers"), [(10_000, 24_000, ALL_LAYERS), (0, 0, None), (2, 24_000, 0)])
-def test_a_loaded_pair_asks_its_devices(monkeypatch: pytest.MonkeyPatch, free: int, total: int, n_layers: int | None) -> None:
+def test_a_loaded_pair_asks_its_devices(
+    monkeypatch: pytest.MonkeyPatch, free: int, total: int, n_layers: int | None
+) -> None:
     class WithDevice:
         def __init__(self, devices: object) -> None:
             pass
@@ -104,7 +130,7 @@ def test_a_loaded_pair_asks_its_devices(monkeypatch: pytest.MonkeyPatch, free: i
             places = Place("this machine", 9000 * MIB, 16_000 * MIB), Place("a GPU", free * MIB, total * MIB, True)
             return Reading(places)
 
-    monkeypatch.setattr("runtime.loading.System", WithDevice)
+    monkeypatch.setattr("runtime.loading.open.System", WithDevice)
     given = list[int]()
     real = load_registry()["demo"]
 
@@ -115,7 +141,7 @@ def test_a_loaded_pair_asks_its_devices(monkeypatch: pytest.MonkeyPatch, free: i
         given.append(gpu_layers)
         raise StopError
 
-    monkeypatch.setattr("runtime.loading.load", load)
+    monkeypatch.setattr("runtime.loading.open.load", load)
     with pytest.raises(StopError):
         Loaded(real, Options())
     assert given == [ALL_LAYERS if n_layers is None else n_layers]

@@ -1,4 +1,7 @@
-"""The comparison with peers: ways in processes of their own, and the arithmetic over them. No peer's library is loaded."""
+"""The comparison with peers: ways in processes of their own, and the arithmetic over them.
+
+No peer's library is loaded.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from bench import processes
 from bench.peers import compare, measure, same_texts, ways
 from bench.processes import Peer, busy_core, elsewhere
 from bench.ways import Answer, Job, Prompt, Server, Way, WayError
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 PROMPTS = [Prompt("one", [1]), Prompt("two", [2])]
 JOB = Job(Pair("toy", Path("toy.gguf"), Path("draft.gguf")), 10)
@@ -34,7 +37,9 @@ def refuses(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     raise WayError("there is no such model")
 
 
-def ask(opens: Sequence[Callable[[Job, Way], Callable[[Prompt], Answer]]], is_kept: bool = True) -> tuple[list[Peer], dict[str, list[float]]]:
+def ask(
+    opens: Sequence[Callable[[Job, Way], Callable[[Prompt], Answer]]], is_kept: bool = True
+) -> tuple[list[Peer], dict[str, list[float]]]:
     peers = [Peer(JOB, Way(opener.__name__, opener, ""), is_kept) for opener in opens]
     try:
         return peers, measure(peers, PROMPTS, runs=2)
@@ -89,7 +94,12 @@ def test_a_text_is_the_same_only_if_it_is_in_every_round() -> None:
 
 
 def test_ratios_are_of_the_same_rounds_and_leave_out_what_failed() -> None:
-    results = {"ours, plain": [1.0, 2.0], "ours, adaptive": [2.0, 6.0], "server, plain": [1.0, 2.0], "ours, plain, own threads": [9.0, 9.0]}
+    results = {
+        "ours, plain": [1.0, 2.0],
+        "ours, adaptive": [2.0, 6.0],
+        "server, plain": [1.0, 2.0],
+        "ours, plain, own threads": [9.0, 9.0],
+    }
     assert compare(results, "server, plain") == {
         "adaptive / server's best": [2.5, 2, 3],
         "adaptive / server's plain": [2.5, 2, 3],
@@ -103,7 +113,9 @@ def test_the_servers_every_setting_is_a_way_once_and_is_compared_with_a_way_that
     assert len(set(names)) == len(names)
     assert {way.plain for way in basics + more} <= set(names)
     drafts = [way.settings for way in basics + more if "speculative.draft.mparams.path" in way.settings and way.threads]
-    found = {(s.get("speculative.draft.n_max", SERVER.n_max), s.get("speculative.draft.p_min", SERVER.p_min)) for s in drafts}
+    found = {
+        (s.get("speculative.draft.n_max", SERVER.n_max), s.get("speculative.draft.p_min", SERVER.p_min)) for s in drafts
+    }
     assert found == {(n, p) for n in range(1, 9) for p in (0.0, 0.75)}
     assert len(drafts) == len(found)
     assert {"server, ngram_simple", "server, ngram_simple, short", "server, ngram_mod"} <= set(names)

@@ -1,4 +1,6 @@
-"""Planted pairs: the target follows its walk, the draft agrees as often as was asked, and only their agreement is planted."""
+"""Planted pairs: the target follows its walk, the draft agrees as often as was asked, and only their agreement is
+planted.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ import pytest
 
 from bench.planted import FILE_TYPES, plant, prompts, walk
 from bench.shapes import Shape
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
 from runtime.engine import Chunk, Engine, Options, Sampling
-from runtime.logits import softmax
-from runtime.registry import Pair
+from runtime.models.registry import Pair
+from runtime.sampling.logits import softmax
 
 TARGET = Shape(width=128, layers=2, heads=2, kv_heads=1, ffn=256, vocab=2048)
 DRAFT = replace(TARGET, layers=1)
@@ -101,14 +103,18 @@ def test_drafts_do_not_change_the_text(pair: Pair, sampling: Sampling) -> None:
 
 def test_sampling_skips_words_as_often_as_was_asked(tmp_path: Path) -> None:
     planted = plant(tmp_path, TARGET, DRAFT, 0.7, likely=0.6)
-    places = [WALK.index(token) for token in tokens(reply(planted, Sampling(1.0, 0, 1.0, 0.0, seed=1), 1000, options=PLAIN))]
+    places = [
+        WALK.index(token) for token in tokens(reply(planted, Sampling(1.0, 0, 1.0, 0.0, seed=1), 1000, options=PLAIN))
+    ]
     steps = np.diff(places) % len(WALK)
     assert (steps == 1).mean() == pytest.approx(0.6, abs=0.05)
     assert (steps <= 3).mean() > 0.97
 
 
 def confidences(path: Path, n: int) -> tuple[list[float], list[float]]:
-    """The probability of the draft's likeliest token after each of the walk's first words: where it is right, where it is wrong."""
+    """The probability of the draft's likeliest token after each of the walk's first words: where it is right, where it
+    is wrong.
+    """
     found: tuple[list[float], list[float]] = [], []
     model = LlamaModel(path)
     backend = LlamaBackend(model, 64)
@@ -133,7 +139,9 @@ def test_confidence_tells_where_the_draft_is_right_only_when_asked(tmp_path: Pat
 
 
 def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
-    first, same, other = (plant(tmp_path / name, TARGET, DRAFT, 0.7, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    first, same, other = (
+        plant(tmp_path / name, TARGET, DRAFT, 0.7, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
     for path in ("target", "draft"):
         data = getattr(first, path).read_bytes()
         assert data == getattr(same, path).read_bytes()
@@ -152,10 +160,35 @@ def test_other_file_types_hold_the_same_walk(tmp_path: Path, name: str) -> None:
 
 def test_the_command_writes_a_pair_that_the_command_line_runs(tmp_path: Path) -> None:
     python, files = [sys.executable, "-m"], ["target.gguf", "draft.gguf", "prompts.txt"]
-    writing = [*python, "bench.planted", str(tmp_path), "--shape", "tiny", "--draft", "tiny", "--acceptance", "0.9", "0.1"]
+    writing = [
+        *python,
+        "bench.planted",
+        str(tmp_path),
+        "--shape",
+        "tiny",
+        "--draft",
+        "tiny",
+        "--acceptance",
+        "0.9",
+        "0.1",
+    ]
     said = subprocess.check_output(writing, text=True)
     assert [line.split()[0] for line in said.splitlines()] == [str(tmp_path / name) for name in files]
     target, draft, asked = (str(tmp_path / name) for name in files)
     assert Path(asked).read_text(encoding="utf8").startswith("Go on after ")
-    command = [*python, "app.cli", "run", "Go", "--raw", "--model", target, "--draft", draft, "--temperature", "0", "--max-tokens", "9"]
+    command = [
+        *python,
+        "app.cli",
+        "run",
+        "Go",
+        "--raw",
+        "--model",
+        target,
+        "--draft",
+        draft,
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "9",
+    ]
     assert len(subprocess.check_output(command, text=True, stdin=subprocess.DEVNULL).split()) == 9

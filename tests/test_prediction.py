@@ -1,4 +1,6 @@
-"""A prediction is followed through the reply: in step, lost after a difference, found again; and it never changes what is said."""
+"""A prediction is followed through the reply: in step, lost after a difference, found again; and it never changes what
+is said.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.chat import Message
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.engine import Sampling
+from runtime.engine.chat_template import Message
 from tests.conftest import OpenEngine
 from tests.test_drafters import budget, ids, said
 
@@ -35,7 +37,11 @@ def test_it_says_the_expected_text_from_the_start_to_the_end() -> None:
         ("def a", "def size(w, h)", ":\n  "),  # replaced by as much
         ("def a", "def a_b(w, h)", ":\n  "),  # put in
         ("def area(w, h):\n", "def area(w, h):\n    # the product\n    return", " w *"),  # a line put in
-        ("def area(w, h):\n    return w * h\n", "def area(w, h):\n    return w * h\nprint(area", "(2, "),  # lines left out
+        (
+            "def area(w, h):\n    return w * h\n",
+            "def area(w, h):\n    return w * h\nprint(area",
+            "(2, ",
+        ),  # lines left out
         ("", "Here is the file:\ndef area", "(w, "),  # said before it
     ],
 )
@@ -96,7 +102,9 @@ def test_without_a_prediction_nothing_is_said_and_the_last_one_is_forgotten() ->
     st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=40), min_size=1, max_size=8),
     st.integers(1, 9),
 )
-def test_whatever_becomes_of_the_context_it_says_a_part_of_the_expected_text(expected: list[int], contexts: list[list[int]], k: int) -> None:
+def test_whatever_becomes_of_the_context_it_says_a_part_of_the_expected_text(
+    expected: list[int], contexts: list[list[int]], k: int
+) -> None:
     drafter = PredictionDrafter()
     drafter.begin(np.zeros(3, dtype=np.int32), expected)
     for context in contexts:

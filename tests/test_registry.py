@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import RegistryError
-from runtime.registry import find_pair, load_registry
+from runtime.core.errors import RegistryError
+from runtime.models.registry import find_pair, load_registry
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -26,7 +26,10 @@ def test_the_bundled_registry_names_files_that_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("[pairs.x]\ntarget = 'a.gguf'\ndraught = 'b.gguf'", r"models.toml: \[pairs.x\]: unknown key 'draught'. Did you mean 'draft'\?"),
+        (
+            "[pairs.x]\ntarget = 'a.gguf'\ndraught = 'b.gguf'",
+            r"models.toml: \[pairs.x\]: unknown key 'draught'. Did you mean 'draft'\?",
+        ),
         ("[pairs.x]\ntarget = 3", r"\[pairs.x\]: 'target' must be of type str, not int"),
         ("[pairs.x]\ntarget = 'a'\ncontext = true", r"'context' must be of type int, not bool"),
         ("[pairs.x]\ndraft = 'a'", "'target' is missing"),
@@ -54,9 +57,19 @@ def test_a_missing_registry_is_named(tmp_path: Path) -> None:
 
 
 def test_values_are_read(tmp_path: Path) -> None:
-    pair = load_registry(write(tmp_path, "[pairs.x]\ntarget = 'a.gguf'\ntemperature = 0\ndrafters = ['ngram']\ncontext = 99\nexact = true"))["x"]
+    pair = load_registry(
+        write(
+            tmp_path, "[pairs.x]\ntarget = 'a.gguf'\ntemperature = 0\ndrafters = ['ngram']\ncontext = 99\nexact = true"
+        )
+    )["x"]
     assert pair.exact is True
-    assert (pair.target, pair.draft, pair.temperature, pair.drafters, pair.context) == (tmp_path / "a.gguf", None, 0, ("ngram",), 99)
+    assert (pair.target, pair.draft, pair.temperature, pair.drafters, pair.context) == (
+        tmp_path / "a.gguf",
+        None,
+        0,
+        ("ngram",),
+        99,
+    )
 
 
 def test_an_unknown_pair_names_the_nearest() -> None:

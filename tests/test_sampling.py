@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.draft import Logits, Path
-from runtime.errors import SettingsError
-from runtime.logits import Row, logprobs, softmax
-from runtime.noise import gumbel
-from runtime.sampling import Sampler, Sampling, distribution
+from runtime.core.draft import Logits, Path
+from runtime.core.errors import SettingsError
+from runtime.sampling.gumbel import gumbel
+from runtime.sampling.logits import Row, logprobs, softmax
+from runtime.sampling.sampler import Sampler, Sampling, distribution
 
 
 def by_the_book(logits: Logits, s: Sampling) -> dict[int, float]:
@@ -33,9 +33,12 @@ def by_the_book(logits: Logits, s: Sampling) -> dict[int, float]:
 @settings(max_examples=200, deadline=None)
 @given(
     n=st.integers(2, 2000), scale=st.floats(0.1, 8), seed=st.integers(0, 2**32), top_k=st.sampled_from([0, 1, 5, 40]),
-    top_p=st.sampled_from([1.0, 0.95, 0.5, 0.01]), min_p=st.sampled_from([0.0, 0.05, 0.5]), temperature=st.sampled_from([0.2, 1.0, 3.0]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 0.01]), min_p=st.sampled_from([0.0, 0.05, 0.5]),
+    temperature=st.sampled_from([0.2, 1.0, 3.0]),
 )  # fmt: skip
-def test_the_pipeline_is_the_textbooks(n: int, scale: float, seed: int, top_k: int, top_p: float, min_p: float, temperature: float) -> None:
+def test_the_pipeline_is_the_textbooks(
+    n: int, scale: float, seed: int, top_k: int, top_p: float, min_p: float, temperature: float
+) -> None:
     logits = (np.random.default_rng(seed).normal(size=n) * scale).astype(np.float32)
     sampling = Sampling(temperature, top_k, top_p, min_p)
     ours, book = distribution(Row(logits), sampling), by_the_book(logits, sampling)
@@ -89,14 +92,28 @@ def begun(sampling: Sampling, context: list[int], mask: object = None) -> Sample
 def test_penalties_count_the_context_and_the_tentative_tokens_before_a_row() -> None:
     sampler = begun(Sampling(0, repetition_penalty=2.0, frequency_penalty=0.5, presence_penalty=0.25), [0, 1, 1])
     np.testing.assert_allclose(sampler.adjusted(row(4, -3, 2, 1)), [4 / 2 - 0.75, -3 * 2 - 1.25, 2, 1])
-    np.testing.assert_allclose(sampler.adjusted(row(4, -3, 2, 1), (2, 0)), [4 / 2 - 1.25, -3 * 2 - 1.25, 2 / 2 - 0.75, 1])
+    np.testing.assert_allclose(
+        sampler.adjusted(row(4, -3, 2, 1), (2, 0)), [4 / 2 - 1.25, -3 * 2 - 1.25, 2 / 2 - 0.75, 1]
+    )
 
 
 def test_penalties_look_back_no_further_than_they_should() -> None:
     context = [3, 0, 1]
-    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(row(5, 5, 5, 5)).tolist() == [4, 4, 5, 5]
-    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(row(5, 5, 5, 5), (2,)).tolist() == [5, 4, 4, 5]
-    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=0), context).adjusted(row(5, 5, 5, 5)).tolist() == [4, 4, 5, 4]
+    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(row(5, 5, 5, 5)).tolist() == [
+        4,
+        4,
+        5,
+        5,
+    ]
+    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(
+        row(5, 5, 5, 5), (2,)
+    ).tolist() == [5, 4, 4, 5]
+    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=0), context).adjusted(row(5, 5, 5, 5)).tolist() == [
+        4,
+        4,
+        5,
+        4,
+    ]
 
 
 class OnlyEven:
@@ -170,9 +187,12 @@ def test_logprobs_are_the_models_own() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("repetition_penalty", 0.0), ("repetition_penalty", float("nan")), ("frequency_penalty", 1e9), ("presence_penalty", float("nan")),
-     ("penalty_last_n", -1), ("logit_bias", ((3, float("nan")),)), ("logit_bias", ((3, float("inf")),)), ("logit_bias", ((-1, 1.0),)),
-     ("temperature", -0.1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.5), ("min_p", 1.0), ("seed", -1), ("seed", 2**64)],
+    [("repetition_penalty", 0.0), ("repetition_penalty", float("nan")), ("frequency_penalty", 1e9), ("presence_penalty",
+    float("nan")),
+     ("penalty_last_n", -1), ("logit_bias", ((3, float("nan")),)), ("logit_bias", ((3, float("inf")),)),
+     ("logit_bias", ((-1, 1.0),)),
+     ("temperature", -0.1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.5),
+     ("min_p", 1.0), ("seed", -1), ("seed", 2**64)],
 )  # fmt: skip
 def test_a_senseless_setting_is_named(field: str, value: object) -> None:
     with pytest.raises(SettingsError, match=field):

@@ -1,4 +1,6 @@
-"""`--draft auto` without a known draft model: the search begins after the first reply, by the real command, and leaves nothing half done."""
+"""`--draft auto` without a known draft model: the search begins after the first reply, by the real command, and leaves
+nothing half done.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ import pytest
 from app.models import pair as command
 from app.models import seeking
 from app.models.seeking import Search, SeekingEngine, opener
-from runtime import machine
 from runtime.engine import Engine, Options, Sampling
-from runtime.measured import Measured
-from runtime.pairing import Target, Trial, is_settled, remembered
-from runtime.registry import load_registry
+from runtime.loading.profile_cache import Measured
+from runtime.models.registry import load_registry
+from runtime.tools import machine
+from runtime.tools.pairing import Target, Trial, is_settled, remembered
 
 DEMO = load_registry()["demo"]
 PATIENCE = 120.0  # seconds
@@ -66,7 +68,9 @@ def until(is_so: Callable[[], object]) -> None:
 def ask(target: Path) -> subprocess.CompletedProcess[str]:
     settings = "--threads", "1", "--max-tokens", "4", "-t", "0"
     command = [sys.executable, "-m", "app.cli", "run", "What does os.path.join do?", "-m", str(target), *settings]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL
+    )
 
 
 def test_the_first_run_begins_a_search_that_outlives_it_and_later_runs_use_its_result(target: Path) -> None:
@@ -105,14 +109,18 @@ def test_one_search_runs_at_a_time(target: Path, sleeping: list[subprocess.Popen
     assert len(sleeping) == 1
 
 
-def test_a_number_of_a_process_that_was_given_again_is_no_search(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+def test_a_number_of_a_process_that_was_given_again_is_no_search(
+    target: Path, sleeping: list[subprocess.Popen[bytes]]
+) -> None:
     search = Search(target, str)
     search._memo().write({"pid": os.getpid(), "began": 1.0})
     search.begin()
     assert len(sleeping) == 1
 
 
-def test_what_was_tried_is_not_tried_again_until_another_model_is_here(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+def test_what_was_tried_is_not_tried_again_until_another_model_is_here(
+    target: Path, sleeping: list[subprocess.Popen[bytes]]
+) -> None:
     Target(replace(DEMO, target=target)).keep({}, command.usual_candidates(target))
     Search(target, str).begin()
     assert not sleeping
@@ -122,7 +130,9 @@ def test_what_was_tried_is_not_tried_again_until_another_model_is_here(target: P
     assert len(sleeping) == 1
 
 
-def test_nobody_is_told_of_a_search_among_no_models(target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]) -> None:
+def test_nobody_is_told_of_a_search_among_no_models(
+    target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]
+) -> None:
     monkeypatch.setattr(command, "load_registry", dict)
     (target.with_name("small.gguf")).unlink()
     said: list[str] = []
@@ -153,7 +163,9 @@ def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
         engine.close()
 
 
-def test_on_a_gpu_the_search_waits_for_the_end(target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_the_search_waits_for_the_end(
+    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seeking, "IDLE", 0.0)
     monkeypatch.setattr(machine, "devices", lambda: [machine.Device("CUDA", "x", 1, 1)])
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
@@ -172,7 +184,10 @@ def test_an_engine_that_said_nothing_searches_nothing(target: Path, sleeping: li
 
 def test_only_auto_searches_and_only_where_a_draft_model_may_be_used(target: Path) -> None:
     assert opener("off") is opener("x.gguf") is Engine
-    for pair, options in ((replace(DEMO, target=target, draft=None), Options(threads=1, drafters=("ngram",))), (DEMO, Options(threads=1))):
+    for pair, options in (
+        (replace(DEMO, target=target, draft=None), Options(threads=1, drafters=("ngram",))),
+        (DEMO, Options(threads=1)),
+    ):
         engine = SeekingEngine(pair, options)
         assert engine._search is None
         engine.close()
@@ -185,7 +200,9 @@ def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> No
     engine.close()
 
 
-def test_a_search_can_be_ruled_out(target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]) -> None:
+def test_a_search_can_be_ruled_out(
+    target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]
+) -> None:
     monkeypatch.setenv(seeking.OPT_OUT, "1")
     Search(target, str).begin()
     assert not sleeping

@@ -1,4 +1,6 @@
-"""The real OpenAI client against a running server with the bundled pair behind it: the text is what the engine says by itself."""
+"""The real OpenAI client against a running server with the bundled pair behind it: the text is what the engine says by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,19 @@ import openai
 import pytest
 
 from runtime.engine import Engine, Grammar, Message, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.serving import PATIENCE, Running, running
 
 QUESTION = "What does os.path.join do?"
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]
 GREEDY = Sampling(temperature=0.0)
-SCHEMA = {"type": "object", "properties": {"n": {"enum": [1, 2]}, "ok": {"type": "boolean"}}, "required": ["n", "ok"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"enum": [1, 2]}, "ok": {"type": "boolean"}},
+    "required": ["n", "ok"],
+    "additionalProperties": False,
+}
 WEATHER: Any = {
     "type": "function",
     "function": {
@@ -38,7 +45,8 @@ WEATHER: Any = {
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(
-        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress), tmp_path_factory.mktemp("s") / "socket"
+        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress),
+        tmp_path_factory.mktemp("s") / "socket",
     ) as found:
         yield found
 
@@ -72,7 +80,9 @@ def test_a_reply_is_the_engines_own(client: openai.OpenAI, engine: Engine) -> No
 
 
 def test_a_stream_says_the_same_and_ends_with_usage(client: openai.OpenAI, engine: Engine) -> None:
-    stream = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=30, stream=True, stream_options={"include_usage": True})
+    stream = client.chat.completions.create(
+        model="demo", messages=MESSAGES, max_tokens=30, stream=True, stream_options={"include_usage": True}
+    )
     chunks = list(stream)
     assert text_of(chunks) == said(engine, 30)
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -93,8 +103,12 @@ def test_a_stream_is_read_to_its_end_mark(here: Running) -> None:
 def test_the_asynchronous_client_streams_over_the_unix_socket(here: Running, engine: Engine) -> None:
     async def ask() -> str:
         http = httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(uds=str(here.path)))
-        async with openai.AsyncOpenAI(base_url="http://slipstream/v1", api_key="none", http_client=http, timeout=PATIENCE) as client:
-            stream = await client.chat.completions.create(model="demo", messages=MESSAGES, max_completion_tokens=12, stream=True)
+        async with openai.AsyncOpenAI(
+            base_url="http://slipstream/v1", api_key="none", http_client=http, timeout=PATIENCE
+        ) as client:
+            stream = await client.chat.completions.create(
+                model="demo", messages=MESSAGES, max_completion_tokens=12, stream=True
+            )
             return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
     assert asyncio.run(ask()) == said(engine, 12)
@@ -103,7 +117,13 @@ def test_the_asynchronous_client_streams_over_the_unix_socket(here: Running, eng
 def test_a_seed_gives_the_engines_text_for_that_seed(client: openai.OpenAI, engine: Engine) -> None:
     def text(seed: int) -> str | None:
         reply = client.chat.completions.create(
-            model="demo", messages=MESSAGES, max_tokens=20, seed=seed, temperature=2, top_p=1, extra_body={"min_p": 0, "top_k": 0}
+            model="demo",
+            messages=MESSAGES,
+            max_tokens=20,
+            seed=seed,
+            temperature=2,
+            top_p=1,
+            extra_body={"min_p": 0, "top_k": 0},
         )
         return reply.choices[0].message.content
 
@@ -128,7 +148,11 @@ def test_log_probabilities_are_the_engines(client: openai.OpenAI, engine: Engine
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=2)
     assert reply.choices[0].logprobs is not None
     content = reply.choices[0].logprobs.content or []
-    expected = [entry for chunk in engine.reply([Message("user", QUESTION)], GREEDY, 5, n_logprobs=2) for entry in chunk.logprobs]
+    expected = [
+        entry
+        for chunk in engine.reply([Message("user", QUESTION)], GREEDY, 5, n_logprobs=2)
+        for entry in chunk.logprobs
+    ]
     assert [entry.logprob for entry in content] == pytest.approx([entry.logprob for entry in expected], abs=1e-5)
     assert "".join(entry.token for entry in content) == reply.choices[0].message.content
     assert [len(entry.top_logprobs) for entry in content] == [2] * 5
@@ -149,7 +173,9 @@ def test_a_schema_holds(client: openai.OpenAI, engine: Engine) -> None:
 
 
 def test_plain_text_can_be_asked_for_as_a_format(client: openai.OpenAI, engine: Engine) -> None:
-    reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=4, response_format={"type": "text"})
+    reply = client.chat.completions.create(
+        model="demo", messages=MESSAGES, max_tokens=4, response_format={"type": "text"}
+    )
     assert reply.choices[0].message.content == said(engine, 4)
 
 
@@ -175,14 +201,18 @@ def test_a_prompt_asked_twice_is_cached(client: openai.OpenAI) -> None:
 def test_a_text_completion_continues_the_prompt(client: openai.OpenAI, engine: Engine) -> None:
     expected = "".join(chunk.text for chunk in engine.reply("import os", GREEDY, 8))
     assert client.completions.create(model="demo", prompt="import os", max_tokens=8).choices[0].text == expected
-    stream = client.completions.create(model="demo", prompt=engine.encode("import os"), max_tokens=8, stream=True, logprobs=1)
+    stream = client.completions.create(
+        model="demo", prompt=engine.encode("import os"), max_tokens=8, stream=True, logprobs=1
+    )
     choices = [chunk.choices[0] for chunk in stream]
     assert "".join(choice.text for choice in choices) == expected
     assert "".join(token for choice in choices if choice.logprobs for token in choice.logprobs.tokens or ()) == expected
 
 
 def test_a_required_tool_is_called_with_arguments_of_its_schema(client: openai.OpenAI) -> None:
-    reply = client.chat.completions.create(model="demo", messages=MESSAGES, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)
+    reply = client.chat.completions.create(
+        model="demo", messages=MESSAGES, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False
+    )
     (call,) = reply.choices[0].message.tool_calls or ()
     assert reply.choices[0].finish_reason == "tool_calls"
     assert call.type == "function"
@@ -197,7 +227,9 @@ def test_a_tool_call_streams_as_it_is_told_whole(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(model="demo", messages=MESSAGES, tools=[WEATHER], tool_choice=chosen)
     deltas = [
         call
-        for chunk in client.chat.completions.create(model="demo", messages=MESSAGES, tools=[WEATHER], tool_choice=chosen, stream=True)
+        for chunk in client.chat.completions.create(
+            model="demo", messages=MESSAGES, tools=[WEATHER], tool_choice=chosen, stream=True
+        )
         for call in chunk.choices[0].delta.tool_calls or ()
     ]
     assert {call.index for call in deltas} == {0}
@@ -209,13 +241,19 @@ def test_a_tool_call_streams_as_it_is_told_whole(client: openai.OpenAI) -> None:
 
 
 def test_a_conversation_with_calls_and_results_goes_on(client: openai.OpenAI) -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome", "days": 1}'}}
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Rome", "days": 1}'},
+    }
     turns: Any = [
         *MESSAGES,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "Sun"},
     ]
-    reply = client.chat.completions.create(model="demo", messages=turns, tools=[WEATHER], tool_choice="none", max_tokens=3)
+    reply = client.chat.completions.create(
+        model="demo", messages=turns, tools=[WEATHER], tool_choice="none", max_tokens=3
+    )
     assert reply.choices[0].message.content
     assert reply.choices[0].message.tool_calls is None
 

@@ -12,13 +12,13 @@ import httpx2
 import numpy as np
 import pytest
 
-from app.server.calls import Calls, merged
 from app.server.llamacpp import RootRequest
-from app.server.tools import BEGIN, END
+from app.server.openai.calls import Calls, merged
+from app.server.openai.tools import BEGIN, END
 from bench.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 from runtime.engine import Engine, Infill, Message, Options, Sampling
-from runtime.prompt import infill_ids
-from runtime.registry import find_pair, load_registry
+from runtime.engine.prompt import infill_ids
+from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
 from tests.serving import running
 
@@ -34,7 +34,12 @@ READ_FILE: dict[str, Any] = {
     "function": {
         "name": "read_file",
         "description": "Read a file",
-        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": False},
+        "parameters": {
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
         "strict": True,
     },
 }
@@ -117,13 +122,19 @@ def unending(engine: Engine) -> dict[str, Any]:
 def events(reply: httpx2.Response) -> list[Any]:
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].startswith("text/event-stream")
-    return [json.loads(line.removeprefix("data: ")) for line in reply.text.split("\n\n") if line and line != "data: [DONE]"]
+    return [
+        json.loads(line.removeprefix("data: ")) for line in reply.text.split("\n\n") if line and line != "data: [DONE]"
+    ]
 
 
 def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
     with running(lambda on_progress: Engine(find_pair(str(coder), {}), Options(threads=1), on_progress)) as here:
         client = here.client()
-        warm = client.post("/infill", json=LLAMA_VIM | {"n_predict": 0, "prompt": "", "samplers": [], "t_max_predict_ms": 1, "response_fields": [""]})
+        warm = client.post(
+            "/infill",
+            json=LLAMA_VIM
+            | {"n_predict": 0, "prompt": "", "samplers": [], "t_max_predict_ms": 1, "response_fields": [""]},
+        )
         assert (warm.status_code, warm.json()) == (200, {})
         body = client.post("/infill", json=LLAMA_VIM).text
         assert re.match(r"^\s*{", body)
@@ -131,17 +142,28 @@ def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
         reply = json.loads(body)
         assert set(reply) == set(LLAMA_VIM["response_fields"]) - {"nothing"}
         assert reply["timings/prompt_n"] > 0
-        suffix = client.post("/v1/completions", json={"prompt": "def f():", "suffix": "\n", "max_tokens": 4, "temperature": 0}).json()
+        suffix = client.post(
+            "/v1/completions", json={"prompt": "def f():", "suffix": "\n", "max_tokens": 4, "temperature": 0}
+        ).json()
     engine = Engine(find_pair(str(coder), {}), Options(threads=1))
     place = Infill("def join(a, b):\n    return ", "\n\nprint(join(1, 2))\n", (("a.py", "import os"),))
     assert reply["content"] == "".join(chunk.text for chunk in engine.reply(place, GREEDY, 8))
-    assert suffix["choices"][0]["text"] == "".join(chunk.text for chunk in engine.reply(Infill("def f():", "\n"), GREEDY, 4))
+    assert suffix["choices"][0]["text"] == "".join(
+        chunk.text for chunk in engine.reply(Infill("def f():", "\n"), GREEDY, 4)
+    )
     engine.close()
 
 
 def test_llama_vims_instructions_are_read_in_advance(demo: httpx2.Client) -> None:
     turns = [{"role": "system", "content": "--- PREFIX\nimport os\n--- SELECTION\nx"}, {"role": "user", "content": ""}]
-    warm_up = {"id_slot": 1, "samplers": [], "n_predict": 0, "stream": False, "cache_prompt": True, "response_fields": [""]}
+    warm_up = {
+        "id_slot": 1,
+        "samplers": [],
+        "n_predict": 0,
+        "stream": False,
+        "cache_prompt": True,
+        "response_fields": [""],
+    }
     warm = demo.post("/v1/chat/completions", json={"messages": turns} | warm_up).json()
     assert (warm["usage"]["completion_tokens"], warm["choices"][0]["message"]["content"]) == (0, "")
     turns[1]["content"] = "INSTRUCTION: mend it"
@@ -165,8 +187,15 @@ def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
     assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE])
     with running(lambda on_progress: engine) as here:
         client = here.client()
-        turns = [{"role": "user", "content": "<hi>"}, {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "Sun"}]
-        assert client.post("/apply-template", json={"messages": turns}).json()["prompt"] == "[user]<hi>[assistant]Rome[tool]Sun"
+        turns = [
+            {"role": "user", "content": "<hi>"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "Sun"},
+        ]
+        assert (
+            client.post("/apply-template", json={"messages": turns}).json()["prompt"]
+            == "[user]<hi>[assistant]Rome[tool]Sun"
+        )
         asked = {"messages": turns, "tools": [READ_FILE], "max_tokens": 1, "temperature": 0}
         n_tokens = client.post("/v1/chat/completions", json=asked).json()["usage"]["prompt_tokens"]
         told = READ_FILE | {"function": {key: value for key, value in READ_FILE["function"].items() if key != "strict"}}
@@ -194,14 +223,23 @@ def test_continue_streams_chat_with_a_final_usage(demo: httpx2.Client, engine: E
     body = {
         "messages": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
         "model": "demo", "max_tokens": 12, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
-        "prediction": {"type": "content", "content": "Join two or more"}, "stop": None, "presence_penalty": None, "unknown": {"x": 1},
+        "prediction": {"type": "content", "content": "Join two or more"}, "stop": None, "presence_penalty": None,
+        "unknown": {"x": 1},
     }  # fmt: skip
     found = events(demo.post("/v1/chat/completions", json=body))
     text = "".join(choice["delta"].get("content") or "" for event in found for choice in event["choices"])
     assert text == "".join(chunk.text for chunk in engine.reply([Message("user", QUESTION)], GREEDY, 12))
     assert found[-1]["choices"] == []
     assert found[-1]["usage"]["completion_tokens"] == 12
-    assert {"prompt_n", "draft_n", "draft_ms", "verify_ms", "tokens_per_target_pass", "drafter", "fallback_reason"} <= found[-1]["timings"].keys()
+    assert {
+        "prompt_n",
+        "draft_n",
+        "draft_ms",
+        "verify_ms",
+        "tokens_per_target_pass",
+        "drafter",
+        "fallback_reason",
+    } <= found[-1]["timings"].keys()
 
 
 def test_continue_completes_with_marks_in_the_prompt(demo: httpx2.Client) -> None:
@@ -213,14 +251,28 @@ def test_continue_completes_with_marks_in_the_prompt(demo: httpx2.Client) -> Non
         "stream": True,
     }
     plain = events(demo.post("/completions", json=body))
-    chat = demo.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 5, "temperature": 0}).json()
+    chat = demo.post(
+        "/v1/chat/completions",
+        json={"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 5, "temperature": 0},
+    ).json()
     assert "".join(event["choices"][0]["text"] for event in plain) == chat["choices"][0]["message"]["content"]
 
 
 def test_continues_llama_cpp_provider_streams_content(demo: httpx2.Client, engine: Engine) -> None:
-    body = {"prompt": "import os", "n_predict": 6, "stream": True, "temperature": 0, "mirostat": 0, "cache_prompt": True, "seed": -1, "n_probs": 1}
+    body = {
+        "prompt": "import os",
+        "n_predict": 6,
+        "stream": True,
+        "temperature": 0,
+        "mirostat": 0,
+        "cache_prompt": True,
+        "seed": -1,
+        "n_probs": 1,
+    }
     found = events(demo.post("/completion", json=body))
-    assert "".join(event["content"] for event in found) == "".join(chunk.text for chunk in engine.reply("import os", GREEDY, 6))
+    assert "".join(event["content"] for event in found) == "".join(
+        chunk.text for chunk in engine.reply("import os", GREEDY, 6)
+    )
     assert [event["stop"] for event in found] == [False] * (len(found) - 1) + [True]
     assert found[-1]["stop_type"] == "limit"
     assert found[-1]["tokens_predicted"] == 6
@@ -244,9 +296,12 @@ def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict
 
 
 @pytest.mark.parametrize(
-    ("more", "is_short"), [({}, False), ({"n_predict": 16}, True), ({"t_max_predict_ms": 200}, True), ({"n_predict": 999}, False)]
+    ("more", "is_short"),
+    [({}, False), ({"n_predict": 16}, True), ({"t_max_predict_ms": 200}, True), ({"n_predict": 999}, False)],
 )
-def test_what_somebody_waits_for_while_typing_goes_before_chats(engine: Engine, more: dict[str, Any], is_short: bool) -> None:
+def test_what_somebody_waits_for_while_typing_goes_before_chats(
+    engine: Engine, more: dict[str, Any], is_short: bool
+) -> None:
     assert RootRequest.model_validate({"prompt": "x", **more}).ask(engine).is_short == is_short
 
 
@@ -260,19 +315,28 @@ def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: Engine
     assert "MiB of memory, where" in props["memory"]["fit"]
     assert "given_up" in props["memory"]
     body = {
-        "model": "demo", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
-        "stream": True, "stream_options": {"include_usage": True}, "max_completion_tokens": 8, "stop": [], "temperature": 1.0, "seed": 3,
-        "tool_choice": "auto", "parallel_tool_calls": False, "tools": [READ_FILE], "prompt_cache_key": "k", "reasoning_effort": None,
+        "model": "demo", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user",
+        "content": [{"type": "text", "text": QUESTION}]}],
+        "stream": True, "stream_options": {"include_usage": True}, "max_completion_tokens": 8, "stop": [],
+        "temperature": 1.0, "seed": 3,
+        "tool_choice": "auto", "parallel_tool_calls": False, "tools": [READ_FILE], "prompt_cache_key": "k",
+        "reasoning_effort": None,
     }  # fmt: skip
     found = events(demo.post("/v1/chat/completions", json=body))
     assert found[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert [choice["finish_reason"] for event in found for choice in event["choices"]][-1] in ("length", "stop", "tool_calls")
+    assert [choice["finish_reason"] for event in found for choice in event["choices"]][-1] in (
+        "length",
+        "stop",
+        "tool_calls",
+    )
 
 
 def test_roo_and_cline_may_send_what_we_do_not_know(demo: httpx2.Client) -> None:
     body = {
-        "model": "demo", "temperature": 0, "messages": [{"role": "system", "content": "You are Roo."}, {"role": "user", "content": QUESTION}],
-        "stream": True, "stream_options": {"include_usage": True}, "draft_model": "some/draft", "num_draft_tokens": 4, "max_tokens": 6,
+        "model": "demo", "temperature": 0, "messages": [{"role": "system", "content": "You are Roo."}, {"role": "user",
+        "content": QUESTION}],
+        "stream": True, "stream_options": {"include_usage": True}, "draft_model": "some/draft", "num_draft_tokens": 4,
+        "max_tokens": 6,
         "tools": [READ_FILE], "tool_choice": "auto", "parallel_tool_calls": True,
     }  # fmt: skip
     found = events(demo.post("/v1/chat/completions", json=body))
@@ -283,13 +347,22 @@ def test_roo_and_cline_may_send_what_we_do_not_know(demo: httpx2.Client) -> None
 @pytest.mark.parametrize("result", ["import os", [{"type": "text", "text": "import os"}]])
 @pytest.mark.parametrize("said", [None, "", [{"type": "text", "text": "I look."}]])
 def test_the_turn_after_a_call_is_as_agents_send_it(demo: httpx2.Client, said: Any, result: Any) -> None:
-    call = {"id": "call_1", "type": "function", "index": 0, "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "index": 0,
+        "function": {"name": "read_file", "arguments": '{"path": "a.py"}'},
+    }
     turns = [
         {"role": "user", "content": [{"type": "text", "text": "Read a.py", "cache_control": {"type": "ephemeral"}}]},
         {"role": "assistant", "content": said, "tool_calls": [call], "reasoning_content": "A file."},
         {"role": "tool", "tool_call_id": "call_1", "content": result},
     ]
-    found = events(demo.post("/v1/chat/completions", json={"messages": turns, "tools": [READ_FILE], "stream": True, "max_tokens": 2}))
+    found = events(
+        demo.post(
+            "/v1/chat/completions", json={"messages": turns, "tools": [READ_FILE], "stream": True, "max_tokens": 2}
+        )
+    )
     assert found[-1]["choices"][0]["finish_reason"] in ("length", "stop")
     assert found[-1]["timings"]["prompt_n"] > found[-1]["timings"]["predicted_n"]
 
@@ -306,14 +379,18 @@ def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine)
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
-    text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
+    text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n'
+    text += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
     calls, deltas = Calls(), []
     for at in range(0, len(text), size):
         deltas += list(calls.feed(text[at : at + size]))
     deltas += list(calls.finish())
     assert "".join(delta.get("content", "") for delta in deltas) == "So:\n"
     found = [call["function"] for call in merged(deltas)]
-    assert [(call["name"], json.loads(call["arguments"])) for call in found] == [("f", {"a": {"b": "} <tool"}}), ("g", {})]
+    assert [(call["name"], json.loads(call["arguments"])) for call in found] == [
+        ("f", {"a": {"b": "} <tool"}}),
+        ("g", {}),
+    ]
 
 
 def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, Any]) -> None:
@@ -324,7 +401,11 @@ def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, An
     before = counts()
     demo.post("/completion", json=unending | {"n_predict": 5})
     after = counts()
-    for name in ("slipstream_predicted_tokens_total", "llamacpp:tokens_predicted_total", "vllm:generation_tokens_total"):
+    for name in (
+        "slipstream_predicted_tokens_total",
+        "llamacpp:tokens_predicted_total",
+        "vllm:generation_tokens_total",
+    ):
         assert after[name] - before.get(name, 0) == 5
 
 
@@ -336,4 +417,6 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
         deltas = [delta for piece in pieces for delta in calls.feed(piece)]
         return [call["function"] for call in merged([*deltas, *calls.finish()])]
 
-    assert all(read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text)))
+    assert all(
+        read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text))
+    )

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from runtime.engine import Engine, Options
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.serving import PATIENCE, Running, running
 
 TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain falls in Spain"]
@@ -18,7 +18,9 @@ TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain fall
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)) as found:
+    with running(
+        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+    ) as found:
         yield found
 
 

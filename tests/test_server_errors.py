@@ -14,7 +14,7 @@ import pytest
 
 from app.server.guard import Guard, is_loopback
 from runtime.engine import Engine, Options
-from runtime.registry import find_pair, load_registry
+from runtime.models.registry import find_pair, load_registry
 from tests.serving import Running, running
 
 LONG = "word " * 3000
@@ -57,7 +57,10 @@ def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
         ({"messages": "hi"}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages.0.role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]}, "messages.0.content.0.type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
+            "messages.0.content.0.type",
+        ),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e999}, "temperature"),
@@ -74,13 +77,18 @@ def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
         ({"stream": "yes"}, "stream"),
         ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}}, "response_format"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}},
+            "response_format",
+        ),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools.0.function.name"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(client: httpx2.Client, change: dict[str, Any], param: str) -> None:
-    reply = client.post("/v1/chat/completions", content=json.dumps(CHAT | change), headers={"content-type": "application/json"})
+    reply = client.post(
+        "/v1/chat/completions", content=json.dumps(CHAT | change), headers={"content-type": "application/json"}
+    )
     assert refusal(reply, 400)["param"] == param
 
 
@@ -91,7 +99,11 @@ def test_a_wrong_value_is_refused_by_its_name(client: httpx2.Client, change: dic
         ("/v1/chat/completions", {}, "messages is missing: send it."),
         ("/v1/chat/completions", CHAT | {"stop": 5}, "stop must be a text or a list."),
         ("/v1/chat/completions", {"messages": []}, "messages must have at least 1 item, not 0."),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": 5}]}, "messages.0.content must be a text or a list."),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": 5}]},
+            "messages.0.content must be a text or a list.",
+        ),
         ("/v1/completions", {"prompt": ["a", "b"]}, "prompt must be one text or one list of token ids."),
         ("/v1/embeddings", {"input": 5}, "input must be a text or a list."),
         ("/infill", {"input_prefix": "x"}, "input_suffix is missing: send it."),
@@ -101,7 +113,10 @@ def test_what_is_wrong_is_one_sentence(client: httpx2.Client, path: str, body: A
     assert refusal(client.post(path, json=body), 400)["message"] == sentence
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages":[{"role":"user","content":"\\ud800"}]}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages":[{"role":"user","content":"\\ud800"}]}', b"[" * 100_000],
+)
 def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes) -> None:
     refusal(client.post("/v1/chat/completions", content=body), 400)
 
@@ -129,7 +144,9 @@ def test_a_prompt_of_ten_megabytes_is_too_long_for_the_context(client: httpx2.Cl
         ("/completion", "prompt", LONG),
     ],
 )
-def test_a_text_that_is_too_long_is_named_as_the_request_does(client: httpx2.Client, path: str, field: str, value: Any) -> None:
+def test_a_text_that_is_too_long_is_named_as_the_request_does(
+    client: httpx2.Client, path: str, field: str, value: Any
+) -> None:
     said = refusal(client.post(path, json={field: value}), 400)
     assert (said["code"], said["param"]) == ("context_length_exceeded", field)
 
@@ -164,7 +181,9 @@ def test_only_local_pages_may_read_an_answer(client: httpx2.Client) -> None:
     local = client.get("/v1/models", headers={"origin": "http://localhost:3000"})
     assert local.headers["access-control-allow-origin"] == "http://localhost:3000"
     asks = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
-    assert client.options("/v1/chat/completions", headers={"origin": "http://localhost:3000", **asks}).status_code == 200
+    assert (
+        client.options("/v1/chat/completions", headers={"origin": "http://localhost:3000", **asks}).status_code == 200
+    )
     strange = client.options("/v1/chat/completions", headers={"origin": "http://localhost.evil.example", **asks})
     assert "access-control-allow-origin" not in strange.headers
 
@@ -180,7 +199,9 @@ def test_a_key_opens_and_nothing_else_does(keyed: Running) -> None:
     assert client.get("/health").status_code == 200
 
 
-def test_what_was_said_is_not_logged(client: httpx2.Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_was_said_is_not_logged(
+    client: httpx2.Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     with caplog.at_level(logging.INFO):
         client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "xyzzy"}], "max_tokens": 2})
         client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": ["xyzzy"]}]})
@@ -205,7 +226,10 @@ def test_a_unix_socket_needs_no_host_name() -> None:
 
 def test_a_missing_template_is_told_of_the_field_it_was_needed_for(tiny: Path) -> None:
     with running(lambda on_progress: Engine(find_pair(str(tiny), {}), Options(threads=1), on_progress)) as here:
-        for path, body, field in (("/v1/chat/completions", CHAT, "messages"), ("/v1/responses", {"input": "hi"}, "input")):
+        for path, body, field in (
+            ("/v1/chat/completions", CHAT, "messages"),
+            ("/v1/responses", {"input": "hi"}, "input"),
+        ):
             said = refusal(here.client().post(path, json=body), 400)
             assert "has no chat template" in said["message"]
             assert said["param"] == field

@@ -20,15 +20,15 @@ import httpx2
 import psutil
 import pytest
 
-from app.cli import main
+from app.cli.main import main
 from app.server.ask import Ask
 from app.server.errors import ApiError
 from app.server.job import Job
 from app.server.sockets import AddressError, Addresses, listening
 from app.server.worker import Worker
+from runtime.core.errors import ModelError
 from runtime.engine import Chunk, Engine, Options, Sampling
-from runtime.errors import ModelError
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.serving import PATIENCE, Running, running, wait_for
 
@@ -87,7 +87,9 @@ def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[s
         lines = reply.iter_lines()  # held, because the connection ends with it
         next(lines)
         with socket.create_connection(("127.0.0.1", here.port)) as sock:
-            sock.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            sock.sendall(
+                b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
             wait_for(lambda: here.server.worker.n_waiting == 1)
         wait_for(lambda: len(state.tasks) == 1)
         assert here.server.worker.is_answering
@@ -96,7 +98,10 @@ def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[s
 
 def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endless: dict[str, Any]) -> None:
     def ask() -> None:
-        with httpx2.Client(base_url=here.url, timeout=PATIENCE) as client, client.stream("POST", "/completion", json=endless) as reply:
+        with (
+            httpx2.Client(base_url=here.url, timeout=PATIENCE) as client,
+            client.stream("POST", "/completion", json=endless) as reply,
+        ):
             lines = reply.iter_lines()  # held, because the connection ends with it
             next(lines, None)
             go_on.wait(PATIENCE)
@@ -119,7 +124,9 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
 
 @pytest.mark.parametrize("n_kept", [1, 4])
 def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any], n_kept: int) -> None:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), n_kept=n_kept), on_progress)) as here:
+    with running(
+        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), n_kept=n_kept), on_progress)
+    ) as here:
         drop_at_random(here, endless)
         assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
         assert here.server.worker.n_held <= n_kept
@@ -149,7 +156,10 @@ def drop_at_random(here: Running, endless: dict[str, Any]) -> None:
 
 
 def test_a_running_stream_ends_with_an_error_when_the_server_stops(endless: dict[str, Any], tmp_path: Path) -> None:
-    with running(open_plain, tmp_path / "s") as here, here.client().stream("POST", "/completion", json=endless) as reply:
+    with (
+        running(open_plain, tmp_path / "s") as here,
+        here.client().stream("POST", "/completion", json=endless) as reply,
+    ):
         lines = (line for line in reply.iter_lines() if line)
         next(lines)
         here.server.should_exit = True
@@ -288,7 +298,9 @@ def test_a_port_that_is_taken_is_named(here: Running) -> None:
         (["nonsense"], "There is no pair"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(args: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_served_is_one_line(
+    args: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["slipstream", "serve", *args])
     with pytest.raises(SystemExit) as end:
         main()

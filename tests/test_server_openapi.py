@@ -1,4 +1,6 @@
-"""The description holds: whatever fits it, or nearly fits it, is answered as it says, and no request is an error of the server's."""
+"""The description holds: whatever fits it, or nearly fits it, is answered as it says, and no request is an error of the
+server's.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +15,40 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
-from schemathesis.specs.openapi.checks import content_type_conformance, negative_data_rejection, response_schema_conformance, unsupported_method
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    unsupported_method,
+)
 
 from app.server.application import REPLIES, application
 from runtime.engine import Engine, Options
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.serving import Running, running
 
 POSTS = {
-    "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize", "/detokenize", "/apply-template",
+    "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
+    "/detokenize", "/apply-template",
 }  # fmt: skip
 LIMITS = {
     "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",
     "/completion": "n_predict", "/infill": "n_predict",
 }  # fmt: skip
-CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, negative_data_rejection, unsupported_method]
+CHECKS = [
+    not_a_server_error,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
 
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)) as found:
+    with running(
+        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+    ) as found:
         yield found
 
 
@@ -96,5 +112,9 @@ def shorten(case: schemathesis.Case) -> None:
 def check_events(text: str) -> None:
     """An error on the way is the request's, in the right shape."""
     for line in text.split("\n"):
-        if line.startswith("data: {") and "error" in (event := json.loads(line.removeprefix("data: "))) and event["error"]:
+        if (
+            line.startswith("data: {")
+            and "error" in (event := json.loads(line.removeprefix("data: ")))
+            and event["error"]
+        ):
             assert event["error"]["type"] == "invalid_request_error", event

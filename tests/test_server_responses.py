@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from runtime.engine import Engine, Options
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.serving import PATIENCE, running
 
 QUESTION = "What does os.path.join do?"
@@ -27,13 +27,23 @@ def client() -> Iterator[openai.OpenAI]:
 
 def chat(client: openai.OpenAI, max_tokens: int, system: str = "") -> str:
     messages: Any = [{"role": "system", "content": system}] * bool(system) + [{"role": "user", "content": QUESTION}]
-    return client.chat.completions.create(model="demo", messages=messages, max_tokens=max_tokens, temperature=0).choices[0].message.content or ""
+    return (
+        client.chat.completions.create(model="demo", messages=messages, max_tokens=max_tokens, temperature=0)
+        .choices[0]
+        .message.content
+        or ""
+    )
 
 
 def test_the_text_is_a_chats(client: openai.OpenAI) -> None:
-    reply = client.responses.create(model="demo", input=QUESTION, instructions="Be brief.", max_output_tokens=12, temperature=0)
+    reply = client.responses.create(
+        model="demo", input=QUESTION, instructions="Be brief.", max_output_tokens=12, temperature=0
+    )
     assert reply.output_text == chat(client, 12, "Be brief.")
-    assert (reply.status, reply.incomplete_details and reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert (reply.status, reply.incomplete_details and reply.incomplete_details.reason) == (
+        "incomplete",
+        "max_output_tokens",
+    )
     assert reply.usage is not None
     assert reply.usage.output_tokens == 12
 
@@ -55,7 +65,9 @@ def test_a_schema_holds(client: openai.OpenAI) -> None:
     assert json.loads(client.responses.create(model="demo", input=QUESTION, text=wanted).output_text)["n"] in (1, 2)
 
 
-@pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"tools": [{"type": "web_search"}]}, {"input": []}])
+@pytest.mark.parametrize(
+    "more", [{"previous_response_id": "resp_1"}, {"tools": [{"type": "web_search"}]}, {"input": []}]
+)
 def test_what_cannot_be_had_is_refused_by_its_name(client: openai.OpenAI, more: dict[str, Any]) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**{"model": "demo", "input": QUESTION, **more})

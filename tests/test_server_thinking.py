@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.chat import ChatForm
-from app.server.thinking import Thinking, Thoughts, opens
+from app.server.openai.chat import ChatForm
+from app.server.openai.thinking import Thinking, Thoughts, opens
 from runtime.engine import Chunk
-from runtime.stats import Stats
+from runtime.engine.stats import Stats
 
 CASES = [
     ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
@@ -29,7 +29,9 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "is_open", "expected"), CASES)
 @given(cuts=st.lists(st.integers(0, 40)))
-def test_thought_and_answer_are_told_apart(text: str, is_open: bool, expected: tuple[str, str], cuts: list[int]) -> None:
+def test_thought_and_answer_are_told_apart(
+    text: str, is_open: bool, expected: tuple[str, str], cuts: list[int]
+) -> None:
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     thinking = Thinking(is_open)
     deltas = [delta for a, b in pairwise(places) for delta in thinking.feed(text[a:b])] + list(thinking.finish())
@@ -54,7 +56,9 @@ def test_a_prompt_may_begin_the_thought() -> None:
     ],
 )
 @pytest.mark.parametrize("width", [1, 2, 9])
-def test_thought_tokens_are_counted_however_many_come_at_once(pieces: list[str], is_open: bool, n: int, width: int) -> None:
+def test_thought_tokens_are_counted_however_many_come_at_once(
+    pieces: list[str], is_open: bool, n: int, width: int
+) -> None:
     thoughts = Thoughts(is_open)
     for chunk in chunks(pieces, width):
         list(thoughts.read(chunk))
@@ -69,7 +73,11 @@ def chunks(pieces: list[str], width: int) -> list[Chunk]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
-    form = ChatForm(SimpleNamespace(pair=SimpleNamespace(name="m")), logprobs=False, include_usage=True, thinking=Thoughts(True))  # type: ignore[arg-type]
+    form = ChatForm(
+        SimpleNamespace(pair=SimpleNamespace(name="m")), logprobs=False, include_usage=True, thinking=Thoughts(True)
+    )  # type: ignore[arg-type]
     said = [*chunks(["a", "b", "</think>", "Yes"], 3), Chunk("", finish_reason="stop", stats=Stats(predicted_n=4))]
-    whole: Any = form.whole(said) if not stream else [list(form.piece(chunk)) for chunk in said] and list(form.end(said[-1]))[-1]
+    whole: Any = (
+        form.whole(said) if not stream else [list(form.piece(chunk)) for chunk in said] and list(form.end(said[-1]))[-1]
+    )
     assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3

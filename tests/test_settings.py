@@ -1,4 +1,6 @@
-"""A person's thresholds of memory are read strictly, hold for every command, and what is wrong with them is said in a sentence."""
+"""A person's thresholds of memory are read strictly, hold for every command, and what is wrong with them is said in a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from app.oneshot import choose
+from app.cli.oneshot import choose
 from app.settings import default_path, read_settings
-from runtime.errors import SettingsError
-from runtime.memory import Thresholds
+from runtime.core.errors import SettingsError
+from runtime.memory.pressure import Thresholds
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
@@ -53,7 +55,9 @@ def test_what_makes_no_sense_is_named_with_the_file(tmp_path: Path, text: str, n
 
 def test_the_defaults_in_the_readme_are_the_defaults(tmp_path: Path) -> None:
     path, readme = tmp_path / "settings.toml", Path(__file__).parent.parent / "README.md"
-    path.write_text("[memory]" + readme.read_text(encoding="utf8").split("```toml\n[memory]")[1].split("```")[0], encoding="utf8")
+    path.write_text(
+        "[memory]" + readme.read_text(encoding="utf8").split("```toml\n[memory]")[1].split("```")[0], encoding="utf8"
+    )
     assert len(path.read_text(encoding="utf8").splitlines()) == 1 + len(fields(Thresholds))
     assert read_settings(path).memory == Thresholds()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.store import Store, StoreError, title_of
-from app.transcript import as_json, as_markdown
+from app.chats.store import Store, StoreError, title_of
+from app.chats.transcript import as_json, as_markdown
 
 
 @pytest.fixture
@@ -35,7 +35,10 @@ def test_what_was_said_is_there_after_opening_again(store: Store) -> None:
     again = Store(store.path)
     (found,) = again.chats()
     assert (found.id, found.title) == (chat, "What is a list?")
-    assert [(each.role, each.content) for each in again.branch(found.leaf)] == [("user", "What is a list?"), ("assistant", "A sequence.")]
+    assert [(each.role, each.content) for each in again.branch(found.leaf)] == [
+        ("user", "What is a list?"),
+        ("assistant", "A sequence."),
+    ]
     assert again.branch(found.leaf)[1].facts == {"line": "1 tok/s"}
 
 
@@ -94,11 +97,13 @@ def test_a_chat_that_another_instance_deleted_is_named(store: Store) -> None:
 def test_a_killed_process_loses_nothing_that_was_written(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     script = f"""
-from pathlib import Path; from app.store import Store
+from pathlib import Path; from app.chats.store import Store
 store = Store(Path({str(path)!r})); chat = store.new_chat("Q"); message = store.say(chat, None, "user", "Q")
 reply = store.say(chat, message, "assistant", ""); store.write(reply, "so far"); print("written", flush=True); input()
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"written\n"
     os.kill(process.pid, signal.SIGKILL)
@@ -165,7 +170,8 @@ def test_exports_hold_the_branch_and_the_system_prompt(store: Store) -> None:
     facts, said = store.chat(chat), store.branch(store.chat(chat).leaf)
     assert as_markdown(facts, said) == "# Q\n\n> Be brief.\n\n## You\n\nQ\n\n## Reply\n\nnew\n"
     assert json.loads(as_json(facts, said))["messages"] == [
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "new"},
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q"}, {"role": "assistant",
+        "content": "new"},
     ]  # fmt: skip
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.draft import Tokens
-from runtime.drafters import replies as store
-from runtime.drafters.replies import Replies, forget, pack, unpack
+from runtime.core.draft import Tokens
+from runtime.core.errors import SlipstreamError
+from runtime.drafters import reply_store as store
+from runtime.drafters.reply_store import Replies, forget, pack, unpack
 from runtime.drafters.suffix import SuffixDrafter
 from runtime.engine import Sampling
-from runtime.errors import SlipstreamError
 from tests.conftest import OpenEngine
 from tests.test_cli import QUESTION, slipstream
 from tests.test_drafters import budget, ids, said
@@ -184,7 +184,9 @@ def test_what_cannot_be_wiped_is_named(path: Path, monkeypatch: pytest.MonkeyPat
         forget()
 
 
-def test_without_a_place_to_write_it_learns_for_now_and_within_bounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_place_to_write_it_learns_for_now_and_within_bounds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     (tmp_path / "file").write_text("not a folder")
     drafter = drafter_on(tmp_path / "file" / "model", max_bytes=1000)
@@ -213,9 +215,13 @@ def test_a_disk_that_fills_up_costs_one_reply_only(path: Path, monkeypatch: pyte
     assert [guess(later, text, 3) for text in ("what one", "and two", "quickly", "there is")] == [" ha", "", "", " ro"]
 
 
-def test_a_reply_that_is_broken_off_is_learned_as_far_as_it_went(open_demo: OpenEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_is_broken_off_is_learned_as_far_as_it_went(
+    open_demo: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine, finished = open_demo(drafters=("prediction",), fixed_k=8), list[tuple[int, int]]()
-    monkeypatch.setattr(engine.loop.drafters[0], "finish", lambda context, n_prompt: finished.append((len(context), n_prompt)))
+    monkeypatch.setattr(
+        engine.loop.drafters[0], "finish", lambda context, n_prompt: finished.append((len(context), n_prompt))
+    )
     reply = engine.reply(QUESTION, Sampling(temperature=0))
     n = len(next(reply).tokens)
     reply.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.text import TextStream
+from runtime.engine.text import TextStream
 
 
 def stream(pieces: list[bytes], stops: list[str]) -> tuple[list[str], TextStream]:
@@ -39,7 +39,9 @@ def test_the_first_of_several_stop_strings_counts() -> None:
 def test_any_cut_gives_the_same_text(text: str, stops: list[str], size: int) -> None:
     data = text.encode()
     whole = "".join(stream([data], stops)[0])
-    assert "".join(stream([data[i : i + size] for i in range(0, len(data), size)], stops)[0]) == whole or any(stop in text for stop in stops)
+    assert "".join(stream([data[i : i + size] for i in range(0, len(data), size)], stops)[0]) == whole or any(
+        stop in text for stop in stops
+    )
     assert not any(stop in whole for stop in stops)
 
 

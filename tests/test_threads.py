@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.costs import PassCosts
-from runtime.threads import ThreadChoice, Threads
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.threads import ThreadChoice, Threads
 
 
 def decode(seconds: Callable[[int], float], steps: int, choice: ThreadChoice, costs: PassCosts) -> list[int]:

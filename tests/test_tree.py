@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.backends import tree
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
-from runtime.draft import NO_DRAFT, Distribution, Draft, Pick, merge
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import NO_DRAFT, Distribution, Draft, Pick, merge
 from runtime.drafters.model import as_draft
 
 N_CTX, MOST = 200, 8
@@ -51,15 +51,21 @@ def path_of(draft: Draft, node: int) -> list[int]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
-def test_every_node_has_the_logits_of_its_path_and_the_cache_stays_exact(backends: tuple[LlamaBackend, LlamaBackend], seed: int) -> None:
-    """Trees of which any path, or none, or an edit follows; chains and single tokens between them; so many losers that room runs out."""
+def test_every_node_has_the_logits_of_its_path_and_the_cache_stays_exact(
+    backends: tuple[LlamaBackend, LlamaBackend], seed: int
+) -> None:
+    """Trees of which any path, or none, or an edit follows; chains and single tokens between them; so many losers that
+    room runs out.
+    """
     trees, plain = backends
     rng = np.random.default_rng(seed)
     context = rng.integers(0, 500, 5).tolist()
     for _ in range(12):
         if rng.random() < 0.15:
             context = [*context[: int(rng.integers(1, len(context)))], *rng.integers(0, 500, 3).tolist()]
-        draft = (random_tree(rng), Draft(tuple(rng.integers(0, 500, 3).tolist())), NO_DRAFT)[int(rng.choice(3, p=[0.7, 0.2, 0.1]))]
+        draft = (random_tree(rng), Draft(tuple(rng.integers(0, 500, 3).tolist())), NO_DRAFT)[
+            int(rng.choice(3, p=[0.7, 0.2, 0.1]))
+        ]
         got = trees.forward(np.array(context, dtype=np.int32), draft).copy()
         for node in range(-1, len(draft)):
             path = np.array([*context, *path_of(draft, node)], dtype=np.int32)

@@ -1,4 +1,7 @@
-"""The terminal chat, by what is seen: replies, keys, commands, branches, what must go wrong. The engine is scripted but for one test."""
+"""The terminal chat, by what is seen: replies, keys, commands, branches, what must go wrong.
+
+The engine is scripted but for one test.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from textual.events import Key, Resize
 from textual.geometry import Size
 from textual.widgets import Markdown
 
-from app.store import Store
+from app.chats.store import Store
 from app.tui.panel import SidePanel
 from app.tui.prompt import PromptBox
 from app.tui.turn import Turn
+from runtime.core.errors import ModelError
 from runtime.engine import Engine, Ids, Message, Sampling
-from runtime.errors import ModelError
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.scripted import ScriptedEngine
 from tests.tui import PATIENCE, opened, piloted
@@ -29,7 +32,9 @@ from tests.tui import PATIENCE, opened, piloted
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the chats are; exports and attachments go by the folder of the test, and the desktop's clipboard is a file in it."""
+    """Where the chats are; exports and attachments go by the folder of the test, and the desktop's clipboard is a file
+    in it.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pyperclip, "copy", lambda text: (tmp_path / "desktop").write_text(text, encoding="utf8"))
     return tmp_path / "chats.db"
@@ -39,7 +44,14 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_a_reply_is_rendered_as_markdown_with_its_numbers(path: Path) -> None:
     async with opened(path, ScriptedEngine("Please use **this**:\n\n```python\nprint(1)\n```\n")) as chat:
         await chat.ask("How?")
-        await chat.until("How?", "use this:", "print(1)", "100 tok/s · 1.00× plain · 100% accepted", "K 1 model · 1.5/pass", "ctx 10/256")
+        await chat.until(
+            "How?",
+            "use this:",
+            "print(1)",
+            "100 tok/s · 1.00× plain · 100% accepted",
+            "K 1 model · 1.5/pass",
+            "ctx 10/256",
+        )
         assert "```" not in chat.seen()
         assert "**" not in chat.seen()
 
@@ -92,7 +104,11 @@ async def test_one_key_colours_the_tokens_by_their_drafter(path: Path) -> None:
         await chat.ask("Q")
         await chat.press("ctrl+t")
         await chat.until("■ model", "mine theirs **mine**")
-        styles = {segment.text.strip(): segment.style for strip in chat.app.screen._compositor.render_strips() for segment in strip}
+        styles = {
+            segment.text.strip(): segment.style
+            for strip in chat.app.screen._compositor.render_strips()
+            for segment in strip
+        }
         assert styles["theirs"].color != styles["mine"].color  # type: ignore[union-attr]
         await chat.press("ctrl+t")
         await chat.until("mine theirs mine", gone="■ model")
@@ -356,7 +372,16 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
     async with opened(path, ScriptedEngine("one two three four"), size=(160, 48)) as chat:
         await chat.ask("Q")
         await chat.press("f2")
-        await chat.until("T(n)", "10.00 1.00", "30.00 3.00", "plain decode", "Acceptance by depth", "ledger of probes", "100%", "1 1 1.80 2.00 100%")
+        await chat.until(
+            "T(n)",
+            "10.00 1.00",
+            "30.00 3.00",
+            "plain decode",
+            "Acceptance by depth",
+            "ledger of probes",
+            "100%",
+            "1 1 1.80 2.00 100%",
+        )
         await chat.press("escape")
         await chat.until("one two three four")
 
@@ -456,7 +481,9 @@ async def test_a_tiny_terminal_and_resizes_in_mid_reply_are_survived(path: Path)
 
 
 @piloted
-async def test_a_terminal_that_was_another_size_for_a_moment_is_drawn_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_terminal_that_was_another_size_for_a_moment_is_drawn_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(path) as chat:
         drawn: list[object] = []
         monkeypatch.setattr(chat.app, "_display", lambda screen, frame: drawn.append(frame))
@@ -501,7 +528,9 @@ async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beg
     number, leaf = store.new_chat("long"), None
     for i in range(50):
         leaf = store.say(number, leaf, "user", f"Question {i}.")
-        leaf = store.say(number, leaf, "assistant", "\n".join(["```", *(f"line {100 * i + j}." for j in range(100)), "```"]))
+        leaf = store.say(
+            number, leaf, "assistant", "\n".join(["```", *(f"line {100 * i + j}." for j in range(100)), "```"])
+        )
     store.close()
     async with opened(path) as chat:
         await chat.press("ctrl+o", "enter")

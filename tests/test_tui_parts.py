@@ -1,4 +1,6 @@
-"""The parts of the chat that need no screen: keymap file, commands, attachments, thinking, the text of Why, the command line."""
+"""The parts of the chat that need no screen: keymap file, commands, attachments, thinking, the text of Why, the command
+line.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from app.tui.numbers import Tally, fitted
 from app.tui.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
 from app.tui.panel import rolling
 from app.tui.why_text import depths, observed, sections
-from runtime.controller import Controller, Scored
-from runtime.costs import PassCosts
+from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
-from runtime.errors import SettingsError
-from runtime.explain import Explanation, Pass, expected_tokens, explain
+from runtime.speculative.control.controller import Controller, Scored
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from tests.conftest import OpenEngine
 from tests.scripted import ScriptedEngine
 
@@ -41,7 +43,9 @@ def heard(controller: Controller, right: int, known: int) -> Explanation:
     """After a drafter was scored often enough to be believed."""
     for _ in range(60):
         controller.begin(0)
-        controller.learn([Scored("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)], 1 + right, 1e-4, 10e-3, 11e-3)
+        controller.learn(
+            [Scored("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)], 1 + right, 1e-4, 10e-3, 11e-3
+        )
     controller.begin(0)
     return explain(controller, 0, "of a reason")
 
@@ -101,7 +105,9 @@ def test_observed_tokens_stand_beside_the_expected() -> None:
 
 
 def test_why_marks_the_chosen_drafter_at_its_best_length_or_plain_decode() -> None:
-    good = "\n".join(section.table for section in sections(heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3), []))
+    good = "\n".join(
+        section.table for section in sections(heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3), [])
+    )
     assert next(line for line in good.splitlines() if "◀" in line).split()[0] == "3"
     bad = sections(heard(controller((10e-3, 20e-3, 30e-3, 40e-3), 5e-3), 0, 1), [])
     assert "of a reason" in bad[0].text
@@ -130,7 +136,10 @@ def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
     assert tally.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
     tally.add(7, list(PASSES))
     assert tally.sentence(None, shown) == ""
-    engine.memory_level, engine.given_up = "TIGHT", "the model drafter was given up, because this machine had 900 MiB of memory left"
+    engine.memory_level, engine.given_up = (
+        "TIGHT",
+        "the model drafter was given up, because this machine had 900 MiB of memory left",
+    )
     assert tally.sentence(None, shown) == f"memory is TIGHT: {engine.given_up}"
     assert tally.words(None, 100, "TIGHT")[1] == "memory TIGHT"
     assert not any("memory" in word for word in tally.words(None, 100))
@@ -191,8 +200,10 @@ def test_a_wrong_keymap_is_named_with_its_remedy(tmp_path: Path, text: str, name
 
 
 def slipstream(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "from app.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    code = "from app.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
 
 
 def test_without_a_terminal_there_is_help_instead_of_a_chat() -> None:

@@ -10,8 +10,8 @@ from huggingface_hub import constants
 
 from app.tui.prompt import PromptBox
 from runtime.engine import Message
-from runtime.hub import fetch
-from runtime.hub.fetch import Hub
+from runtime.models.hub import fetch
+from runtime.models.hub.fetch import Hub
 from tests.hub_server import Behaviour, serving
 from tests.scripted import ScriptedEngine
 from tests.tui import Chat, opened, piloted

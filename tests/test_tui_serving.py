@@ -12,9 +12,9 @@ import pytest
 
 from app.tui.serving import addresses_of
 from app.tui.turns import SharedEngine
+from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
-from runtime.errors import SettingsError
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.scripted import ScriptedEngine
 from tests.serving import PATIENCE
@@ -62,14 +62,18 @@ def test_a_reply_that_is_left_gives_its_turn_back(leave: str) -> None:
 def test_who_waits_can_be_cancelled_and_never_asks_the_engine() -> None:
     engine, ends = shared("one two"), list[str | None]()
     first = engine.reply(QUESTION, GREEDY)
-    other = in_thread(lambda: ends.extend(chunk.finish_reason for chunk in engine.reply(QUESTION, GREEDY, cancel=lambda: True)))
+    other = in_thread(
+        lambda: ends.extend(chunk.finish_reason for chunk in engine.reply(QUESTION, GREEDY, cancel=lambda: True))
+    )
     other.join(PATIENCE)
     assert ends == ["cancelled"]
     assert len(engine.asked) == 1
     del first
 
 
-@pytest.mark.parametrize(("words", "port", "path"), [("", 8012, None), ("0", 0, None), ("/tmp/s.sock", None, Path("/tmp/s.sock"))])
+@pytest.mark.parametrize(
+    ("words", "port", "path"), [("", 8012, None), ("0", 0, None), ("/tmp/s.sock", None, Path("/tmp/s.sock"))]
+)
 def test_what_follows_serve_is_a_port_or_a_path(words: str, port: int | None, path: Path | None) -> None:
     found = addresses_of(words)
     assert (found.host, found.port, found.path) == ("127.0.0.1", port, path)
@@ -83,12 +87,18 @@ def test_a_port_that_none_is_is_refused() -> None:
 def say(path: Path) -> str:
     """What an editor gets of the server at that socket."""
     body = {"messages": [{"role": "user", "content": "What does os.path.join do?"}], "temperature": 0, "max_tokens": 8}
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://chat", timeout=PATIENCE) as client:
-        return str(client.post("/v1/chat/completions", json=body).raise_for_status().json()["choices"][0]["message"]["content"])
+    with httpx2.Client(
+        transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://chat", timeout=PATIENCE
+    ) as client:
+        return str(
+            client.post("/v1/chat/completions", json=body).raise_for_status().json()["choices"][0]["message"]["content"]
+        )
 
 
 @piloted
-async def test_editors_are_answered_from_the_chats_model_until_it_is_switched_off(tmp_path: Path, open_demo: OpenEngine) -> None:
+async def test_editors_are_answered_from_the_chats_model_until_it_is_switched_off(
+    tmp_path: Path, open_demo: OpenEngine
+) -> None:
     engine, place = open_demo(threads=1), tmp_path / "s.sock"
     async with opened(tmp_path / "chats.db", lambda *_: engine, size=(120, 30), pair=load_registry()["demo"]) as chat:
         await chat.say(f"/serve {place}")

@@ -1,6 +1,7 @@
 """The main screens as pictures, at two sizes and in both themes, with a scripted engine.
 
-After a change that is meant to be seen: `pytest tests/test_tui_snapshots.py --snapshot-update` writes them anew; look at them before committing.
+After a change that is meant to be seen: `pytest tests/test_tui_snapshots.py --snapshot-update` writes them anew; look
+at them before committing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from app.tui.chat import DARK, LIGHT
 from tests.scripted import ScriptedEngine
 from tests.tui import Chat, chat_app
 
-REPLY = "A **deque** grows at both ends:\n\n```python\nfrom collections import deque\nd = deque([1, 2])\n```\n\n- `appendleft(x)`\n- `popleft()`\n"
+REPLY = "A **deque** grows at both ends:\n\n```python\nfrom collections import deque\n"
+REPLY += "d = deque([1, 2])\n```\n\n- `appendleft(x)`\n- `popleft()`\n"
 SCREENS = {"welcome": (), "reply": (), "tokens": ("ctrl+t",), "why": ("f2",), "help": ("f1",)}
 
 
@@ -24,7 +26,12 @@ SCREENS = {"welcome": (), "reply": (), "tokens": ("ctrl+t",), "why": ("f2",), "h
 @pytest.mark.parametrize("size", [pytest.param((80, 24), id="small"), pytest.param((140, 44), id="large")])
 @pytest.mark.parametrize("theme", [pytest.param(DARK, id="dark"), pytest.param(LIGHT, id="light")])
 def test_a_screen_looks_as_it_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snap_compare: Callable[..., bool], screen: str, size: tuple[int, int], theme: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    snap_compare: Callable[..., bool],
+    screen: str,
+    size: tuple[int, int],
+    theme: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     app = chat_app(tmp_path / "chats.db", ScriptedEngine(REPLY))

@@ -24,13 +24,15 @@ class Terminal:
         self.folder, self.socket = folder, str(folder / "tmux")
 
     def tmux(self, *words: str) -> str:
-        return subprocess.run(["tmux", "-S", self.socket, "-f", "/dev/null", *words], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["tmux", "-S", self.socket, "-f", "/dev/null", *words], capture_output=True, text=True, check=True
+        ).stdout
 
     def begin(self, width: int, height: int) -> None:
         self.tmux("new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(ROOT), "env PS1='sane$ ' sh")
 
     def chat(self) -> None:
-        self.line(f"{sys.executable} -m app.cli chat --threads 1 --chats {self.folder / 'chats.db'}")
+        self.line(f"{sys.executable} -m app.cli.main chat --threads 1 --chats {self.folder / 'chats.db'}")
 
     def line(self, text: str) -> None:
         self.tmux("send-keys", "-l", text)
@@ -81,7 +83,10 @@ def test_a_question_is_typed_answered_stopped_and_the_terminal_left_as_it_was(te
     terminal.keys("C-q")
     terminal.until("sane$")
     assert terminal.state() == "0 0 1"
-    assert subprocess.run(["stty", "-F", before, "-a"], capture_output=True, text=True, check=True).stdout.split(";")[3:] == modes.split(";")[3:]
+    assert (
+        subprocess.run(["stty", "-F", before, "-a"], capture_output=True, text=True, check=True).stdout.split(";")[3:]
+        == modes.split(";")[3:]
+    )
     terminal.line("echo still $((6 * 7))")
     terminal.until("still 42")
 

@@ -20,13 +20,13 @@ from app.server.errors import ApiError
 from app.server.job import Job
 from app.server.worker import Worker
 from runtime.backends.early_exit import EarlyExitBackend
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
-from runtime.controller import Controller
-from runtime.costs import PassCosts
-from runtime.draft import Draft
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import Draft
 from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Options, Sampling
-from runtime.registry import load_registry
+from runtime.models.registry import load_registry
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
 from tests.serving import PATIENCE
 
 N_CTX = 256
@@ -86,7 +86,9 @@ def test_conversations_in_turns_have_the_logits_that_each_has_alone(
         fresh.forward(tokens(77, 1))
         assert np.array_equal(fresh.forward(whole[:n])[0], got[0])
         for i in range(k - 1 if branching else k):
-            assert np.array_equal(fresh.forward(np.array([*whole[:n], *guessed[: i + 1]], dtype=np.int32))[0], got[i + 1])
+            assert np.array_equal(
+                fresh.forward(np.array([*whole[:n], *guessed[: i + 1]], dtype=np.int32))[0], got[i + 1]
+            )
 
 
 def test_a_kept_conversation_is_not_read_again(model: LlamaModel) -> None:
@@ -97,7 +99,10 @@ def test_a_kept_conversation_is_not_read_again(model: LlamaModel) -> None:
         backend.forward(context)
     assert backend.n_decoded == 400 + 2  # of what was read before, the last token
     backend.forward(third)
-    assert (backend.n_cached(second), backend.n_cached(first)) == (199, 0)  # the one that was not used for longest has gone
+    assert (backend.n_cached(second), backend.n_cached(first)) == (
+        199,
+        0,
+    )  # the one that was not used for longest has gone
     branch = np.concatenate([second[:100], third[:50]])
     backend.forward(branch)
     assert (backend.n_cached(second), backend.n_cached(branch)) == (199, 149)  # a branch leaves what it grew from
@@ -123,7 +128,11 @@ def said(chunks: Iterator[Chunk]) -> list[int]:
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
 def test_replies_in_turns_say_what_each_says_alone(engine: Engine, sampling: Sampling) -> None:
-    more: list[dict[str, Any]] = [{"prediction": "os.path.join joins one or more"}, {}, {"grammar": Grammar("json_object")}]
+    more: list[dict[str, Any]] = [
+        {"prediction": "os.path.join joins one or more"},
+        {},
+        {"grammar": Grammar("json_object")},
+    ]
     alone = [said(ask(engine, question, sampling, **each)) for question, each in zip(QUESTIONS, more, strict=True)]
     replies = [ask(engine, question, sampling, **each) for question, each in zip(QUESTIONS, more, strict=True)]
     together: list[list[int]] = [[], [], []]
@@ -152,11 +161,15 @@ def test_changing_conversations_costs_no_reading(engine: Engine) -> None:
     before = backend.n_decoded
     chunks = [next(reply) for _ in range(4) for reply in replies]
     n_rows = sum(len(chunk.tokens) for chunk in chunks)
-    assert backend.n_decoded - before <= 12 * 4 + n_rows  # the last token and a draft of three for each, and nothing of what was said before
+    assert (
+        backend.n_decoded - before <= 12 * 4 + n_rows
+    )  # the last token and a draft of three for each, and nothing of what was said before
 
 
 @contextmanager
-def worker_with(engine: Engine, max_active: int = 2, on_failed: Callable[[Exception], None] = lambda error: None) -> Iterator[Worker]:
+def worker_with(
+    engine: Engine, max_active: int = 2, on_failed: Callable[[Exception], None] = lambda error: None
+) -> Iterator[Worker]:
     loaded = threading.Event()
     worker = Worker(lambda on_progress: engine, 8, loaded.set, on_failed, max_active)
     worker.start()
@@ -179,7 +192,9 @@ class Counting:
         self.n_others: list[int] = []
         self.go_on = threading.Event()
 
-    def reply(self, prompt: str, sampling: Sampling, max_tokens: int, stops: Any, cancel: Any, *args: Any, **more: Any) -> Iterator[Chunk]:
+    def reply(
+        self, prompt: str, sampling: Sampling, max_tokens: int, stops: Any, cancel: Any, *args: Any, **more: Any
+    ) -> Iterator[Chunk]:
         for _ in range(max_tokens):
             self.go_on.wait(PATIENCE)
             if cancel():

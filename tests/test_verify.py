@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime import verify as verify_module
-from runtime.draft import Budget, Distribution, Draft, Drafter, Tokens
+from runtime.core.draft import Budget, Distribution, Draft, Drafter, Tokens
 from runtime.drafters.model import ModelDrafter
-from runtime.sampling import Sampler, Sampling
-from runtime.verify import verify
+from runtime.sampling.sampler import Sampler, Sampling
+from runtime.speculative import verify as verify_module
+from runtime.speculative.verify import verify
 from tests.laws import DRAFTERS, generate, make_loop
 from tests.toy import ToyBackend
 
@@ -29,17 +29,22 @@ def test_seeded_text_does_not_depend_on_the_drafter(drafters: str, k: int, tempe
 
 @settings(max_examples=60, deadline=None)
 @given(
-    drafters=st.sampled_from(sorted(DRAFTERS)), ks=st.lists(st.integers(1, 8), min_size=1, max_size=20), seed=st.integers(0, 2**64 - 1),
-    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]), top_k=st.integers(0, 6), top_p=st.floats(0.1, 1), min_p=st.floats(0, 0.9),
+    drafters=st.sampled_from(sorted(DRAFTERS)), ks=st.lists(st.integers(1, 8), min_size=1, max_size=20),
+    seed=st.integers(0, 2**64 - 1),
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]), top_k=st.integers(0, 6), top_p=st.floats(0.1, 1),
+    min_p=st.floats(0, 0.9),
     repetition=st.floats(0.5, 2), presence=st.floats(-2, 2), frequency=st.floats(-2, 2), last_n=st.integers(0, 12),
     bias=st.dictionaries(st.integers(0, 5), st.floats(-9, 9), max_size=3),
 )  # fmt: skip
 def test_no_setting_lets_a_drafter_change_seeded_text(
-    drafters: str, ks: list[int], seed: int, temperature: float, top_k: int, top_p: float, min_p: float, repetition: float, presence: float,
+    drafters: str, ks: list[int], seed: int, temperature: float, top_k: int, top_p: float, min_p: float,
+    repetition: float, presence: float,
     frequency: float, last_n: int, bias: dict[int, float],
 ) -> None:  # fmt: skip
     """K changes from step to step, as a clock would have it, and drafters come and go in the middle of the reply."""
-    sampling = Sampling(temperature, top_k, top_p, min_p, seed, repetition, frequency, presence, last_n, tuple(bias.items()))
+    sampling = Sampling(
+        temperature, top_k, top_p, min_p, seed, repetition, frequency, presence, last_n, tuple(bias.items())
+    )
     make, branches = DRAFTERS[drafters]
     loop, context, sampler = make_loop(make(), 1, branches), np.array([1, 2], dtype=np.int32), Sampler(sampling)
     resting, rng = list[Drafter](), np.random.default_rng(seed)
@@ -59,7 +64,11 @@ def test_plain_seeded_text_differs_between_seeds() -> None:
 
 def test_a_good_draft_model_is_accepted_more_often_than_a_poor_one_under_the_coupled_rule() -> None:
     def accepted(blur: float) -> int:
-        loop, context, total = make_loop([ModelDrafter(ToyBackend(blur=blur), 6)], 3), np.array([1, 2], dtype=np.int32), 0
+        loop, context, total = (
+            make_loop([ModelDrafter(ToyBackend(blur=blur), 6)], 3),
+            np.array([1, 2], dtype=np.int32),
+            0,
+        )
         sampler = Sampler(Sampling(temperature=1.0, seed=3))
         for _ in range(80):
             step = loop.step(context, sampler, len(context) - 2, 8)

@@ -1,18 +1,29 @@
-"""A context that fills up: whole turns go, the system prompt and the last question stay, or the reply ends with a sentence."""
+"""A context that fills up: whole turns go, the system prompt and the last question stay, or the reply ends with a
+sentence.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from runtime.chat import Message
+from runtime.core.errors import ContextError, SettingsError
 from runtime.engine import Sampling
-from runtime.errors import ContextError, SettingsError
-from runtime.window import drop_oldest, fit
+from runtime.engine.chat_template import Message
+from runtime.engine.window import drop_oldest, fit
 from tests.conftest import OpenEngine
 
 SYSTEM = Message("system", "Be brief.")
-TALK = [SYSTEM, Message("user", "a"), Message("assistant", "b"), Message("user", "c"), Message("assistant", "d"), Message("user", "e")]
-WILD = Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0, logit_bias=((2, float("-inf")),))  # never ends its turn
+TALK = [
+    SYSTEM,
+    Message("user", "a"),
+    Message("assistant", "b"),
+    Message("user", "c"),
+    Message("assistant", "d"),
+    Message("user", "e"),
+]
+WILD = Sampling(
+    temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0, logit_bias=((2, float("-inf")),)
+)  # never ends its turn
 
 
 def test_the_oldest_turn_goes_whole() -> None:
@@ -36,7 +47,9 @@ def long_talk(n: int) -> list[Message]:
     return [SYSTEM, *turns, Message("user", "What is a list?")]
 
 
-@pytest.mark.parametrize("options", [{}, {"drafters": ("model",), "fixed_k": 5}, {"drafters": ()}], ids=["all", "model", "plain"])
+@pytest.mark.parametrize(
+    "options", [{}, {"drafters": ("model",), "fixed_k": 5}, {"drafters": ()}], ids=["all", "model", "plain"]
+)
 def test_dropping_goes_on_where_stopping_ends(open_demo: OpenEngine, options: dict[str, object]) -> None:
     engine = open_demo(n_ctx=128, **options)
     talk = long_talk(3)

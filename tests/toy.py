@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.errors import ContextError
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.errors import ContextError
 
 
 class ToyBackend:
-    """Logits for (token before, last token) from a table; `blur` mixes in another table, for a draft that is often wrong."""
+    """Logits for (token before, last token) from a table; `blur` mixes in another table, for a draft that is often
+    wrong.
+    """
 
     can_rewind = can_branch = True
 

@@ -13,11 +13,11 @@ from typing import Any
 from textual.events import Paste
 from textual.pilot import Pilot
 
-from app.store import Store
+from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.session import Session
 from runtime.engine import Options
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 from tests.scripted import ScriptedEngine
 
 PATIENCE = 10.0  # seconds, after which something is held not to come
@@ -31,7 +31,9 @@ class Chat:
 
     def seen(self) -> str:
         """The text on the screen, line by line."""
-        return "\n".join("".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips())
+        return "\n".join(
+            "".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()
+        )
 
     async def until(self, *words: str, gone: str = "") -> None:
         """Waits until all of that is on the screen, and `gone` is not."""
@@ -69,7 +71,16 @@ class Chat:
 
     async def type(self, text: str) -> None:
         """Key by key."""
-        names = {" ": "space", "\n": "ctrl+j", "/": "slash", "@": "at", ".": "full_stop", "?": "question_mark", "_": "underscore", "-": "minus"}
+        names = {
+            " ": "space",
+            "\n": "ctrl+j",
+            "/": "slash",
+            "@": "at",
+            ".": "full_stop",
+            "?": "question_mark",
+            "_": "underscore",
+            "-": "minus",
+        }
         await self.pilot.press(*(names.get(letter, letter) for letter in text))
 
     async def press(self, *keys: str) -> None:
@@ -98,12 +109,25 @@ def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pa
             raise engine
         return engine
 
-    return ChatApp(Session(pair or Pair("scripted", Path("none.gguf"), temperature=0.0), Options(), Store(path), open_engine, keymap or {}))
+    return ChatApp(
+        Session(
+            pair or Pair("scripted", Path("none.gguf"), temperature=0.0),
+            Options(),
+            Store(path),
+            open_engine,
+            keymap or {},
+        )
+    )
 
 
 @asynccontextmanager
 async def opened(
-    path: Path, *engines: Any, size: tuple[int, int] = (80, 24), wait: bool = True, keymap: dict[str, str] | None = None, pair: Pair | None = None
+    path: Path,
+    *engines: Any,
+    size: tuple[int, int] = (80, 24),
+    wait: bool = True,
+    keymap: dict[str, str] | None = None,
+    pair: Pair | None = None,
 ) -> AsyncIterator[Chat]:
     """That chat, running."""
     app = chat_app(path, *engines, keymap=keymap, pair=pair)

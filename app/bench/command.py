@@ -1,4 +1,7 @@
-"""`slipstream bench`: loads, measures with a bar and an estimate, prints, writes the report. Knows the terminal; leaves options to cli.py."""
+"""`slipstream bench`: loads, measures with a bar and an estimate, prints, writes the report.
+
+Knows the terminal; leaves options to cli.py.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from app.bench.results import Results
 from app.bench.runs import WARM_UP, Runs
 from app.bench.table import show
 from app.bench.words import as_json
-from app.oneshot import Interrupt
+from app.terminal import Interrupt
 from runtime.engine import Options
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 LONG = 600  # seconds after which a shorter plan is worth a word
 

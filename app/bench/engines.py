@@ -1,9 +1,12 @@
-"""The engines that a benchmark asks: one per way, as many open at once as memory holds. Knows no prompts and no results.
+"""The engines that a benchmark asks: one per way, as many open at once as memory holds.
 
-One engine per way, because a controller learns from what it sees: ways that shared one would teach each other, and what adaptive decoding
-had learned from drafts that were forced would not be what it learns by itself. The model files are mapped, so a further engine usually costs
-no more than its caches; but repacked weights, and weights on a GPU, are copies, so each engine is counted with its whole files. What does not
-fit by that count is opened for its turn and closed after it.
+Knows no prompts and no results.
+
+One engine per way, because a controller learns from what it sees: ways that shared one would teach each other, and what
+adaptive decoding had learned from drafts that were forced would not be what it learns by itself. The model files are
+mapped, so a further engine usually costs no more than its caches; but repacked weights, and weights on a GPU, are
+copies, so each engine is counted with its whole files. What does not fit by that count is opened for its turn and
+closed after it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import psutil
 
 from app.bench.plan import Way
 from runtime.engine import Engine, Options
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 SHARE = 0.5  # of the memory that is free now
 CACHES = 32 * 2**20  # bytes of contexts and buffers that even a small model takes
@@ -61,12 +64,17 @@ class Engines:
     def __enter__(self) -> Engines:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         while self._kept:
             self._kept.popitem()[1].close()
 
 
 def engine_bytes(pair: Pair) -> int:
-    """What an engine takes at most: the files with a tenth for its caches, and what is needed at least. Missing files are the loader's to report."""
+    """What an engine takes at most: the files with a tenth for its caches, and what is needed at least.
+
+    Missing files are the loader's to report.
+    """
     files = [path for path in (pair.target, pair.draft) if path is not None and path.is_file()]
     return int(1.1 * sum(path.stat().st_size for path in files)) + CACHES

@@ -13,7 +13,7 @@ import psutil
 
 from app.bench.plan import Plan
 from runtime.engine import Options
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,31 @@ class Facts:
     @classmethod
     def of(cls, pair: Pair, options: Options, plan: Plan) -> Facts:
         """Of this machine, now."""
-        versions = f"slipstream {version('slipstream')}, llama-cpp-python {version('llama-cpp-python')}, Python {platform.python_version()}"
+        versions = (
+            f"slipstream {version('slipstream')}, llama-cpp-python {version('llama-cpp-python')}, Python "
+            f"{platform.python_version()}"
+        )
         draft = describe_file(pair.draft) if pair.draft and "model" in plan.drafters else "none"
         system = f"{platform.system()} {platform.release()}"
-        return cls(machine(), system, versions, describe_file(pair.target), draft, settings(options, plan), f"{datetime.now():%Y-%m-%d %H:%M}")
+        return cls(
+            machine(),
+            system,
+            versions,
+            describe_file(pair.target),
+            draft,
+            settings(options, plan),
+            f"{datetime.now():%Y-%m-%d %H:%M}",
+        )
 
 
 def machine() -> str:
     """Processor, cores that may be used, memory."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
-    name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor() or platform.machine())
+    name = next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
+        platform.processor() or platform.machine(),
+    )
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{name}, {n_cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
 
@@ -53,7 +67,10 @@ def describe_file(path: Path) -> str:
 
 def settings(options: Options, plan: Plan) -> str:
     """What a round was made of, and what was not left to measurement."""
-    rounds = f"{plan.runs} rounds of {plan.n_prompts} prompt{'s' * (plan.n_prompts > 1)} per kind, up to {plan.max_tokens} tokens each"
+    rounds = (
+        f"{plan.runs} rounds of {plan.n_prompts} prompt{'s' * (plan.n_prompts > 1)} per kind, up to {plan.max_tokens} "
+        "tokens each"
+    )
     given = [
         f"context {options.n_ctx}" if options.n_ctx else "",
         f"threads {options.threads}" if options.threads else "threads by measurement",

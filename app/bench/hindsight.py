@@ -1,4 +1,6 @@
-"""The shortest way through a reply for somebody who knew which guesses would come true: a ceiling, out of reach without that knowledge."""
+"""The shortest way through a reply for somebody who knew which guesses would come true: a ceiling, out of reach without
+that knowledge.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,25 @@ Step = tuple[float, str, int, int]  # seconds, drafter, tokens drafted, tokens a
 
 @dataclass(frozen=True, slots=True)
 class Guesser:
-    """One drafter in one reply: how many of its tokens are right at each place, and the seconds of a step by tokens drafted."""
+    """One drafter in one reply: how many of its tokens are right at each place, and the seconds of a step by tokens
+    drafted.
+    """
 
     right: Sequence[int]
     seconds: Mapping[int, float]
 
 
 def shortest(n: int, plain: float, guessers: Iterable[Guesser]) -> float:
-    """Seconds for `n` tokens, a plain step taking `plain`: at every place the best drafter and length, backward from the end."""
+    """Seconds for `n` tokens, a plain step taking `plain`: at every place the best drafter and length, backward from
+    the end.
+    """
     guessers, left = list(guessers), [0.0] * (n + 1)
     for place in reversed(range(n)):
         ways = [plain + left[place + 1]]
         for each in guessers:
-            ways += [seconds + left[min(n, place + 1 + min(k, each.right[place]))] for k, seconds in each.seconds.items()]
+            ways += [
+                seconds + left[min(n, place + 1 + min(k, each.right[place]))] for k, seconds in each.seconds.items()
+            ]
         left[place] = min(ways)
     return left[0]
 

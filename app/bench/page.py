@@ -1,4 +1,7 @@
-"""The report as one HTML file that needs nothing from outside. Knows the template report.html; everything but our own drawings is escaped."""
+"""The report as one HTML file that needs nothing from outside.
+
+Knows the template report.html; everything but our own drawings is escaped.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,17 @@ from app.bench.words import headlines, kinds, rows, verdict
 
 def page(results: Results, facts: Facts) -> str:
     """The whole document."""
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
     temperatures = dict.fromkeys(cell.temperature for cell in results.cells)
     return environment.get_template("report.html").render(
         results=results,
         facts=facts,
         headlines=headlines(results),
-        tables=[{"temperature": each, "kinds": kinds(results, each), "rows": rows(results, each)} for each in temperatures],
+        tables=[
+            {"temperature": each, "kinds": kinds(results, each), "rows": rows(results, each)} for each in temperatures
+        ],
         plots=[{"title": plot.title, "caption": plot.caption, "svg": Markup(plot.svg)} for plot in plots(results)],
         verdict=verdict(results),
     )

@@ -1,4 +1,6 @@
-"""What a benchmark runs: the ways to decode, the kinds of text, how often and how long. Plain data, read strictly from options.
+"""What a benchmark runs: the ways to decode, the kinds of text, how often and how long.
+
+Plain data, read strictly from options.
 
 Knows names and numbers; opens no model.
 """
@@ -12,7 +14,7 @@ from typing import Any
 import typer
 
 from app.bench.prompts import KINDS
-from runtime.registry import Pair, nearest
+from runtime.models.registry import Pair, nearest
 
 PLAIN, ADAPTIVE = "plain", "adaptive"
 TEMPERATURES = (0.0, 0.8)
@@ -68,10 +70,24 @@ class Plan:
         return [Cell(kind, temperature) for kind in self.kinds for temperature in TEMPERATURES]
 
 
-QUICK: dict[str, Any] = {"kinds": ("question", "code", "edit"), "ks": (2, 4, 8), "runs": 2, "max_tokens": 32, "n_prompts": 1}
+QUICK: dict[str, Any] = {
+    "kinds": ("question", "code", "edit"),
+    "ks": (2, 4, 8),
+    "runs": 2,
+    "max_tokens": 32,
+    "n_prompts": 1,
+}
 
 
-def make_plan(drafters: tuple[str, ...], *, quick: bool, kinds: str | None, ks: str | None, runs: int | None, max_tokens: int | None) -> Plan:
+def make_plan(
+    drafters: tuple[str, ...],
+    *,
+    quick: bool,
+    kinds: str | None,
+    ks: str | None,
+    runs: int | None,
+    max_tokens: int | None,
+) -> Plan:
     """The full plan or the quick one, changed where an option says so."""
     given = {
         "kinds": None if kinds is None else parse_kinds(kinds),
@@ -98,7 +114,9 @@ def parse_ks(numbers: str) -> tuple[int, ...]:
     """`1,2,4` as a tuple; a usage error for what is no draft length."""
     wanted = split(numbers)
     if not wanted or not all(number.isdecimal() and 1 <= int(number) <= MAX_K for number in wanted):
-        raise typer.BadParameter(f"'{numbers}' are not draft lengths. Give numbers from 1 to {MAX_K}, as in 1,2,4.", param_hint="'--ks'")
+        raise typer.BadParameter(
+            f"'{numbers}' are not draft lengths. Give numbers from 1 to {MAX_K}, as in 1,2,4.", param_hint="'--ks'"
+        )
     return tuple(sorted({int(number) for number in wanted}))
 
 
@@ -110,6 +128,8 @@ def split(text: str) -> tuple[str, ...]:
 def choose_drafters(pair: Pair, named: Sequence[str] | None) -> tuple[str, ...]:
     """Those named, or all of the pair's that can be measured; a usage error for one that cannot."""
     if unfit := next((name for name in named or () if name in UNFIT), None):
-        raise typer.BadParameter(f"The drafter '{unfit}' cannot be measured here: {UNFIT[unfit]}. Leave it out.", param_hint="'--drafters'")
+        raise typer.BadParameter(
+            f"The drafter '{unfit}' cannot be measured here: {UNFIT[unfit]}. Leave it out.", param_hint="'--drafters'"
+        )
     idle = {*UNFIT} if pair.draft else {*UNFIT, "model"}
     return tuple(name for name in pair.drafters if name not in idle) if named is None else tuple(named)

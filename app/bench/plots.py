@@ -21,7 +21,8 @@ from app.bench.results import Results, Spread
 N_COLORS = 8  # that the page defines
 SMOOTH = 4  # passes
 LOOK: dict[str, Any] = {
-    "js": [], "width": 640, "height": 380, "margin": 8, "margin_bottom": 16, "legend_at_bottom": True, "truncate_legend": -1, "dots_size": 3,
+    "js": [], "width": 640, "height": 380, "margin": 8, "margin_bottom": 16, "legend_at_bottom": True,
+    "truncate_legend": -1, "dots_size": 3,
     "y_labels_major": [0], "disable_xml_declaration": True, "no_data_text": "nothing measured",
 }  # fmt: skip
 
@@ -37,7 +38,9 @@ class Plot:
 
 def plots(results: Results) -> list[Plot]:
     """All of them."""
-    shown = [temperature for temperature in TEMPERATURES if any(cell.temperature == temperature for cell in results.cells)]
+    shown = [
+        temperature for temperature in TEMPERATURES if any(cell.temperature == temperature for cell in results.cells)
+    ]
     found = [speeds(results, temperature) for temperature in shown]
     if results.plan.drafters:
         found += [ratios(results, temperature) for temperature in shown]
@@ -49,10 +52,21 @@ def plots(results: Results) -> list[Plot]:
 def speeds(results: Results, temperature: float) -> Plot:
     """Tokens per second by draft length, a line per drafter, beside plain and adaptive decoding."""
     cells, ks = [cell for cell in results.cells if cell.temperature == temperature], results.plan.ks
-    chart = pygal.Line(**LOOK, style=style(0), x_title="tokens drafted at once, always", y_title="tokens per second", x_labels=list(map(str, ks)))
+    chart = pygal.Line(
+        **LOOK,
+        style=style(0),
+        x_title="tokens drafted at once, always",
+        y_title="tokens per second",
+        x_labels=list(map(str, ks)),
+    )
     known = {way.name: results.speed(way.name, cells) for way in results.plan.ways}
     for way in (PLAIN, ADAPTIVE):
-        chart.add(way, [level(known.get(way))] * len(ks), show_dots=False, stroke_style={"dasharray": "8,5" if way == PLAIN else "none"})
+        chart.add(
+            way,
+            [level(known.get(way))] * len(ks),
+            show_dots=False,
+            stroke_style={"dasharray": "8,5" if way == PLAIN else "none"},
+        )
     for drafter in results.plan.drafters:
         chart.add(f"{drafter}, fixed K", [ranged(known[f"{drafter} K={k}"]) for k in ks])
     from_zero(chart, known.values())
@@ -64,9 +78,16 @@ def ratios(results: Results, temperature: float) -> Plot:
     """Adaptive decoding and the best fixed setting over plain, by kind of text."""
     cells = [cell for cell in results.cells if cell.temperature == temperature]
     settings = {"best fixed setting": [results.best_fixed(cell) for cell in cells], ADAPTIVE: [ADAPTIVE] * len(cells)}
-    bars = {name: [results.ratio(way, PLAIN, [cell]) for way, cell in zip(ways, cells, strict=True)] for name, ways in settings.items()}
+    bars = {
+        name: [results.ratio(way, PLAIN, [cell]) for way, cell in zip(ways, cells, strict=True)]
+        for name, ways in settings.items()
+    }
     svg = draw_bars(bars, [cell.kind for cell in cells], "times plain decode", 0)
-    return Plot(f"Times plain decode, temperature {temperature:g}", "Above 1 is faster; bars from the worst to the best round.", svg)
+    return Plot(
+        f"Times plain decode, temperature {temperature:g}",
+        "Above 1 is faster; bars from the worst to the best round.",
+        svg,
+    )
 
 
 def references(results: Results) -> Plot:
@@ -76,9 +97,12 @@ def references(results: Results) -> Plot:
     for each in TEMPERATURES:
         cells = [Cell(kind, each) for kind in kinds]
         bars[f"best fixed, temperature {each:g}"] = [fixed.get(cell) for cell in cells]
-        bars[f"hindsight, temperature {each:g}"] = [Spread.of([ceiling[cell]] if cell in ceiling else []) for cell in cells]
+        bars[f"hindsight, temperature {each:g}"] = [
+            Spread.of([ceiling[cell]] if cell in ceiling else []) for cell in cells
+        ]
     caption = (
-        "The best fixed setting is chosen afterwards, for each kind by itself: the best of many noisy numbers is also a lucky one. "
+        "The best fixed setting is chosen afterwards, for each kind by itself: the best of many noisy numbers is also "
+        "a lucky one. "
         "Hindsight is the shortest way for somebody who knew beforehand which guesses come true."
     )
     return Plot("Adaptive against the references", caption, draw_bars(bars, kinds, "times the reference", 1))
@@ -87,41 +111,67 @@ def references(results: Results) -> Plot:
 def acceptance(results: Results) -> Plot:
     """By depth, a line per drafter and temperature."""
     depths = [str(depth + 1) for depth in range(max(results.plan.ks))]
-    chart = pygal.Line(**LOOK, style=style(2), x_title="depth", y_title="accepted", range=(0, 1), x_labels=depths, formatter="{:.0%}".format)
+    chart = pygal.Line(
+        **LOOK,
+        style=style(2),
+        x_title="depth",
+        y_title="accepted",
+        range=(0, 1),
+        x_labels=depths,
+        formatter="{:.0%}".format,
+    )
     for drafter in results.plan.drafters:
         for temperature in TEMPERATURES:
             chart.add(f"{drafter}, temperature {temperature:g}", results.acceptance(drafter, temperature))
-    return Plot("Acceptance by depth", "The chance that a draft token is accepted, given that all before it were.", draw(chart))
+    return Plot(
+        "Acceptance by depth", "The chance that a draft token is accepted, given that all before it were.", draw(chart)
+    )
 
 
 def lengths(results: Results) -> Plot:
     """Tokens drafted by pass, along the newest greedy replies, as means of a few passes: single ones jump about."""
     lines = {kind: results.lengths(kind) for kind in dict.fromkeys(cell.kind for cell in results.cells)}
     longest = max((k for line in lines.values() for _, k in line), default=0)
-    chart = pygal.XY(**LOOK, style=style(1), x_title="tokens said", y_title="K", y_labels=list(range(max(longest, 4) + 1)))
+    chart = pygal.XY(
+        **LOOK, style=style(1), x_title="tokens said", y_title="K", y_labels=list(range(max(longest, 4) + 1))
+    )
     for kind, line in lines.items():
-        chart.add(kind, [(n, mean(k for _, k in line[max(0, i + 1 - SMOOTH) : i + 1])) for i, (n, _) in enumerate(line)])
-    caption = f"How many tokens the controller let be drafted; means of the last {SMOOTH} passes, of which plain ones count 0."
+        chart.add(
+            kind, [(n, mean(k for _, k in line[max(0, i + 1 - SMOOTH) : i + 1])) for i, (n, _) in enumerate(line)]
+        )
+    caption = (
+        f"How many tokens the controller let be drafted; means of the last {SMOOTH} passes, of which plain ones count "
+        "0."
+    )
     return Plot("K over a reply", caption, draw(chart))
 
 
 def pass_costs(results: Results) -> Plot:
     """T(n) / T(1), beside what n passes of one row would take."""
     costs, look = results.costs, LOOK | {"y_labels_major": [1]}
-    chart = pygal.XY(**look, style=style(1), x_title="rows in a pass", y_title="times a pass of one row", x_labels=list(costs))
+    chart = pygal.XY(
+        **look, style=style(1), x_title="rows in a pass", y_title="times a pass of one row", x_labels=list(costs)
+    )
     chart.add("measured", [(width, seconds / costs[1]) for width, seconds in costs.items()])
     chart.add("one by one", [(width, width) for width in costs], show_dots=False, stroke_style={"dasharray": "8,5"})
-    return Plot("What a wider pass costs", "The room between the lines is what speculation can gain, and what drafting may cost.", draw(chart))
+    return Plot(
+        "What a wider pass costs",
+        "The room between the lines is what speculation can gain, and what drafting may cost.",
+        draw(chart),
+    )
 
 
 def style(first: int) -> Style:
     """The page's colours, beginning with that one: 0 is for plain decode, 1 for adaptive."""
     colors = [f"var(--color-{(first + i) % N_COLORS})" for i in range(4 * N_COLORS)]
     return Style(
-        background="transparent", plot_background="transparent", foreground="var(--ink)", foreground_strong="var(--ink)",
+        background="transparent", plot_background="transparent", foreground="var(--ink)",
+        foreground_strong="var(--ink)",
         foreground_subtle="var(--line)", guide_stroke_color="var(--line)", guide_stroke_dasharray="2,4",
-        major_guide_stroke_color="var(--muted)", major_guide_stroke_dasharray="none", font_family="system-ui, sans-serif",
-        label_font_size=12, major_label_font_size=12, legend_font_size=13, title_font_size=13, opacity=".85", stroke_width="2", stroke_opacity="1",
+        major_guide_stroke_color="var(--muted)", major_guide_stroke_dasharray="none",
+        font_family="system-ui, sans-serif",
+        label_font_size=12, major_label_font_size=12, legend_font_size=13, title_font_size=13, opacity=".85",
+        stroke_width="2", stroke_opacity="1",
         colors=colors, value_colors=["var(--ink)"] * len(colors), ci_colors=["var(--muted)"] * len(colors),
     )  # fmt: skip
 
@@ -160,7 +210,9 @@ def draw(chart: Any) -> str:
 
 
 def without_script(root: Element) -> Element:
-    """Takes out scripts, which the library leaves even when told to use none, and comments; its hints for them become the browser's own."""
+    """Takes out scripts, which the library leaves even when told to use none, and comments; its hints for them become
+    the browser's own.
+    """
     for parent in root.iter():
         for child in [child for child in parent if not isinstance(child.tag, str) or child.tag.endswith("script")]:
             parent.remove(child)

@@ -1,7 +1,7 @@
 """What is asked in a benchmark, by kind of text: plain data that any instruction model can work with. Knows no model.
 
-Questions and code are about Python's standard library, which is all that the bundled pair knows; the other kinds differ in how much of the
-reply stands in the prompt already, which is what decides whether looking words up pays.
+Questions and code are about Python's standard library, which is all that the bundled pair knows; the other kinds differ
+in how much of the reply stands in the prompt already, which is what decides whether looking words up pays.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ KINDS: dict[str, tuple[Turns, ...]] = {
         ("How do I call functools.reduce?",),
     ),
     "edit": (
-        (f"Rename the variable `number` to `value` everywhere in this code, and change nothing else. Give the whole code.\n\n{AVERAGE}",),
+        (
+            "Rename the variable `number` to `value` everywhere in this code, and change nothing else. Give the "
+            f"whole code.\n\n{AVERAGE}",
+        ),
         (f"Correct the spelling of this letter, and change nothing else. Give the whole letter.\n\n{LETTER}",),
     ),
     "summary": (

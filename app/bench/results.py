@@ -1,4 +1,7 @@
-"""What a benchmark found, and the arithmetic on it: medians, ratios of the same round, the best fixed setting. Knows no engine and prints nothing."""
+"""What a benchmark found, and the arithmetic on it: medians, ratios of the same round, the best fixed setting.
+
+Knows no engine and prints nothing.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,9 @@ class Results:
         ours, theirs = self._rounds(way, cells), self._rounds(other, cells)
         for number in ours.keys() & theirs.keys():
             if both := ours[number].keys() & theirs[number].keys():
-                over, under = (tokens_per_second([samples[key] for key in both]) for samples in (ours[number], theirs[number]))
+                over, under = (
+                    tokens_per_second([samples[key] for key in both]) for samples in (ours[number], theirs[number])
+                )
                 ratios.append(over / under)
         return Spread.of(ratios)
 
@@ -82,7 +87,7 @@ class Results:
         return [cell for cell in self.plan.cells if cell in known]
 
     def best_fixed(self, cell: Cell) -> str:
-        """The setting that somebody who knew the cell beforehand would have chosen: plain, or a drafter at a fixed K."""
+        """The setting that one who knew the cell beforehand would have chosen: plain, or a drafter at a fixed K."""
         settings = [way.name for way in self.plan.ways if way.name != ADAPTIVE]
         medians = {name: spread.median for name in settings if (spread := self.ratio(name, PLAIN, [cell]))}
         return max(medians, key=medians.__getitem__, default=PLAIN)
@@ -124,10 +129,17 @@ class Results:
             ways = [way.name for way in self.plan.ways if way.drafters == (drafter,)]
             steps = [sample.steps for way in ways for sample in replies.get((way, prompt), [])]
             guessers.append(Guesser(right_at(n, steps), seconds_by_length(step for each in steps for step in each)))
-        return shortest(n, seconds_by_length(step for sample in plain for step in sample.steps)[0], guessers) if plain else 0.0
+        return (
+            shortest(n, seconds_by_length(step for sample in plain for step in sample.steps)[0], guessers)
+            if plain
+            else 0.0
+        )
 
     def acceptance(self, drafter: str, temperature: float) -> list[float | None]:
-        """By depth: the chance that a draft token is accepted, given that those before it were. From the longest fixed drafts."""
+        """By depth: the chance that a draft token is accepted, given that those before it were.
+
+        From the longest fixed drafts.
+        """
         name = next(way.name for way in reversed(self.plan.ways) if way.drafters == (drafter,))
         tried, accepted = Counter[int](), Counter[int]()
         for sample in self.samples:
@@ -138,8 +150,14 @@ class Results:
         return [accepted[depth] / tried[depth] if tried[depth] else None for depth in range(max(self.plan.ks))]
 
     def lengths(self, kind: str) -> list[tuple[int, int]]:
-        """(tokens said before, tokens drafted) by pass of adaptive decoding, in the newest greedy reply to the kind's first prompt."""
-        of_kind = [sample for sample in self.samples if (sample.way, sample.cell, sample.prompt) == (ADAPTIVE, Cell(kind, 0.0), 0)]
+        """(tokens said before, tokens drafted) by pass of adaptive decoding, in the newest greedy reply to the kind's
+        first prompt.
+        """
+        of_kind = [
+            sample
+            for sample in self.samples
+            if (sample.way, sample.cell, sample.prompt) == (ADAPTIVE, Cell(kind, 0.0), 0)
+        ]
         points, n = list[tuple[int, int]](), 0
         for _, _, n_drafted, n_accepted in of_kind[-1].steps if of_kind else ():
             points.append((n, n_drafted))

@@ -1,4 +1,5 @@
-"""Makes the runs: rounds of every prompt in every way, interleaved so that a busy moment of the machine hits all ways alike.
+"""Makes the runs: rounds of every prompt in every way, interleaved so that a busy moment of the machine hits all ways
+alike.
 
 Knows engines and prompts; what the numbers mean is results.py's.
 """
@@ -13,9 +14,8 @@ from app.bench.engines import Engines
 from app.bench.plan import ADAPTIVE, Cell, Plan, Way
 from app.bench.prompts import KINDS, Turns
 from app.bench.results import Results, Sample
-from app.oneshot import sampling
-from runtime.engine import Chunk, Engine, Message
-from runtime.errors import ContextError, TemplateError
+from runtime.core.errors import ContextError, TemplateError
+from runtime.engine import Chunk, Engine, Message, Sampling
 
 SEED = 7
 WARM_UP = 0  # the round that is not counted: it opens models, fills caches, and lets the controllers see the machine
@@ -68,13 +68,14 @@ class Runs:
                 self._prompts[kind, number] = prompt = in_form(engine, turns)
                 if (n := len(engine.encode(prompt)) + self.plan.max_tokens) > engine.n_ctx:
                     raise ContextError(
-                        f"A prompt of kind '{kind}' and its reply take {n} tokens, but the context holds {engine.n_ctx}. "
+                        f"A prompt of kind '{kind}' and its reply take {n} tokens, but the context holds "
+                        f"{engine.n_ctx}. "
                         "Raise `--context`, or leave that kind out of `--kinds`."
                     )
 
     def _reply(self, engine: Engine, task: Task, number: int) -> None:
         """One reply: measured, and compared with plain decode's."""
-        chosen = sampling(engine.pair, temperature=task.cell.temperature, seed=SEED)
+        chosen = Sampling(**engine.pair.sampling_defaults | {"temperature": task.cell.temperature, "seed": SEED})
         prompt = self._prompts[task.cell.kind, task.prompt]
         chunks = list(engine.reply(prompt, chosen, self.plan.max_tokens, cancel=self.is_cancelled))
         if chunks[-1].finish_reason == "cancelled":
@@ -112,4 +113,6 @@ def sample(task: Task, number: int, last: Chunk) -> Sample:
     """The numbers of a finished reply."""
     stats = last.stats
     assert stats is not None
-    return Sample(task.way.name, task.cell, task.prompt, number, stats.predicted_n, stats.decode_seconds, tuple(stats.steps))
+    return Sample(
+        task.way.name, task.cell, task.prompt, number, stats.predicted_n, stats.decode_seconds, tuple(stats.steps)
+    )

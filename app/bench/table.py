@@ -39,4 +39,7 @@ def table(results: Results, temperature: float) -> Table:
 
 def marked(row: Row) -> list[Text]:
     """The fastest of each kind stands out."""
-    return [Text(text, style="bold green" if is_best else "") for text, is_best in zip(row.by_kind, row.is_best, strict=True)]
+    return [
+        Text(text, style="bold green" if is_best else "")
+        for text, is_best in zip(row.by_kind, row.is_best, strict=True)
+    ]

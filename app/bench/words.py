@@ -1,4 +1,7 @@
-"""What a benchmark found, in words and as plain data: headlines, rows of the table, the JSON object. Knows results; prints nothing."""
+"""What a benchmark found, in words and as plain data: headlines, rows of the table, the JSON object.
+
+Knows results; prints nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,24 @@ class Row:
 
 def headlines(results: Results) -> list[Headline]:
     """What one would tell somebody else."""
-    found = [Headline(f"{n_odd(results):,}", f"of {results.n_compared:,} replies differ from plain decode's, token for token")]
+    found = [
+        Headline(
+            f"{n_odd(results):,}", f"of {results.n_compared:,} replies differ from plain decode's, token for token"
+        )
+    ]
     against = results.against_best()
     if (ratio := results.ratio(ADAPTIVE, PLAIN, results.cells)) and against and (share := results.share_of_best()):
         by_cell = {cell: spread.median for cell in results.cells if (spread := results.ratio(ADAPTIVE, PLAIN, [cell]))}
         least = min(by_cell, key=by_cell.__getitem__)
         found = [
-            Headline(f"{ratio.median:.2f}", f"times plain decode on this machine ({ratio.least:.2f} to {ratio.most:.2f} by round)"),
+            Headline(
+                f"{ratio.median:.2f}",
+                f"times plain decode on this machine ({ratio.least:.2f} to {ratio.most:.2f} by round)",
+            ),
             Headline(f"{by_cell[least]:.2f}", f"times plain decode where speculation helped least: {least}"),
-            Headline(f"{share:.2f}", "times the fastest fixed setting of each kind of text, as it turned out afterwards"),
+            Headline(
+                f"{share:.2f}", "times the fastest fixed setting of each kind of text, as it turned out afterwards"
+            ),
             *found,
         ]
     elif plain := results.speed(PLAIN, results.cells):
@@ -55,9 +67,15 @@ def n_odd(results: Results) -> int:
 def verdict(results: Results) -> str:
     """Whether the texts are the same, and if not, what that means."""
     if results.n_different:
-        return f"{results.n_different} replies differ although the kernels are exact: this is a fault of Slipstream. Please report it."
+        return (
+            f"{results.n_different} replies differ although the kernels are exact: this is a fault of Slipstream. "
+            "Please report it."
+        )
     if results.n_rounded:
-        return f"{results.n_rounded} replies differ, because kernels round by width here ({results.exactness}). `--exact` mends that on a CPU."
+        return (
+            f"{results.n_rounded} replies differ, because kernels round by width here ({results.exactness}). `--exact` "
+            "mends that on a CPU."
+        )
     return "Every reply was the same as plain decode's."
 
 
@@ -70,7 +88,9 @@ def rows(results: Results, temperature: float) -> list[Row]:
         speed, ratio = results.speed(way.name, cells), results.ratio(way.name, PLAIN, cells)
         if speed and ratio:
             by_kind = [in_cell(results, way.name, cell) for cell in cells]
-            found.append(Row(way.name, f"{speed.median:.0f}", times(ratio), by_kind, [best[cell] == way.name for cell in cells]))
+            found.append(
+                Row(way.name, f"{speed.median:.0f}", times(ratio), by_kind, [best[cell] == way.name for cell in cells])
+            )
     return found
 
 
@@ -114,9 +134,13 @@ def as_json(results: Results, facts: Facts) -> dict[str, Any]:
         "times_plain": number(results.ratio(ADAPTIVE, PLAIN, results.cells)),
         "times_best_fixed": round(share, 4) if (share := results.share_of_best()) else None,
         "cells": [cell_as_json(results, cell) for cell in results.cells],
-        "pass_cost": {str(width): round(seconds / plain, 3) for width, seconds in results.costs.items()} if plain else {},
+        "pass_cost": {str(width): round(seconds / plain, 3) for width, seconds in results.costs.items()}
+        if plain
+        else {},
         "acceptance_by_depth": {
-            f"{drafter}, temperature {temperature:g}": [None if rate is None else round(rate, 4) for rate in results.acceptance(drafter, temperature)]
+            f"{drafter}, temperature {temperature:g}": [
+                None if rate is None else round(rate, 4) for rate in results.acceptance(drafter, temperature)
+            ]
             for drafter in results.plan.drafters
             for temperature in TEMPERATURES
         },
@@ -129,7 +153,9 @@ def cell_as_json(results: Results, cell: Cell) -> dict[str, Any]:
     return {
         "kind": cell.kind,
         "temperature": cell.temperature,
-        "tokens_per_second": {way.name: number(spread) for way in results.plan.ways if (spread := results.speed(way.name, [cell]))},
+        "tokens_per_second": {
+            way.name: number(spread) for way in results.plan.ways if (spread := results.speed(way.name, [cell]))
+        },
         "times_plain": number(results.ratio(ADAPTIVE, PLAIN, [cell])),
         "best_fixed": best,
         "times_best_fixed": number(results.ratio(ADAPTIVE, best, [cell])),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.errors import SlipstreamError
-from runtime.gguf_header import read_model_header
-from runtime.hub.fetch import Hub
-from runtime.hub.names import UnreachableError
-from runtime.registry import HUB, load_registry
+from runtime.core.errors import SlipstreamError
+from runtime.models.header import read_model_header
+from runtime.models.hub.fetch import Hub
+from runtime.models.hub.names import UnreachableError
+from runtime.models.registry import HUB, load_registry
 
 
 def check_all() -> int:
-    """Prints a line per file, and one for a size that is not what models.toml says; returns the exit code. Raises UnreachableError."""
+    """Prints a line per file, and one for a size that is not what models.toml says; returns the exit code.
+
+    Raises UnreachableError.
+    """
     problems = 0
     for pair in load_registry().values():
         sizes = list[int]()

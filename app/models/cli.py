@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Find, fetch, look at and pair models.", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Find, fetch, look at and pair models.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Remote = Annotated[str, typer.Argument(help="owner/repo, owner/repo:file.gguf, owner/repo:Q4_K_M, or a pair of models.toml.")]
+Remote = Annotated[
+    str, typer.Argument(help="owner/repo, owner/repo:file.gguf, owner/repo:Q4_K_M, or a pair of models.toml.")
+]
 
 
 @app.command("list")
@@ -33,7 +39,9 @@ def search(
 
 @app.command()
 def info(
-    model: Annotated[str, typer.Argument(help="A GGUF file, a folder with one, hf:owner/repo:file, or a pair of models.toml.")],
+    model: Annotated[
+        str, typer.Argument(help="A GGUF file, a folder with one, hf:owner/repo:file, or a pair of models.toml.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """What a model is, what it needs and how fast it can be here, from its header alone."""
@@ -72,8 +80,13 @@ def check() -> None:
 @app.command()
 def pair(
     target: Annotated[str, typer.Argument(help="The model that a draft model is looked for: as for `info`.")],
-    folders: Annotated[list[Path] | None, typer.Option("--from", help="Look here too (may be given often).", exists=True, file_okay=False)] = None,
-    make: Annotated[bool, typer.Option("--make", help="Also try drafts made of the target itself: fewer bits, fewer layers, both.")] = False,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Look here too (may be given often).", exists=True, file_okay=False),
+    ] = None,
+    make: Annotated[
+        bool, typer.Option("--make", help="Also try drafts made of the target itself: fewer bits, fewer layers, both.")
+    ] = False,
 ) -> None:
     """Find the draft model that pays for a target, among those that are here, and keep it for `--draft auto`."""
     from app.models.pair import pair_up

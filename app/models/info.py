@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from app.terminal import inert
-from runtime import machine
-from runtime.gguf_header import read_model_header
-from runtime.model_facts import CACHE_TYPES, ModelFacts
-from runtime.registry import find_pair, load_registry
+from runtime.models.facts import CACHE_TYPES, ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.registry import find_pair, load_registry
+from runtime.tools import machine
 
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
 
@@ -24,7 +24,9 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"name": pair.name, **facts}, ensure_ascii=False))
         return
-    print("\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in rows(entry)) for entry in facts.values()))
+    print(
+        "\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in rows(entry)) for entry in facts.values())
+    )
 
 
 def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
@@ -48,7 +50,9 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
         "tools": facts.takes_tools,
         "fill_in_the_middle": facts.fills_gaps,
         "exit_layer": facts.exit_layer,
-        "memory_bytes": {str(n): {kind: facts.n_bytes + facts.cache_bytes(n, kind) for kind in CACHE_TYPES} for n in contexts},
+        "memory_bytes": {
+            str(n): {kind: facts.n_bytes + facts.cache_bytes(n, kind) for kind in CACHE_TYPES} for n in contexts
+        },
         "bytes_per_token": facts.n_bytes_per_token,
         "tokens_per_second": round(bandwidth / facts.n_bytes_per_token, 2) if facts.n_bytes_per_token else 0.0,
     }
@@ -58,14 +62,25 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """A label and a sentence each."""
     experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
     kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
-    chat = ("yes, with tools" if entry["tools"] else "yes, without tools") if entry["chat_template"] else "none: use `--raw`"
-    early = f"after layer {entry['exit_layer']} of {entry['layers']}, the file says" if entry["exit_layer"] else "the file says nothing of it"
+    chat = (
+        ("yes, with tools" if entry["tools"] else "yes, without tools")
+        if entry["chat_template"]
+        else "none: use `--raw`"
+    )
+    early = (
+        f"after layer {entry['exit_layer']} of {entry['layers']}, the file says"
+        if entry["exit_layer"]
+        else "the file says nothing of it"
+    )
     found = [
         ("file", f"{entry['path']}, {gigabytes(entry['file_bytes'])}"),
         ("model", f"{entry['name'] or 'without a name'} ({entry['architecture'] or 'unknown architecture'})"),
         ("licence", entry["licence"] or "the file names none"),
         ("parameters", f"{large(entry['parameters'])} in {entry['layers']} layers{experts}"),
-        ("bits", f"{entry['bits_per_weight']:.2f} per weight ({kinds})" if kinds else "no weights: this is a vocabulary"),
+        (
+            "bits",
+            f"{entry['bits_per_weight']:.2f} per weight ({kinds})" if kinds else "no weights: this is a vocabulary",
+        ),
         ("vocabulary", f"{entry['vocabulary']:,} tokens"),
         ("context", f"{entry['context']:,} tokens as trained"),
         ("chat template", chat),
@@ -73,7 +88,12 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         ("early exit", early),
     ]
     if entry["tokens_per_second"]:
-        found.append(("speed here", f"plain decode at most about {rate(entry['tokens_per_second'])} tok/s, by the bandwidth of the memory"))
+        found.append(
+            (
+                "speed here",
+                f"plain decode at most about {rate(entry['tokens_per_second'])} tok/s, by the bandwidth of the memory",
+            )
+        )
     return found + memory_rows(entry)
 
 

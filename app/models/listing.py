@@ -8,10 +8,10 @@ import typer
 
 from app.models.info import gigabytes
 from app.terminal import inert
-from runtime.hub.cache import cached, parts_of
-from runtime.hub.cache import remove as remove_cached
-from runtime.hub.names import HubError
-from runtime.registry import Pair, load_registry, located, user_registry
+from runtime.models.hub.cache import cached, parts_of
+from runtime.models.hub.cache import remove as remove_cached
+from runtime.models.hub.names import HubError
+from runtime.models.registry import Pair, load_registry, located, user_registry
 
 
 def show_all(as_json: bool) -> None:
@@ -24,7 +24,11 @@ def show_all(as_json: bool) -> None:
     print("Pairs by name:")
     for pair in pairs.values():
         print(f"  {inert(describe(pair))}")
-    print("In the hub's cache:" if files else "In the hub's cache: nothing yet. Fetch a model with `slipstream models pull owner/repo`.")
+    print(
+        "In the hub's cache:"
+        if files
+        else "In the hub's cache: nothing yet. Fetch a model with `slipstream models pull owner/repo`."
+    )
     for file in files:
         print(f"  {gigabytes(file.size):>9}  {inert(f'hf:{file.repo}:{file.name}')}")
     print(f"Pairs of your own go into {user_registry()}.")
@@ -55,7 +59,7 @@ def is_here(pair: Pair) -> bool:
 
 def show_found(words: str, limit: int) -> None:
     """What the hub has, or that it has nothing."""
-    from runtime.hub.fetch import Hub
+    from runtime.models.hub.fetch import Hub
 
     found = Hub().search(words, limit)
     for name, n_downloads, is_gated in found:

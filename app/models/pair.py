@@ -1,4 +1,7 @@
-"""`slipstream models pair`: tries out the draft models that are here and says in numbers which pays. Knows the terminal."""
+"""`slipstream models pair`: tries out the draft models that are here and says in numbers which pays.
+
+Knows the terminal.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from pathlib import Path
 
 from app.models.info import gigabytes
 from app.terminal import inert
-from runtime import self_drafts
-from runtime.errors import SlipstreamError
-from runtime.hub.cache import cached
-from runtime.pairing import Target, Trial, candidates, remembered
-from runtime.registry import HUB, find_pair, load_registry
+from runtime.core.errors import SlipstreamError
+from runtime.models.hub.cache import cached
+from runtime.models.registry import HUB, find_pair, load_registry
+from runtime.tools import self_drafts
+from runtime.tools.pairing import Target, Trial, candidates, remembered
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
@@ -34,7 +37,12 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
 def usual_candidates(target: Path) -> list[Path]:
     """The models that are here without being named: beside the target, in the hub's cache, in models.toml."""
     pairs = load_registry().values()
-    named = [path for pair in pairs for path in (pair.target, pair.draft) if path is not None and not path.as_posix().startswith(HUB)]
+    named = [
+        path
+        for pair in pairs
+        for path in (pair.target, pair.draft)
+        if path is not None and not path.as_posix().startswith(HUB)
+    ]
     return candidates(target, [*(file.path for file in cached()), *named])
 
 
@@ -82,12 +90,20 @@ def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_foun
     """One sentence."""
     name = target.pair.target.name
     if best is not None:
-        return f"Kept: {best} drafts for {name}, {trials[best].gain:.2f} times as fast as without it. `--draft auto` takes it from now on."
+        return (
+            f"Kept: {best} drafts for {name}, {trials[best].gain:.2f} times as fast as without it. `--draft auto` "
+            "takes it from now on."
+        )
     if trials:
         gains = ", ".join(f"{path.name} {trial.gain:.2f}" for path, trial in trials.items())
-        return f"None pays for {name} here (times the speed without it: {gains}). Nothing is drafted by a model, which costs nothing."
+        return (
+            f"None pays for {name} here (times the speed without it: {gains}). Nothing is drafted by a model, which "
+            "costs nothing."
+        )
     looked = f"None of the {n_found} models that were found fits" if n_found else "No other model was found"
-    return f"{looked}. Fetch a small model of the same family with `slipstream models pull`, or name a folder with --from."
+    return (
+        f"{looked}. Fetch a small model of the same family with `slipstream models pull`, or name a folder with --from."
+    )
 
 
 def say(text: str) -> None:

@@ -10,10 +10,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from app.models.info import gigabytes, large
 from app.terminal import inert
-from runtime.gguf_header import read_model_header
-from runtime.hub.fetch import Hub, RemoteFile
-from runtime.model_facts import ModelFacts
-from runtime.registry import HUB, load_registry
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.hub.fetch import Hub, RemoteFile
+from runtime.models.registry import HUB, load_registry
 
 
 def pull_all(name: str) -> None:
@@ -31,25 +31,43 @@ def pull_all(name: str) -> None:
 
 
 def pull(name: str) -> tuple[str, str]:
-    """Plans, fetches, and reads the header of what came; returns the repository and the file to open. Raises HubError and ModelError."""
+    """Plans, fetches, and reads the header of what came; returns the repository and the file to open.
+
+    Raises HubError and ModelError.
+    """
     hub = Hub()
     files = hub.plan(name)
     path = fetch(hub, name, files)
     facts = ModelFacts(read_model_header(path))
     print(f"Here: {path}")
-    print(inert(f"      {facts.name or path.name} ({facts.architecture}), {large(facts.n_parameters)} parameters at {facts.bits:.1f} bits"))
+    print(
+        inert(
+            f"      {facts.name or path.name} ({facts.architecture}), {large(facts.n_parameters)} parameters at "
+            f"{facts.bits:.1f} bits"
+        )
+    )
     return name.partition(":")[0], files[0].name
 
 
 def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
     """With a bar per file, and one for all when there are several; lines without a terminal."""
     console, total = Console(stderr=True, highlight=False), sum(file.size for file in files)
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     if not console.is_terminal:
-        print(f"Fetching {len(files)} file{'s' * (len(files) > 1)} of {inert(name)}, {gigabytes(total)}", file=sys.stderr)
+        print(
+            f"Fetching {len(files)} file{'s' * (len(files) > 1)} of {inert(name)}, {gigabytes(total)}", file=sys.stderr
+        )
     here = {file.name: file.n_here for file in files}
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bars = {file.name: progress.add_task(inert(file.name), total=file.size, completed=here[file.name]) for file in files}
+        bars = {
+            file.name: progress.add_task(inert(file.name), total=file.size, completed=here[file.name]) for file in files
+        }
         overall = progress.add_task("all files", total=total, completed=sum(here.values()), visible=len(files) > 1)
 
         def show(file: str, n_bytes: int) -> None:

@@ -1,7 +1,9 @@
-"""`--draft auto` for a target that no draft model is known for: once it has replied, those that are here are tried out in the background.
+"""`--draft auto` for a target that no draft model is known for: once it has replied, those that are here are tried out
+in the background.
 
-The trying is `slipstream models pair`, in a process of its own with the lowest priority: it begins when the engine is idle for a while, ends when
-the next reply begins, and outlives the engine once that is closed. Its result is kept for the next start; nothing waits for it.
+The trying is `slipstream models pair`, in a process of its own with the lowest priority: it begins when the engine is
+idle for a while, ends when the next reply begins, and outlives the engine once that is closed. Its result is kept for
+the next start; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from typing import Any
 import psutil
 from platformdirs import user_cache_path
 
-from runtime import machine
+from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine, Options
-from runtime.errors import SlipstreamError
-from runtime.measured import Measured, fingerprint
-from runtime.pairing import is_settled, remembered
-from runtime.registry import Pair, user_registry
+from runtime.loading.profile_cache import Measured, fingerprint
+from runtime.models.registry import Pair, user_registry
+from runtime.tools import machine
+from runtime.tools.pairing import is_settled, remembered
 
 IDLE = 30.0  # seconds without a reply, after which the search begins
 OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # an environment variable that keeps searches from beginning by themselves
@@ -62,7 +64,10 @@ class Search:
             if found := self._new_models():
                 self._process = start(self.target)
                 self._memo().write({"pid": self._process.pid, "began": psutil.Process(self._process.pid).create_time()})
-                self._say_once(f"{tried(len(found))} as a draft for {self.target.name} in the background; the next start takes one that pays.")
+                self._say_once(
+                    f"{tried(len(found))} as a draft for {self.target.name} in the background; the next start takes "
+                    "one that pays."
+                )
 
     def stop(self) -> None:
         """Until it begins anew; what is kept is kept whole or not at all, so it may be cut off anywhere."""
@@ -84,7 +89,9 @@ class Search:
             self._timer.cancel()
 
     def _sees_nothing_new(self) -> bool:
-        """Are the folders what they were when there was nothing to try? Quick, because it is asked whenever an engine closes."""
+        """Are the folders what they were when there was nothing to try? Quick, because it is asked whenever an engine
+        closes.
+        """
         folders = self._memo().read().get("folders", {})
         return bool(folders) and all(changed(Path(folder)) == when for folder, when in folders.items())
 
@@ -94,7 +101,10 @@ class Search:
 
         from app.models.pair import usual_candidates
 
-        folders = {str(folder): changed(folder) for folder in (self.target.absolute().parent, Path(constants.HF_HUB_CACHE), user_registry())}
+        folders = {
+            str(folder): changed(folder)
+            for folder in (self.target.absolute().parent, Path(constants.HF_HUB_CACHE), user_registry())
+        }
         found = usual_candidates(self.target)
         if found and not is_settled(self.target, found):
             return found
@@ -116,7 +126,11 @@ class SeekingEngine(Engine):
     """An engine that has a draft model searched for, where its pair has none and may use one."""
 
     def __init__(
-        self, pair: Pair, options: Options | None = None, on_progress: Callable[[str, float], bool] | None = None, say: Say = say_on_stderr
+        self,
+        pair: Pair,
+        options: Options | None = None,
+        on_progress: Callable[[str, float], bool] | None = None,
+        say: Say = say_on_stderr,
     ) -> None:
         names = pair.drafters if options is None or options.drafters is None else options.drafters
         if pair.draft is None and "model" in names:
@@ -124,7 +138,9 @@ class SeekingEngine(Engine):
         super().__init__(pair, options, on_progress)
         self._search = Search(pair.target, say) if pair.draft is None and "model" in names else None
         self._has_replied = False
-        self._is_alone = any(device.backend != "CPU" for device in machine.devices())  # a GPU's memory holds no second copy; files in RAM are shared
+        self._is_alone = any(
+            device.backend != "CPU" for device in machine.devices()
+        )  # a GPU's memory holds no second copy; files in RAM are shared
 
     def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
         """As an engine's; a search that runs is stopped."""
@@ -161,7 +177,10 @@ def tried(n: int) -> str:
 
 
 def start(target: Path) -> subprocess.Popen[bytes]:
-    """`slipstream models pair` in the background; what it says is in `pairing.log` of the cache folder. It is not ended by Ctrl+C."""
+    """`slipstream models pair` in the background; what it says is in `pairing.log` of the cache folder.
+
+    It is not ended by Ctrl+C.
+    """
     log = user_cache_path("slipstream") / "pairing.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     packages = Path(__file__).parents[2]  # these, and not a folder `app` in which somebody works
@@ -170,7 +189,8 @@ def start(target: Path) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "app.cli", "models", "pair", str(target.absolute())],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, creationflags=flags,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH", "")]))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH",
+            "")]))},
         )  # fmt: skip
     with suppress(psutil.Error):
         psutil.Process(process.pid).nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has classes

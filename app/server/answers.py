@@ -1,4 +1,7 @@
-"""What each endpoint answers, for the OpenAPI description. More may be said than is promised here; nothing here makes an answer."""
+"""What each endpoint answers, for the OpenAPI description.
+
+More may be said than is promised here; nothing here makes an answer.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +238,9 @@ class Error(BaseModel):
 
 
 ANSWERS: dict[str, type[BaseModel]] = {
-    "/chat/completions": ChatAnswer, "/completions": TextAnswer, "/responses": ResponseAnswer, "/completion": RootAnswer, "/infill": RootAnswer,
-    "/embeddings": EmbeddingsAnswer, "/tokenize": TokensAnswer, "/detokenize": ContentAnswer, "/apply-template": PromptAnswer,
+    "/chat/completions": ChatAnswer, "/completions": TextAnswer, "/responses": ResponseAnswer,
+    "/completion": RootAnswer, "/infill": RootAnswer,
+    "/embeddings": EmbeddingsAnswer, "/tokenize": TokensAnswer, "/detokenize": ContentAnswer,
+    "/apply-template": PromptAnswer,
     "/health": HealthAnswer, "/models": ModelsAnswer, "/props": PropsAnswer,
 }  # fmt: skip

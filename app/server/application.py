@@ -15,28 +15,32 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from app.server.chat import ChatRequest
-from app.server.completions import CompletionRequest
-from app.server.embeddings import Embedding, EmbeddingsForm, EmbeddingsRequest
 from app.server.errors import JSON, ApiError, as_api_error, client_gone, error_response
 from app.server.fields import read
 from app.server.guard import LOCAL_ORIGIN, Guard
 from app.server.job import Job
 from app.server.llamacpp import InfillRequest, RootRequest
 from app.server.metrics import Metrics
+from app.server.openai.chat import ChatRequest
+from app.server.openai.completions import CompletionRequest
+from app.server.openai.embeddings import Embedding, EmbeddingsForm, EmbeddingsRequest
+from app.server.openai.responses import ResponsesRequest
 from app.server.openapi import description
 from app.server.reply import Reply, as_line, now
-from app.server.responses import ResponsesRequest
 from app.server.vocabulary import DetokenizeRequest, TemplateRequest, TokenizeRequest, models, props
 from app.server.worker import Worker
+from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
-from runtime.errors import SlipstreamError
 
 LOOK, PING = 0.2, 15.0  # seconds between two looks at the model's state, and between two signs of life
 Endpoint = Callable[[Request], Awaitable[Response]]
 Question = type[TokenizeRequest | DetokenizeRequest | TemplateRequest]
 ReplyRequest = type[ChatRequest | CompletionRequest | ResponsesRequest | RootRequest | InfillRequest]
-ANSWERS: dict[str, Question] = {"/tokenize": TokenizeRequest, "/detokenize": DetokenizeRequest, "/apply-template": TemplateRequest}
+ANSWERS: dict[str, Question] = {
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+    "/apply-template": TemplateRequest,
+}
 REPLIES: dict[str, ReplyRequest] = {
     "/chat/completions": ChatRequest, "/completions": CompletionRequest, "/responses": ResponsesRequest,
     "/completion": RootRequest, "/infill": InfillRequest,
@@ -50,7 +54,13 @@ def application(worker: Worker, api_key: str) -> Starlette:
         Middleware(CORSMiddleware, allow_origin_regex=everywhere, allow_methods=["*"], allow_headers=["*"]),
         Middleware(Guard, api_key=api_key),
     ]
-    handlers = {ApiError: on_error, SlipstreamError: on_error, HTTPException: on_http_error, ClientDisconnect: on_disconnect, Exception: on_error}
+    handlers = {
+        ApiError: on_error,
+        SlipstreamError: on_error,
+        HTTPException: on_http_error,
+        ClientDisconnect: on_disconnect,
+        Exception: on_error,
+    }
     return Starlette(routes=routes(worker), middleware=middleware, exception_handlers=handlers)
 
 
@@ -63,14 +73,20 @@ def routes(worker: Worker) -> list[Route]:
         "/props": lambda: JSON(props(worker.engine, worker.max_active)),
         "/metrics": lambda: Response(metrics.text(), media_type=CONTENT_TYPE_LATEST),
     }
-    posts: dict[str, Callable[[Request], Awaitable[Response | Reply]]] = {path: replying(worker, kind) for path, kind in REPLIES.items()}
+    posts: dict[str, Callable[[Request], Awaitable[Response | Reply]]] = {
+        path: replying(worker, kind) for path, kind in REPLIES.items()
+    }
     posts |= {path: answering(worker, kind) for path, kind in ANSWERS.items()} | {"/embeddings": embedding(worker)}
     streams = {"/models/sse": statuses(worker)}
     told = JSON(description([*gets, *streams], REPLIES | ANSWERS | {"/embeddings": EmbeddingsRequest}))
     gets["/openapi.json"] = lambda: told
     found = {path: getting(say) for path, say in gets.items()} | streams
-    every = [(path, endpoint, "GET") for path, endpoint in found.items()] + [(path, endpoint, "POST") for path, endpoint in posts.items()]
-    return [Route(prefix + path, endpoint, methods=[method]) for path, endpoint, method in every for prefix in ("", "/v1")]
+    every = [(path, endpoint, "GET") for path, endpoint in found.items()] + [
+        (path, endpoint, "POST") for path, endpoint in posts.items()
+    ]
+    return [
+        Route(prefix + path, endpoint, methods=[method]) for path, endpoint, method in every for prefix in ("", "/v1")
+    ]
 
 
 def getting(say: Callable[[], Response]) -> Endpoint:
@@ -126,7 +142,9 @@ def embedding(worker: Worker) -> Callable[[Request], Awaitable[Reply]]:
 def check_model(engine: Engine, name: str | None) -> None:
     """Raises ApiError for a model that is not served."""
     if name and name != engine.pair.name:
-        raise ApiError(404, f"There is no model of that name here. Served: {engine.pair.name}.", "model", "model_not_found")
+        raise ApiError(
+            404, f"There is no model of that name here. Served: {engine.pair.name}.", "model", "model_not_found"
+        )
 
 
 def statuses(worker: Worker) -> Endpoint:
@@ -163,7 +181,10 @@ async def on_disconnect(request: Request, error: Exception) -> Response:
 async def on_http_error(request: Request, error: Exception) -> Response:
     """A path or a method that does not exist."""
     assert isinstance(error, HTTPException)
-    known = {404: "There is no such endpoint. See docs/editors.md for those that exist.", 405: "This endpoint takes another method."}
+    known = {
+        404: "There is no such endpoint. See docs/editors.md for those that exist.",
+        405: "This endpoint takes another method.",
+    }
     reply = error_response(ApiError(error.status_code, known.get(error.status_code, error.detail)))
     reply.headers.update(error.headers or {})  # which methods there are
     return reply

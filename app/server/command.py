@@ -33,12 +33,15 @@ class Settings:
 class Server(uvicorn.Server):
     """A web server with an engine. `failure` is what kept the engine from loading."""
 
-    def __init__(self, open_engine: OpenEngine, settings: Settings, on_loaded: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, open_engine: OpenEngine, settings: Settings, on_loaded: Callable[[], None] = lambda: None
+    ) -> None:
         self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active)
         self.failure: Exception | None = None
         app = application(self.worker, settings.api_key)
         config = uvicorn.Config(
-            app, lifespan="off", ws="none", access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
+            app, lifespan="off", ws="none", access_log=False, log_level="warning", server_header=False,
+            timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)
 
@@ -64,7 +67,9 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def outliving_signals() -> Iterator[None]:
-    """Uvicorn ends on these signals and then raises them once more: that must not cut off what is to be closed after it."""
+    """Uvicorn ends on these signals and then raises them once more: that must not cut off what is to be closed after
+    it.
+    """
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

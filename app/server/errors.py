@@ -1,4 +1,7 @@
-"""What a client is told when a request cannot be answered: status codes and OpenAI's error body. Never repeats what the client sent."""
+"""What a client is told when a request cannot be answered: status codes and OpenAI's error body.
+
+Never repeats what the client sent.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from runtime.errors import ContextError, SettingsError, SlipstreamError, TemplateError
+from runtime.core.errors import ContextError, SettingsError, SlipstreamError, TemplateError
 
 KINDS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
@@ -15,15 +18,35 @@ KINDS = {
 }  # fmt: skip
 # A setting's name in the engine, where the request calls it otherwise.
 FIELDS = {"n_logprobs": "top_logprobs", "json_schema": "response_format", "json_object": "response_format"}
-TYPE_NAMES = {"str", "int", "float", "bool", "list", "tuple"}  # pydantic adds these to the place of a value that may have several types
+TYPE_NAMES = {
+    "str",
+    "int",
+    "float",
+    "bool",
+    "list",
+    "tuple",
+}  # pydantic adds these to the place of a value that may have several types
 
-SENTENCES = {"Input should": "must", "List should": "must", "String should": "must", " after validation": "", "be an object": "be a JSON object"}
+SENTENCES = {
+    "Input should": "must",
+    "List should": "must",
+    "String should": "must",
+    " after validation": "",
+    "be an object": "be a JSON object",
+}
 
 
 class ApiError(Exception):
     """A refusal: one clear sentence with the remedy, the HTTP status, and which field of the request it is about."""
 
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None, retry_after: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.status, self.param, self.code, self.retry_after = status, param, code, retry_after
 
@@ -64,10 +87,16 @@ def from_validation(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a request, naming its field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] == "json_invalid":
-        return ApiError(400, f"The body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')}). Send one JSON object in UTF-8.")
+        return ApiError(
+            400,
+            f"The body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')}). Send one JSON object in "
+            "UTF-8.",
+        )
     parts = [str(part) for part in first["loc"]]
     param = ".".join(part for part in parts if part.replace("_", "").isalnum() and part not in TYPE_NAMES)
-    return ApiError(400, f"{param or 'The body'} {sentence(first['type'], first['msg'])}.", param or None, first["type"])
+    return ApiError(
+        400, f"{param or 'The body'} {sentence(first['type'], first['msg'])}.", param or None, first["type"]
+    )
 
 
 def sentence(kind: str, words: str) -> str:

@@ -1,4 +1,7 @@
-"""The fields that requests of several endpoints share, checked by pydantic. Unknown fields are ignored; null is the same as absent."""
+"""The fields that requests of several endpoints share, checked by pydantic.
+
+Unknown fields are ignored; null is the same as absent.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,19 @@ from starlette.requests import Request
 
 from app.server.errors import ApiError, from_validation
 from runtime.engine import Grammar, Sampling
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 MAX_BODY = 32 * 2**20  # bytes
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalty_last_n")
+SETTINGS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "penalty_last_n",
+)
 MIB = 2**20
 Biases = dict[str, float | Literal[False]] | list[tuple[int, float | Literal[False]]]
 
@@ -64,7 +76,11 @@ def as_bias(value: object) -> object:
     """A list of [token, bias] pairs as a map; `false` forbids a token."""
     if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         value = {str(token): bias for token, bias in value}
-    return {token: -math.inf if bias is False else bias for token, bias in value.items()} if isinstance(value, dict) else value
+    return (
+        {token: -math.inf if bias is False else bias for token, bias in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 class TextPart(Fields):
@@ -109,7 +125,9 @@ class ResponseFormat(Fields):
         """As the engine wants it. Raises ApiError where the schema is missing."""
         if self.type == "json_schema":
             if self.json_schema is None:
-                raise ApiError(400, "response_format.json_schema is missing. Give {name, schema}.", "response_format.json_schema")
+                raise ApiError(
+                    400, "response_format.json_schema is missing. Give {name, schema}.", "response_format.json_schema"
+                )
             return Grammar("json_schema", json.dumps(self.json_schema.json_schema))
         return Grammar("json_object") if self.type == "json_object" else None
 
@@ -133,17 +151,23 @@ class SamplingFields(Fields):
     seed: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    repetition_penalty: float | None = Field(None, validation_alias=AliasChoices("repetition_penalty", "repeat_penalty"))
+    repetition_penalty: float | None = Field(
+        None, validation_alias=AliasChoices("repetition_penalty", "repeat_penalty")
+    )
     penalty_last_n: int | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
-    logit_bias: Annotated[dict[Annotated[int, Field(strict=False)], float], BeforeValidator(as_bias, json_schema_input_type=Biases)] | None = None
+    logit_bias: (
+        Annotated[
+            dict[Annotated[int, Field(strict=False)], float], BeforeValidator(as_bias, json_schema_input_type=Biases)
+        ]
+        | None
+    ) = None
     stop: Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])] | None = None
 
     def sampling(self, pair: Pair) -> Sampling:
         """Raises SettingsError. A seed of -1 means none, as in llama.cpp."""
-        own: dict[str, Any] = {name: getattr(pair, name) for name in ("temperature", "top_k", "top_p", "min_p")}
         given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
         seed = None if self.seed == -1 else self.seed
-        return Sampling(**own | given, seed=seed, logit_bias=tuple((self.logit_bias or {}).items()))
+        return Sampling(**pair.sampling_defaults | given, seed=seed, logit_bias=tuple((self.logit_bias or {}).items()))
 
 
 class OpenAIFields(SamplingFields):

@@ -55,10 +55,18 @@ class Guard:
                 401, "The API key is missing or wrong. Send it as `Authorization: Bearer KEY`.", code="invalid_api_key"
             )  # fmt: skip
         if is_tcp(scope) and not is_loopback(host_name(headers.get("host", ""))):
-            return ApiError(403, "The Host header does not name this machine. Use http://127.0.0.1, or set an API key.", code="wrong_host")
+            return ApiError(
+                403,
+                "The Host header does not name this machine. Use http://127.0.0.1, or set an API key.",
+                code="wrong_host",
+            )
         origin = headers.get("origin")
         if origin is not None and not re.fullmatch(LOCAL_ORIGIN, origin):
-            return ApiError(403, "Web pages from elsewhere may not use this server. Start it with an API key to allow them.", code="wrong_origin")
+            return ApiError(
+                403,
+                "Web pages from elsewhere may not use this server. Start it with an API key to allow them.",
+                code="wrong_origin",
+            )
         return None
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:

@@ -1,4 +1,5 @@
-"""One request on its way: asked for on the event loop, answered on the engine's thread, read chunk by chunk on the event loop again.
+"""One request on its way: asked for on the event loop, answered on the engine's thread, read chunk by chunk on the
+event loop again.
 
 What was answered waits here, so a slow reader holds nobody up.
 """
@@ -79,7 +80,10 @@ class Job:
     # on the engine's thread
 
     def step(self, engine: Engine) -> Chunk | None:
-        """Goes on by a piece. Returns the last chunk, which is to be posted. Raises what the engine raises, and why it was cancelled."""
+        """Goes on by a piece.
+
+        Returns the last chunk, which is to be posted. Raises what the engine raises, and why it was cancelled.
+        """
         if self._chunks is None:
             self.waited = time.perf_counter() - self.came
             self._chunks = self.ask.begin(engine, self.is_over, self._on_read)
@@ -92,7 +96,11 @@ class Job:
         self._chunks = None  # left on the thread that began them, which may hold a lock until then
         if chunk.finish_reason == "cancelled" and self._why:
             raise self._why
-        return replace(chunk, finish_reason="length") if chunk.finish_reason == "cancelled" and not self.is_cancelled else chunk
+        return (
+            replace(chunk, finish_reason="length")
+            if chunk.finish_reason == "cancelled" and not self.is_cancelled
+            else chunk
+        )
 
     def _on_read(self) -> None:
         self._is_read = True

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from app.server.ask import Ask
-from app.server.completions import SHORT, Prompts, only_one, raw_prompt
 from app.server.errors import ApiError
 from app.server.fields import Fields, SamplingFields
-from app.server.likely import for_chat
+from app.server.openai.completions import SHORT, Prompts, only_one, raw_prompt
+from app.server.openai.logprobs import for_chat
 from app.server.reply import Event, timings
 from runtime.engine import Chunk, Engine, Grammar, Infill, Prompt, Sampling
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 SHORT_SECONDS = 5  # of decoding that are asked for at most, by somebody who types
 NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
@@ -54,7 +54,9 @@ class RootFields(SamplingFields):
             grammar=None if self.json_schema is None else Grammar("json_schema", json.dumps(self.json_schema)),
             n_logprobs=self.n_probs or None,
             max_seconds=seconds,
-            is_short=is_short or (n_predict is not None and 0 <= n_predict <= SHORT) or (seconds or math.inf) <= SHORT_SECONDS,
+            is_short=is_short
+            or (n_predict is not None and 0 <= n_predict <= SHORT)
+            or (seconds or math.inf) <= SHORT_SECONDS,
         )
 
     def form(self, engine: Engine) -> RootForm:
@@ -111,7 +113,9 @@ class RootForm:
         """Text and its tokens."""
         if chunk.tokens:
             self._last_token = chunk.tokens[-1]
-            yield {"index": 0, "content": chunk.text, "tokens": list(chunk.tokens), "stop": False} | self._likely([chunk])
+            yield {"index": 0, "content": chunk.text, "tokens": list(chunk.tokens), "stop": False} | self._likely(
+                [chunk]
+            )
         elif chunk.text:
             yield {"index": 0, "content": chunk.text, "tokens": [], "stop": False}
 
@@ -131,7 +135,11 @@ class RootForm:
         body: Event = {"content": text, "index": 0, "tokens": tokens, "stop": True, "stop_type": self._stop_type(last)}
         body |= {"model": self.engine.pair.name, "id_slot": 0, "truncated": False}
         if (stats := last.stats) is not None:
-            body |= {"tokens_predicted": stats.predicted_n, "tokens_evaluated": stats.prompt_n, "tokens_cached": stats.cached_n}
+            body |= {
+                "tokens_predicted": stats.predicted_n,
+                "tokens_evaluated": stats.prompt_n,
+                "tokens_cached": stats.cached_n,
+            }
             body["timings"] = timings(stats)
         return body
 

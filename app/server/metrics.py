@@ -1,4 +1,6 @@
-"""Counts over all replies, for Prometheus: our names, and those of llama.cpp's server and vLLM where they mean the same."""
+"""Counts over all replies, for Prometheus: our names, and those of llama.cpp's server and vLLM where they mean the
+same.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ class Metrics(Collector):
         yield gauge("slipstream_requests_waiting", "Requests in line.", line.n_waiting)
         yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", line.n_held)
         yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
-        level = GaugeMetricFamily("slipstream_memory_level", "1 for how short memory is: OK, TIGHT or CRITICAL.", labels=["level"])
+        level = GaugeMetricFamily(
+            "slipstream_memory_level", "1 for how short memory is: OK, TIGHT or CRITICAL.", labels=["level"]
+        )
         level.add_metric([line.memory_level], 1)
         yield level
         yield from llama_cpp(totals)
@@ -146,7 +150,12 @@ def ours(totals: Totals) -> Iterator[Metric]:
     yield by("k", "slipstream_passes_by_draft_length", "Passes of the target by tokens drafted for them.", totals.k)
     yield by("drafter", "slipstream_drafted_tokens", "Draft tokens.", totals.drafted)
     yield by("drafter", "slipstream_accepted_tokens", "Accepted draft tokens.", totals.accepted)
-    yield by("position", "slipstream_accepted_tokens_by_depth", "Accepted draft tokens by their place in the draft.", totals.accepted_at)
+    yield by(
+        "position",
+        "slipstream_accepted_tokens_by_depth",
+        "Accepted draft tokens by their place in the draft.",
+        totals.accepted_at,
+    )
     yield by("reason", "slipstream_fallbacks", "Replies that were mostly decoded without drafts.", totals.fallbacks)
 
 
@@ -170,4 +179,9 @@ def vllm(totals: Totals) -> Iterator[Metric]:
     yield counter("vllm:spec_decode_num_drafts", "Passes with a draft.", drafted)
     yield counter("vllm:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
     yield counter("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
-    yield by("position", "vllm:spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by their place.", totals.accepted_at)
+    yield by(
+        "position",
+        "vllm:spec_decode_num_accepted_tokens_per_pos",
+        "Accepted draft tokens by their place.",
+        totals.accepted_at,
+    )

@@ -13,8 +13,18 @@ from app.server.fields import Fields
 
 Json = dict[str, object]
 SCHEMAS = "#/components/schemas/"
-STREAMING = {"/chat/completions", "/completions", "/responses", "/completion", "/infill"}  # where `stream` can be asked for
-EVENT: Json = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string", "contentMediaType": "application/json"}}}
+STREAMING = {
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/completion",
+    "/infill",
+}  # where `stream` can be asked for
+EVENT: Json = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "contentMediaType": "application/json"}},
+}
 EVENTS: Json = {"text/event-stream": {"itemSchema": EVENT}}
 
 
@@ -27,7 +37,11 @@ def description(gets: Iterable[str], posts: Mapping[str, type[Fields]]) -> Json:
         paths[path] = {"post": operation(path) | {"requestBody": {"required": True, "content": as_json(kind)}}}
     return {
         "openapi": "3.2.0",
-        "info": {"title": "Slipstream", "version": version("slipstream"), "description": "OpenAI's and llama.cpp's interfaces to a local model."},
+        "info": {
+            "title": "Slipstream",
+            "version": version("slipstream"),
+            "description": "OpenAI's and llama.cpp's interfaces to a local model.",
+        },
         "paths": paths,
         "components": {"schemas": models["$defs"], "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"key": []}],

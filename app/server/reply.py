@@ -1,4 +1,7 @@
-"""A job's chunks on their way to the client: as one JSON body, or as server-sent events. Knows HTTP; the words are a form's."""
+"""A job's chunks on their way to the client: as one JSON body, or as server-sent events.
+
+Knows HTTP; the words are a form's.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ from starlette.types import Receive, Scope, Send
 from app.server.errors import JSON, ApiError, as_api_error, client_gone, error_response, to_json
 from app.server.job import Job
 from runtime.engine import Chunk
-from runtime.stats import Stats
+from runtime.engine.stats import Stats
 
 Event = dict[str, object]
-HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
 
 
 class Form(Protocol):
@@ -69,7 +76,9 @@ class Reply:
         yield b"".join(map(as_line, self.form.begin()))
         try:
             async for chunk in self.job.chunks():
-                yield b"".join(map(as_line, [*self.form.piece(chunk), *(self.form.end(chunk) if chunk.finish_reason else ())]))
+                yield b"".join(
+                    map(as_line, [*self.form.piece(chunk), *(self.form.end(chunk) if chunk.finish_reason else ())])
+                )
         except Exception as error:
             yield as_line(as_api_error(error).body())
         else:

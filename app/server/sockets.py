@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.server.guard import is_loopback
-from runtime.errors import SlipstreamError
+from runtime.core.errors import SlipstreamError
 
 BACKLOG = 128  # connections that may wait to be accepted
 LONGEST_PATH = 100  # bytes; systems allow about that many for a Unix socket
@@ -33,7 +33,10 @@ class Addresses:
 def check(addresses: Addresses, api_key: str) -> None:
     """Raises AddressError for an address that others reach, without a key."""
     if addresses.port is not None and not api_key and not is_loopback(addresses.host):
-        raise AddressError(f"Other machines can reach {addresses.host}. Set an API key (SLIPSTREAM_API_KEY or --api-key), or leave --host out.")
+        raise AddressError(
+            f"Other machines can reach {addresses.host}. Set an API key (SLIPSTREAM_API_KEY or --api-key), or leave "
+            "--host out."
+        )
 
 
 @contextmanager
@@ -51,28 +54,39 @@ def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
 def tcp(host: str, port: int) -> socket.socket:
     """Listens on the first address that `host` stands for."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise AddressError(f"{host} is no address of this machine ({error.strerror}). Name another with --host.") from error
+        raise AddressError(
+            f"{host} is no address of this machine ({error.strerror}). Name another with --host."
+        ) from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise AddressError(f"Port {port} of {host} cannot be used ({error.strerror}). Name another with --port.") from error
+        raise AddressError(
+            f"Port {port} of {host} cannot be used ({error.strerror}). Name another with --port."
+        ) from error
     return sock
 
 
 @contextmanager
 def unix(path: Path) -> Iterator[socket.socket]:
-    """Listens on `path`, for this user alone. It is bound beside it and moved there, so no moment shows it half made."""
+    """Listens on `path`, for this user alone.
+
+    It is bound beside it and moved there, so no moment shows it half made.
+    """
     path = path.expanduser()
     refuse_in_use(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     if len(os.fsencode(beside)) > LONGEST_PATH:
-        raise AddressError(f"{path} is too long for a socket. Name a path of less than {LONGEST_PATH - 20} bytes with --socket.")
+        raise AddressError(
+            f"{path} is too long for a socket. Name a path of less than {LONGEST_PATH - 20} bytes with --socket."
+        )
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -82,7 +96,9 @@ def unix(path: Path) -> Iterator[socket.socket]:
     except OSError as error:
         sock.close()
         beside.unlink(missing_ok=True)
-        raise AddressError(f"A socket cannot be made at {path} ({error.strerror}). Name another path with --socket.") from error
+        raise AddressError(
+            f"A socket cannot be made at {path} ({error.strerror}). Name another path with --socket."
+        ) from error
     finally:
         os.umask(mask)
     own = path.lstat().st_ino

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.server.chat import ChatMessage
 from app.server.errors import ApiError
 from app.server.fields import Fields
-from app.server.tools import knows_tools
+from app.server.openai.chat import ChatMessage
+from app.server.openai.tools import knows_tools
 from runtime.engine import Engine
 
 Event = dict[str, object]
@@ -62,7 +62,12 @@ class TemplateRequest(Fields):
 
 def model_card(engine: Engine, created: int) -> Event:
     """The loaded pair as an entry of /v1/models; Zed reads `meta.n_ctx` and `status.value`."""
-    meta = {"n_ctx": engine.n_ctx, "n_ctx_train": engine.n_ctx_train, "n_vocab": engine.vocab.n_vocab, "size": engine.n_bytes}
+    meta = {
+        "n_ctx": engine.n_ctx,
+        "n_ctx_train": engine.n_ctx_train,
+        "n_vocab": engine.vocab.n_vocab,
+        "size": engine.n_bytes,
+    }
     return {
         "id": engine.pair.name, "object": "model", "created": created, "owned_by": "slipstream",
         "meta": meta, "status": {"value": "loaded"}, "description": engine.pair.description,
@@ -75,16 +80,22 @@ def models(engine: Engine, created: int) -> Event:
 
 
 def props(engine: Engine, n_slots: int) -> Event:
-    """llama.cpp's /props. Tools work with any chat template: one that knows none is told of them in the system prompt."""
+    """llama.cpp's /props.
+
+    Tools work with any chat template: one that knows none is told of them in the system prompt.
+    """
     pair = engine.pair
-    params = {"temperature": pair.temperature, "top_k": pair.top_k, "top_p": pair.top_p, "min_p": pair.min_p}
     return {
-        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": params},
+        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": pair.sampling_defaults},
         "total_slots": n_slots,
         "model_alias": pair.name,
         "model_path": pair.target.name,
         "chat_template": engine.template,
-        "chat_template_caps": {"supports_tools": True, "supports_tool_calls": True, "supports_system_role": "system" in engine.template},
+        "chat_template_caps": {
+            "supports_tools": True,
+            "supports_tool_calls": True,
+            "supports_system_role": "system" in engine.template,
+        },
         "modalities": {"vision": False, "audio": False},
         "can_infill": engine.can_infill,
         "memory": {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None},

@@ -1,4 +1,7 @@
-"""The engine on a thread of its own, the replies that it makes in turns, and the line of requests before it. Knows no protocol."""
+"""The engine on a thread of its own, the replies that it makes in turns, and the line of requests before it.
+
+Knows no protocol.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from time import perf_counter
 from app.server.errors import ApiError, as_api_error
 from app.server.job import Job
 from app.server.metrics import Totals
+from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
-from runtime.errors import SlipstreamError
 
 log = logging.getLogger(__name__)
 OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # given what to report progress to
@@ -22,10 +25,15 @@ LONGEST_RETRY = 60  # seconds after which a refused client should have tried aga
 
 
 class Worker:
-    """Loads the engine, then answers the jobs that wait: up to `max_active` in turns, and a short one before them all."""
+    """Loads the engine, then answers the jobs that wait: up to `max_active` in turns, a short one before all."""
 
     def __init__(
-        self, open_engine: OpenEngine, max_waiting: int, on_loaded: Callable[[], None], on_failed: Callable[[Exception], None], max_active: int = 1
+        self,
+        open_engine: OpenEngine,
+        max_waiting: int,
+        on_loaded: Callable[[], None],
+        on_failed: Callable[[Exception], None],
+        max_active: int = 1,
     ) -> None:
         self.totals = Totals()
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
@@ -97,12 +105,19 @@ class Worker:
                 raise self._unavailable()
             if len(self._waiting) >= self._max_waiting + self._n_free(self._engine, job):  # who can begin does not wait
                 seconds = min(LONGEST_RETRY, math.ceil(self.totals.seconds_per_reply * len(self._waiting)) + 1)
-                raise ApiError(429, f"{len(self._waiting)} requests wait already. Try again in {seconds} s.", code="queue_full", retry_after=seconds)
+                raise ApiError(
+                    429,
+                    f"{len(self._waiting)} requests wait already. Try again in {seconds} s.",
+                    code="queue_full",
+                    retry_after=seconds,
+                )
             self._waiting.append(job)
             self._changed.notify()
 
     def _n_free(self, engine: Engine, job: Job) -> int:
-        """How many replies like this one could begin now: one short one and some long ones, or a single one where turns cannot be taken."""
+        """How many replies like this one could begin now: one short one and some long ones, or a single one where turns
+        cannot be taken.
+        """
         if math.isinf(engine.turn_seconds):
             return 0 if self._active else 1
         same = sum(other.ask.is_short == job.ask.is_short for other in self._active)
@@ -126,7 +141,12 @@ class Worker:
 
     def _unavailable(self) -> ApiError:
         if self._is_stopping:
-            return ApiError(503, "The server is shutting down. Start it again with `slipstream serve`.", code="shutting_down", retry_after=5)
+            return ApiError(
+                503,
+                "The server is shutting down. Start it again with `slipstream serve`.",
+                code="shutting_down",
+                retry_after=5,
+            )
         return ApiError(503, "The model is still being loaded. Try again in a moment.", code="loading", retry_after=1)
 
     def _run(self) -> None:
@@ -180,7 +200,9 @@ class Worker:
         job = self._next()
         engine.share(len(self._active) - 1)
         began, last = perf_counter(), self._step(job, engine)
-        while not last and len(self._active) > 1 and perf_counter() - began < engine.turn_seconds and job is self._next():
+        while (
+            not last and len(self._active) > 1 and perf_counter() - began < engine.turn_seconds and job is self._next()
+        ):
             last = self._step(job, engine)
         self._lead = self._lead_after(job, perf_counter() - began)
         with self._changed:
@@ -189,12 +211,16 @@ class Worker:
                 self._active.append(job)
 
     def _next(self) -> Job:
-        """Whose turn it is: that of one that is to end, of a short one unless those had too much, of who has waited longest."""
+        """Whose turn it is: that of one that is to end, of a short one unless those had too much, of who has waited
+        longest.
+        """
         with self._changed:
             return min(self._active, key=lambda job: (not job.is_over(), job.ask.is_short == (self._lead > LEAD)))
 
     def _lead_after(self, job: Job, seconds: float) -> float:
-        """A turn of a short one adds to the lead, one of a long one takes from it; where no long one waits there is none."""
+        """A turn of a short one adds to the lead, one of a long one takes from it; where no long one waits there is
+        none.
+        """
         if all(other.ask.is_short for other in self._active):
             return 0.0
         return max(0.0, self._lead + (seconds if job.ask.is_short else -seconds))

@@ -14,11 +14,11 @@ from textual.message import Message
 
 from app.terminal import inert
 from app.tui.turns import SharedEngine
+from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine, Ids, Options, Sampling
 from runtime.engine import Message as Turn
-from runtime.errors import SlipstreamError
-from runtime.explain import Explanation, Pass
-from runtime.registry import Pair
+from runtime.models.registry import Pair
+from runtime.speculative.control.explain import Explanation, Pass
 
 EXPLAIN = 0.5  # seconds between two looks at the controller
 LINES = str.maketrans("\u2028\u2029", "\n\n")  # Markdown knows one line separator
@@ -129,7 +129,8 @@ def answer(engine: SharedEngine, asked: Asked, is_cancelled: Callable[[], bool],
     error = ""
     try:
         for last in engine.reply(
-            prompt_of(engine, asked.turns), asked.sampling, asked.max_tokens, cancel=is_cancelled, on_prefill=on_prefill, when_full="drop-oldest"
+            prompt_of(engine, asked.turns), asked.sampling, asked.max_tokens, cancel=is_cancelled,
+            on_prefill=on_prefill, when_full="drop-oldest"
         ):  # fmt: skip
             if gathering.add(last):
                 post(Arrived(gathering))
@@ -171,7 +172,9 @@ class Gathering:
             self._explained, explanation = time.monotonic(), self.engine.explain()
         drafter = passes[-1].drafter if passes else ""
         flags = [*chunk.drafted, *[False] * (len(chunk.pieces) - len(chunk.drafted))]
-        pieces = [Piece(clean(text), drafter if flag else "") for text, flag in zip(chunk.pieces, flags, strict=True) if text]
+        pieces = [
+            Piece(clean(text), drafter if flag else "") for text, flag in zip(chunk.pieces, flags, strict=True) if text
+        ]
         with self._lock:
             batch, is_first = self._batch, not (self._batch.passes or self._batch.pieces)
             batch.pieces += pieces

@@ -13,8 +13,8 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 from textual.timer import Timer
 
+from app.chats.store import Store, default_path
 from app.models.seeking import opener, say_on_stderr
-from app.store import Store, default_path
 from app.tui import keymap
 from app.tui.chat import ChatScreen
 from app.tui.commands import COMMANDS
@@ -23,7 +23,7 @@ from app.tui.session import Session
 from app.tui.talking import Talking
 from app.tui.turn import Turn
 from runtime.engine import Engine, Options
-from runtime.registry import Pair
+from runtime.models.registry import Pair
 
 if TYPE_CHECKING:
     from app.server.command import Settings
@@ -66,7 +66,9 @@ class ChatApp(App[None]):
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
 
     def on_resize(self) -> None:
-        """Draws everything once more when the size stays: Textual drops the frame of a resize amid a batch, and of one that is taken back."""
+        """Draws everything once more when the size stays: Textual drops the frame of a resize amid a batch, and of one
+        that is taken back.
+        """
         if self._settling is not None:
             self._settling.stop()
         self._settling = self.set_timer(SETTLED, self.draw_again)
@@ -91,7 +93,14 @@ def known_ids() -> list[str]:
     return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
 
 
-def run(pair: Pair, options: Options, chats: Path | None, draft: str = "auto", serve: Settings | None = None, api_key: str = "") -> None:
+def run(
+    pair: Pair,
+    options: Options,
+    chats: Path | None,
+    draft: str = "auto",
+    serve: Settings | None = None,
+    api_key: str = "",
+) -> None:
     """The chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from runtime.errors import SettingsError
+from runtime.core.errors import SettingsError
 
 MOST = 1 << 20  # bytes of a file
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
 def attach(text: str) -> str:
-    """The text, and every file named in it. What names no file is left as it is. Raises SettingsError for a file that is no text."""
+    """The text, and every file named in it.
+
+    What names no file is left as it is. Raises SettingsError for a file that is no text.
+    """
     blocks: list[str] = []
     for quoted, bare in NAMED.findall(text):
         path = Path(quoted or bare.rstrip(".,;:!?)")).expanduser()

@@ -11,8 +11,8 @@ from app.tui.help import help_page
 from app.tui.talking import Talking
 from app.tui.templates import TEMPLATE, keep_template, names, read_template
 from app.tui.why import Why
-from runtime.errors import SettingsError
-from runtime.registry import Pair, find_pair, load_registry
+from runtime.core.errors import SettingsError
+from runtime.models.registry import Pair, find_pair, load_registry
 
 DARK, LIGHT = "textual-dark", "textual-light"
 
@@ -141,7 +141,11 @@ class ChatScreen(Talking):
         """A text to begin with."""
         if not (named := TEMPLATE.fullmatch(argument)):
             lines = [(f"{name}: {' '.join(read_template(name).split())[:200]}", name) for name in names()]
-            picked = Pick("Begin with", lambda typed: [line for line in lines if typed.lower() in line[0].lower()], "\n/template name text keeps one")
+            picked = Pick(
+                "Begin with",
+                lambda typed: [line for line in lines if typed.lower() in line[0].lower()],
+                "\n/template name text keeps one",
+            )
             self.app.push_screen(picked, lambda name: self.prompt.begin(read_template(name)) if name else None)
         elif named[2]:
             self.notify(keep_template(named[1], named[2].strip()), markup=False)

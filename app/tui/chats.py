@@ -10,11 +10,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from app.store import Chat, Said, Store
-from app.transcript import as_json, as_markdown
+from app.chats.store import Chat, Said, Store
+from app.chats.transcript import as_json, as_markdown
 from app.tui.answering import clean
 from app.tui.dialogs import Ask, Pick
-from runtime.errors import SettingsError
+from runtime.core.errors import SettingsError
 
 
 class Chats(Pick[int]):
@@ -58,7 +58,11 @@ class Chats(Pick[int]):
         """The second time in a row."""
         chat = self.picked()
         if chat is None or chat == self.current:
-            self.notify("The chat that is open cannot be deleted. Open another one first." if chat is not None else "There is nothing to delete.")
+            self.notify(
+                "The chat that is open cannot be deleted. Open another one first."
+                if chat is not None
+                else "There is nothing to delete."
+            )
         elif chat == self._doomed:
             self.store.delete(chat)
             self.refill()
@@ -87,5 +91,7 @@ def export(chat: Chat, said: Sequence[Said], name: str = "") -> Path:
     except FileExistsError as error:
         raise SettingsError(f"{path} exists already. Name another file: /export other.md") from error
     except OSError as error:
-        raise SettingsError(f"{path} cannot be written ({error.strerror}). Name another place: /export other.md") from error
+        raise SettingsError(
+            f"{path} cannot be written ({error.strerror}). Name another place: /export other.md"
+        ) from error
     return path.resolve()

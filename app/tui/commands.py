@@ -1,4 +1,7 @@
-"""What can be asked for: one table for slash commands, keys, the command palette and the help. Knows names; does nothing."""
+"""What can be asked for: one table for slash commands, keys, the command palette and the help.
+
+Knows names; does nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 
 from textual.binding import Binding
 
-from runtime.errors import SettingsError
-from runtime.registry import nearest
+from runtime.core.errors import SettingsError
+from runtime.models.registry import nearest
 
 WORD = re.compile(r"/([a-z]+)(?:\s+(.*))?\s*\Z", re.DOTALL)
 
@@ -32,21 +35,43 @@ COMMANDS = (
     Command("panel", "ctrl+b", "Graphs", "Live graphs of draft length and acceptance", footer=True),
     Command("chats", "ctrl+o", "Chats", "Open, search, rename, export and delete chats", footer=True),
     Command("new", "ctrl+n", "New", "Begin a new chat", footer=True),
-    Command("model", "ctrl+l", "Model", "Load another pair, fetched first where it is not here", "[pair, GGUF file or hf:owner/repo]"),
-    Command("pull", "", "Fetch", "Fetch a model from the hub; Esc pauses, the same again goes on", "pair or owner/repo"),
+    Command(
+        "model",
+        "ctrl+l",
+        "Model",
+        "Load another pair, fetched first where it is not here",
+        "[pair, GGUF file or hf:owner/repo]",
+    ),
+    Command(
+        "pull", "", "Fetch", "Fetch a model from the hub; Esc pauses, the same again goes on", "pair or owner/repo"
+    ),
     Command("regenerate", "ctrl+g", "Regenerate", "Another reply to the last question; the old one stays as a version"),
     Command("continue", "", "Continue", "Go on with the last reply where it stopped"),
     Command("edit", "f4", "Edit", "Say the last question differently; the old branch stays as a version"),
     Command("copy", "f5", "Copy", "Copy the last reply, or its last code block", "[code]"),
     Command("system", "f6", "System prompt", "What the model is told before the chat", "[text, @template or none]"),
-    Command("template", "", "Template", "Begin with a kept text; a text after the name keeps it, none removes it", "[name] [text]"),
+    Command(
+        "template",
+        "",
+        "Template",
+        "Begin with a kept text; a text after the name keeps it, none removes it",
+        "[name] [text]",
+    ),
     Command("rename", "", "Rename", "Another title for this chat", "[title]"),
     Command("export", "", "Export", "Write this chat to a Markdown or JSON file", "[file.md or file.json]"),
-    Command("set", "", "Set", "Sampling and length: temperature, top_k, top_p, min_p, seed, max_tokens, ...", "name value"),
+    Command(
+        "set", "", "Set", "Sampling and length: temperature, top_k, top_p, min_p, seed, max_tokens, ...", "name value"
+    ),
     Command("history", "ctrl+r", "History", "Search what you said before"),
     Command("editor", "f7", "Editor", "Write in the program that $EDITOR names"),
     Command("theme", "f3", "Light or dark", "Switch between the light and the dark theme"),
-    Command("serve", "", "Serve editors", "Answer editors from this model while the chat is open, or no more", "[port, socket path or off]"),
+    Command(
+        "serve",
+        "",
+        "Serve editors",
+        "Answer editors from this model while the chat is open, or no more",
+        "[port, socket path or off]",
+    ),
     Command("log", "f8", "Log", "What happened in this session"),
     Command("quit", "ctrl+q", "Quit", "Leave; every chat is kept"),
 )
@@ -56,17 +81,30 @@ NAMES = [f"/{command.name}" for command in COMMANDS]
 def bindings() -> list[Binding]:
     """The keys; a keymap file may name others."""
     return [
-        Binding(each.key, f"do('{each.name}')", each.title, tooltip=each.help, show=each.footer, id=f"chat.{each.name}", priority=True)
+        Binding(
+            each.key,
+            f"do('{each.name}')",
+            each.title,
+            tooltip=each.help,
+            show=each.footer,
+            id=f"chat.{each.name}",
+            priority=True,
+        )
         for each in COMMANDS
         if each.key
     ]
 
 
 def parse(text: str) -> tuple[Command, str] | None:
-    """A slash command and what follows it; None for something to say. Raises SettingsError naming the nearest command."""
+    """A slash command and what follows it; None for something to say.
+
+    Raises SettingsError naming the nearest command.
+    """
     if not (match := WORD.match(text.strip())):
         return None
     for command in COMMANDS:
         if command.name == match[1]:
             return command, (match[2] or "").strip()
-    raise SettingsError(f"There is no command /{match[1]}. {nearest('/' + match[1], NAMES)} To say it, begin with a space.")
+    raise SettingsError(
+        f"There is no command /{match[1]}. {nearest('/' + match[1], NAMES)} To say it, begin with a space."
+    )

@@ -1,11 +1,14 @@
-"""One chat as it is on screen: where in the tree of messages it stands, and what a model is to be asked. Knows no widgets."""
+"""One chat as it is on screen: where in the tree of messages it stands, and what a model is to be asked.
+
+Knows no widgets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
 
-from app.store import DELETED, Said, Store, StoreError
+from app.chats.store import DELETED, Said, Store, StoreError
 from runtime.engine import Message
 
 OPEN, CLOSE = "<think>", "</think>"

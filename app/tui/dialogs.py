@@ -16,7 +16,7 @@ from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.tui.prompt import PromptBox
-from runtime.errors import SlipstreamError
+from runtime.core.errors import SlipstreamError
 
 T = TypeVar("T")
 Find = Callable[[str], Sequence[tuple[str, T]]]  # what was typed -> lines to show, and what each stands for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from textual.app import App, SuspendNotSupported
 
-from runtime.errors import SettingsError
+from runtime.core.errors import SettingsError
 
 
 def write_in_editor(app: App[None], text: str) -> str:
@@ -23,7 +23,11 @@ def write_in_editor(app: App[None], text: str) -> str:
             with app.suspend():
                 subprocess.run([*shlex.split(command), str(path)], check=False)
         except (OSError, ValueError) as error:
-            raise SettingsError(f"The editor '{command}' cannot be run ({error}). Set EDITOR to one that can.") from error
+            raise SettingsError(
+                f"The editor '{command}' cannot be run ({error}). Set EDITOR to one that can."
+            ) from error
         except SuspendNotSupported as error:
-            raise SettingsError("This terminal cannot be lent to an editor. Write here; Ctrl+J begins a line.") from error
+            raise SettingsError(
+                "This terminal cannot be lent to an editor. Write here; Ctrl+J begins a line."
+            ) from error
         return path.read_text(encoding="utf8", errors="replace").rstrip("\n")

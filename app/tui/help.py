@@ -28,7 +28,8 @@ On a message (Shift+Tab goes there, or a click)
   Enter        unfold a long question, or what was thought
   Esc          back to writing
 
-@file in a question attaches the text of the file, @"a file" one with a space in its name. A long paste becomes a chip and is sent whole.
+@file in a question attaches the text of the file, @"a file" one with a space in its name.
+A long paste becomes a chip and is sent whole.
 Keys can be changed in the keymap file.
 """
 
@@ -38,10 +39,16 @@ def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
     table = Table.grid(padding=(0, 2, 0, 0))
     for each in commands:
         argument = Text(f" {each.argument}", "dim") if each.argument else ""
-        table.add_row(shown(keymap.get(f"chat.{each.name}", each.key)), f"/{each.name}", Text.assemble(each.help, argument))
+        table.add_row(
+            shown(keymap.get(f"chat.{each.name}", each.key)), f"/{each.name}", Text.assemble(each.help, argument)
+        )
     return Group(table, Text(WRITING))
 
 
 def shown(key: str) -> str:
     """`ctrl+t` as people write it."""
-    return ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(",")) if key else ""
+    return (
+        ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(","))
+        if key
+        else ""
+    )

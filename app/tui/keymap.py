@@ -7,8 +7,8 @@ from pathlib import Path
 
 from platformdirs import user_config_path
 
-from runtime.errors import SettingsError
-from runtime.registry import nearest
+from runtime.core.errors import SettingsError
+from runtime.models.registry import nearest
 
 
 def default_path() -> Path:
@@ -17,7 +17,10 @@ def default_path() -> Path:
 
 
 def read_keymap(path: Path, known: list[str]) -> dict[str, str]:
-    """Binding id -> keys, separated by commas; nothing without a file. Raises SettingsError naming file, id and the nearest known one."""
+    """Binding id -> keys, separated by commas; nothing without a file.
+
+    Raises SettingsError naming file, id and the nearest known one.
+    """
     try:
         data = tomllib.loads(path.read_text(encoding="utf8"))
     except FileNotFoundError:

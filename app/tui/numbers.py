@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from app.tui.turns import SharedEngine
-from runtime.explain import Explanation, Pass
-from runtime.stats import Stats
+from runtime.engine.stats import Stats
+from runtime.speculative.control.explain import Explanation, Pass
 
 RECENT = 32  # passes that live numbers look back on
 FEW = 8  # from which on most of them being plain is worth a sentence
@@ -56,12 +56,21 @@ class Tally:
         if not self.passes:
             return []
         words = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
-        plain = self.stats.plain_per_second if self.stats is not None else explanation.plain_per_second if explanation is not None else 0.0
+        plain = (
+            self.stats.plain_per_second
+            if self.stats is not None
+            else explanation.plain_per_second
+            if explanation is not None
+            else 0.0
+        )
         if plain:
             words.append(f"{self.per_second() / plain:.2f}× plain")
         if (acceptance := self.acceptance()) is not None:
             words.append(f"{acceptance:.0%} accepted")
-        words += [f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0", f"{self.n_tokens / len(self.passes):.1f}/pass"]
+        words += [
+            f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0",
+            f"{self.n_tokens / len(self.passes):.1f}/pass",
+        ]
         words.append(f"ctx {self.n_prompt + self.n_tokens}/{n_ctx}")
         if self.stats is not None and self.stats.memory_bytes:
             words.append(f"{self.stats.memory_bytes / 2**20:.0f} MiB")

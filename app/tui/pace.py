@@ -8,7 +8,9 @@ FIRST = 0.1  # seconds until a reply is shown first: a fast model has said most 
 PAUSE = 0.04  # seconds in which text is gathered before it is shown
 LONGEST = 0.5  # seconds after which there is something new to see, whatever it costs
 SHARE = 0.08  # of the time may go into drawing
-SWITCH = 1e-4  # seconds for which one thread may keep the interpreter from another: a pass asks for it some thirty times
+SWITCH = (
+    1e-4  # seconds for which one thread may keep the interpreter from another: a pass asks for it some thirty times
+)
 
 
 class Pace:

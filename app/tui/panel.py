@@ -1,4 +1,7 @@
-"""The side panel: live graphs of draft length, acceptance and tokens per pass, and who guesses. Knows passes; chooses nothing."""
+"""The side panel: live graphs of draft length, acceptance and tokens per pass, and who guesses.
+
+Knows passes; chooses nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from runtime.explain import Explanation, Pass
+from runtime.speculative.control.explain import Explanation, Pass
 
 SHOWN = 240  # passes in a graph
 WINDOW = 8  # passes that a point of the acceptance graph looks back on
@@ -48,7 +51,11 @@ class SidePanel(Vertical):
         last = shown[-1] if shown else None
         self._graph("k", f"K, draft length: {last.n_drafted if last else '-'}", [each.n_drafted for each in shown])
         self._graph("acceptance", f"acceptance: {rates[-1]:.0%}" if rates else "acceptance: -", rates)
-        self._graph("tokens", f"tokens per pass: {last.n_accepted + 1 if last else '-'}", [each.n_accepted + 1 for each in shown])
+        self._graph(
+            "tokens",
+            f"tokens per pass: {last.n_accepted + 1 if last else '-'}",
+            [each.n_accepted + 1 for each in shown],
+        )
         self.query_one("#who", Static).update(Content("\n".join(who(shown, explanation))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:

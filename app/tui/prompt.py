@@ -1,4 +1,7 @@
-"""The box to write in: several lines, history, long pastes as chips, completion of commands and paths. Knows no chat."""
+"""The box to write in: several lines, history, long pastes as chips, completion of commands and paths.
+
+Knows no chat.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ class PromptBox(TextArea):
 
     def unfolded(self) -> str:
         """The text with every chip replaced by what was pasted."""
-        return CHIP.sub(lambda chip: self._pasted[int(chip[1]) - 1] if int(chip[1]) <= len(self._pasted) else chip[0], self.text)
+        return CHIP.sub(
+            lambda chip: self._pasted[int(chip[1]) - 1] if int(chip[1]) <= len(self._pasted) else chip[0], self.text
+        )
 
     def begin(self, text: str = "") -> None:
         """Another text, at whose end to go on."""
@@ -108,10 +113,14 @@ class PromptBox(TextArea):
         self.move_cursor(self.document.end)
 
     def complete(self) -> None:
-        """Completes the command or the `@path` before the cursor as far as it is certain; otherwise goes on to the next widget."""
+        """Completes the command or the `@path` before the cursor as far as it is certain; otherwise goes on to the next
+        widget.
+        """
         row, column = self.cursor_location
         word = self.document.get_line(row)[:column].rpartition(" ")[2]
-        options = paths(word[1:]) if word.startswith("@") else [name for name in self.words if word and name.startswith(word)]
+        options = (
+            paths(word[1:]) if word.startswith("@") else [name for name in self.words if word and name.startswith(word)]
+        )
         added = common(options)[len(word) - word.startswith("@") :]
         if added:
             self.insert(added)
@@ -135,4 +144,8 @@ def paths(begun: str) -> list[str]:
         return []
     prefix = begun[: len(begun) - len(name)]
     hidden = name.startswith(".")
-    return [prefix + path.name + "/" * path.is_dir() for path in found if path.name.startswith(name) and (hidden or path.name[0] != ".")]
+    return [
+        prefix + path.name + "/" * path.is_dir()
+        for path in found
+        if path.name.startswith(name) and (hidden or path.name[0] != ".")
+    ]

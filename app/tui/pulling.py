@@ -1,4 +1,7 @@
-"""A model is fetched from the hub in a thread, beside whatever the chat does. Knows the hub's progress; opens no model."""
+"""A model is fetched from the hub in a thread, beside whatever the chat does.
+
+Knows the hub's progress; opens no model.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from textual.message import Message
 
 from app.tui.answering import Post
 from app.tui.replying import Replying
-from runtime.errors import SettingsError, SlipstreamError
-from runtime.registry import HUB, Pair, find_pair, load_registry
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.models.registry import HUB, Pair, find_pair, load_registry
 
 
 class Fetching(Message):
@@ -41,7 +44,7 @@ class Paused(Exception):  # noqa: N818 (no error)
 
 def fetch(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) -> None:
     """Fetches models by their names on the hub; what was begun before goes on."""
-    from runtime.hub.fetch import Hub  # slow to import, and seldom needed
+    from runtime.models.hub.fetch import Hub  # slow to import, and seldom needed
 
     def show(what: str, file: str, n_bytes: int) -> None:
         if is_unwanted():
@@ -107,7 +110,7 @@ class Pulling(Replying):
 
     def find(self, name: str) -> Pair | None:
         """The pair of that name; None where the hub has to be asked. Raises RegistryError."""
-        from runtime.hub.names import HubError
+        from runtime.models.hub.names import HubError
 
         try:
             return find_pair(name, load_registry())

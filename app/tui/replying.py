@@ -15,8 +15,8 @@ from app.tui.numbers import Tally
 from app.tui.pace import Pace
 from app.tui.turn import Turn
 from app.tui.view import ChatView
-from runtime.errors import SlipstreamError
-from runtime.registry import Pair
+from runtime.core.errors import SlipstreamError
+from runtime.models.registry import Pair
 
 NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 SAVE = 0.5  # seconds between two writes while a reply comes
@@ -73,7 +73,9 @@ class Replying(ChatView):
             event.engine.close()
             return
         self.session.engine, self.session.explanation = event.engine, event.engine.explain()
-        self.session.note(f"loaded {self.session.pair.name} in {event.seconds:.1f} s, {event.engine.n_ctx} tokens of context")
+        self.session.note(
+            f"loaded {self.session.pair.name} in {event.seconds:.1f} s, {event.engine.n_ctx} tokens of context"
+        )
         if event.engine.fit:
             self.session.note(event.engine.fit)
         self.status.end_progress()
@@ -139,7 +141,9 @@ class Replying(ChatView):
         self.transcript.anchor()
         asked = Asked(turn.message, self.conversation.turns(), self.session.sampling, self.session.max_tokens)
         work = partial(answer, engine, asked, self.cancelled.is_set, self.post_message)
-        self.call_after_refresh(self.run_worker, work, thread=True, group="engine")  # drawing the question would slow down the first passes
+        self.call_after_refresh(
+            self.run_worker, work, thread=True, group="engine"
+        )  # drawing the question would slow down the first passes
 
     @on(Reading)
     def show_reading(self, event: Reading) -> None:

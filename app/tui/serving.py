@@ -1,4 +1,7 @@
-"""The editor socket beside the chat: the server in a thread, on the engine that the chat has open. Knows the server, no widgets."""
+"""The editor socket beside the chat: the server in a thread, on the engine that the chat has open.
+
+Knows the server, no widgets.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import cast
 from app.server.command import PORT, Server, Settings, place
 from app.server.sockets import Addresses, check, listening
 from app.tui.turns import SharedEngine
+from runtime.core.errors import SettingsError
 from runtime.engine import Engine
-from runtime.errors import SettingsError
 
 HOST = "127.0.0.1"
 

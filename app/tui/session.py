@@ -1,4 +1,7 @@
-"""What one run of the chat has: the pair, the open engine, the store, the settings, the log. Plain state; knows no widgets."""
+"""What one run of the chat has: the pair, the open engine, the store, the settings, the log.
+
+Plain state; knows no widgets.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from app.store import Store
+from app.chats.store import Store
 from app.tui.answering import OpenEngine
 from app.tui.turns import SharedEngine
+from runtime.core.errors import SettingsError
 from runtime.engine import Options, Sampling
-from runtime.errors import SettingsError
-from runtime.explain import Explanation
-from runtime.registry import Pair, nearest
+from runtime.models.registry import Pair, nearest
+from runtime.speculative.control.explain import Explanation
 
 if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
     from app.server.command import Settings
@@ -48,8 +51,7 @@ class Session:
     def choose(self, pair: Pair) -> None:
         """Another pair, with its own way to sample; a seed stays."""
         self.pair = pair
-        own = {name: getattr(pair, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        self.sampling = Sampling(**own, seed=self.sampling.seed)
+        self.sampling = Sampling(**pair.sampling_defaults, seed=self.sampling.seed)
 
     def note(self, text: str) -> None:
         """Adds a line to the log."""
@@ -75,7 +77,10 @@ class Session:
         numbers = [each.name for each in fields(Sampling) if each.name != "logit_bias"]
         name, _, value = words.partition(" ")
         if not words:
-            return ", ".join(f"{name} {getattr(self.sampling, name)}" for name in numbers) + f", max_tokens {self.max_tokens}"
+            return (
+                ", ".join(f"{name} {getattr(self.sampling, name)}" for name in numbers)
+                + f", max_tokens {self.max_tokens}"
+            )
         if name not in (*numbers, "max_tokens"):
             raise SettingsError(f"There is no setting '{name}'. {nearest(name, [*numbers, 'max_tokens'])}")
         number = parse_number(name, value.strip())
@@ -98,4 +103,6 @@ def parse_number(name: str, value: str) -> float | int | None:
     try:
         return float(value) if name not in ("seed", "top_k", "max_tokens", "penalty_last_n") else int(value)
     except ValueError:
-        raise SettingsError(f"'{value}' is not a number that {name} can be. For example: /set temperature 0.7") from None
+        raise SettingsError(
+            f"'{value}' is not a number that {name} can be. For example: /set temperature 0.7"
+        ) from None

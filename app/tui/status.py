@@ -1,4 +1,6 @@
-"""The line above the prompt: what is being loaded, read or fetched, the numbers of the reply, and the reason when speculation is off."""
+"""The line above the prompt: what is being loaded, read or fetched, the numbers of the reply, and the reason when
+speculation is off.
+"""
 
 from __future__ import annotations
 

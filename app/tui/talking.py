@@ -1,4 +1,7 @@
-"""The chat as one talks: a question is sent, said differently, answered again, stopped, copied. What else commands do is chat.py's."""
+"""The chat as one talks: a question is sent, said differently, answered again, stopped, copied.
+
+What else commands do is chat.py's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from app.tui.commands import bindings, parse
 from app.tui.prompt import PromptBox
 from app.tui.pulling import Pulling
 from app.tui.turn import Turn
-from runtime.errors import SlipstreamError
+from runtime.core.errors import SlipstreamError
 
 
 class Wanted(Message):
@@ -124,7 +127,9 @@ class Talking(Pulling):
                 await self.regenerate(turn.message)
             case "edit" if turn.role == "user":
                 self.edit(turn)
-            case "older" | "newer" if not self.is_busy and self.conversation.turn_to(turn.message, -1 if what == "older" else 1):
+            case "older" | "newer" if not self.is_busy and self.conversation.turn_to(
+                turn.message, -1 if what == "older" else 1
+            ):
                 await self.show_chat()
 
     @on(Markdown.LinkClicked)

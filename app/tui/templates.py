@@ -1,4 +1,7 @@
-"""Texts that a person begins with again and again: one Markdown file each. Knows the folder; what they are used for is the screen's."""
+"""Texts that a person begins with again and again: one Markdown file each.
+
+Knows the folder; what they are used for is the screen's.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from pathlib import Path
 
 from platformdirs import user_config_path
 
-from runtime.errors import SettingsError
-from runtime.registry import nearest
+from runtime.core.errors import SettingsError
+from runtime.models.registry import nearest
 
 NAME = re.compile(r"[\w-]{1,64}")
 TEMPLATE = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
@@ -28,11 +31,15 @@ def names() -> list[str]:
 def read_template(name: str) -> str:
     """Its text. Raises SettingsError naming the nearest."""
     if name not in (known := names()):
-        raise SettingsError(f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Keep one: /template name text'}")
+        raise SettingsError(
+            f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Keep one: /template name text'}"
+        )
     try:
         return (folder() / f"{name}.md").read_text(encoding="utf8").strip()
     except OSError as error:
-        raise SettingsError(f"{folder() / name}.md cannot be read ({error.strerror}). Make it readable, or remove it.") from error
+        raise SettingsError(
+            f"{folder() / name}.md cannot be read ({error.strerror}). Make it readable, or remove it."
+        ) from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{folder() / name}.md is not UTF-8 text. Convert it, or remove it.") from error
 

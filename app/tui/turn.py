@@ -1,4 +1,6 @@
-"""One message on screen: a question as it was written, a reply as Markdown or, token by token, in the colours of who guessed it."""
+"""One message on screen: a question as it was written, a reply as Markdown or, token by token, in the colours of who
+guessed it.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,18 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Collapsible, Label, Markdown, Static
 
-from app.store import Said
+from app.chats.store import Said
 from app.tui.answering import Piece, clean
 from app.tui.conversation import split_thinking
 
 SHOWN_LINES = 14  # of a question, before it is folded
-COLORS = {"ngram": "$text-success", "suffix": "$text-success", "grammar": "$text-error", "prediction": "$text-primary", "layerskip": "$text-warning"}
+COLORS = {
+    "ngram": "$text-success",
+    "suffix": "$text-success",
+    "grammar": "$text-error",
+    "prediction": "$text-primary",
+    "layerskip": "$text-warning",
+}
 OTHER = "$text-accent"
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -82,7 +90,9 @@ class Turn(Vertical, can_focus=True):
         return Content("\n".join(lines))
 
     def _show_foot(self) -> None:
-        text = " · ".join(part for part in (self.facts.get("line", ""), self.facts.get("end", ""), self._version) if part)
+        text = " · ".join(
+            part for part in (self.facts.get("line", ""), self.facts.get("end", ""), self._version) if part
+        )
         foot = self.query_one(".foot", Label)
         foot.update(text)
         foot.display = bool(text)
@@ -132,12 +142,18 @@ class Turn(Vertical, can_focus=True):
         names = list(dict.fromkeys(piece.drafter for piece in self.pieces if piece.drafter))
         parts: list[Content | tuple[str, str]] = [(f"■ {name} ", color(name)) for name in names]
         parts += [("□ the target itself\n", "dim")] if self.pieces else []
-        parts += [(piece.text, f"{color(piece.drafter)} underline") if piece.drafter else Content(piece.text) for piece in self.pieces]
+        parts += [
+            (piece.text, f"{color(piece.drafter)} underline") if piece.drafter else Content(piece.text)
+            for piece in self.pieces
+        ]
         self.query_one(".tokens", Static).update(Content.assemble(*parts))
 
     def marks(self) -> list[tuple[int, str]]:
         """How many characters in a row were guessed by whom, to be kept with the message."""
-        return [(sum(len(piece.text) for piece in group), name) for name, group in groupby(self.pieces, lambda piece: piece.drafter)]
+        return [
+            (sum(len(piece.text) for piece in group), name)
+            for name, group in groupby(self.pieces, lambda piece: piece.drafter)
+        ]
 
     def code(self) -> str:
         """The last code block as raw text, or ""."""

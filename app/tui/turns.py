@@ -1,4 +1,6 @@
-"""One engine, asked by the chat and by editors in threads of their own: whoever begins a reply has it until the reply ends. Knows no protocol."""
+"""One engine, asked by the chat and by editors in threads of their own: whoever begins a reply has it until the reply
+ends. Knows no protocol.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,16 @@ from threading import RLock
 from typing import Any
 
 from runtime.engine import Chunk, Engine, Prompt, Sampling
-from runtime.stats import Stats
+from runtime.engine.stats import Stats
 
 POLL = 0.05  # seconds between two looks at whether somebody who waits still wants to
 
 
 class SharedEngine:
-    """An engine for one more thread. Everything but replies, embeddings, memory and closing goes to the engine as it is."""
+    """An engine for one more thread.
+
+    Everything but replies, embeddings, memory and closing goes to the engine as it is.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._turn = engine, RLock()
@@ -37,7 +42,9 @@ class SharedEngine:
             if cancel():
                 return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
         try:
-            return Held(self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named), self._turn.release)
+            return Held(
+                self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named), self._turn.release
+            )
         except BaseException:
             self._turn.release()
             raise
@@ -61,7 +68,10 @@ class SharedEngine:
 
 
 class Held(Iterator[Chunk]):
-    """A reply that gives the turn back when it ends, or when nobody wants the rest. Read and left in the thread that began it."""
+    """A reply that gives the turn back when it ends, or when nobody wants the rest.
+
+    Read and left in the thread that began it.
+    """
 
     def __init__(self, chunks: Iterator[Chunk], release: Callable[[], None]) -> None:
         self._chunks, self._release = chunks, release

@@ -1,4 +1,7 @@
-"""What is seen of the chat and what it stands at: transcript, status, prompt. Makes nothing happen: replying.py does."""
+"""What is seen of the chat and what it stands at: transcript, status, prompt.
+
+Makes nothing happen: replying.py does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Button, Footer, Static
 
-from app.store import Said
+from app.chats.store import Said
 from app.tui.answering import clean
 from app.tui.commands import NAMES
 from app.tui.conversation import Conversation
@@ -24,10 +27,12 @@ from app.tui.prompt import PromptBox
 from app.tui.session import Session
 from app.tui.status import StatusLine
 from app.tui.turn import Turn
-from runtime.explain import Pass
+from runtime.speculative.control.explain import Pass
 
 SHOWN = 40  # messages of a long chat that are put on screen at once
-WELCOME = "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key.\nA / begins a command, an @ attaches a file."
+WELCOME = (
+    "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key.\nA / begins a command, an @ attaches a file."
+)
 
 
 class ChatView(Screen[None]):
@@ -88,7 +93,9 @@ class ChatView(Screen[None]):
         turns: list[Widget] = [self.turn_of(each) for each in said[-SHOWN:]]
         with self.app.batch_update():
             await self.transcript.remove_children()
-            await self.transcript.mount_all([*earlier(len(said) - len(turns)), *turns] or [Static(Content(WELCOME), id="welcome")])
+            await self.transcript.mount_all(
+                [*earlier(len(said) - len(turns)), *turns] or [Static(Content(WELCOME), id="welcome")]
+            )
         self.transcript.anchor()
         self.show_title()
 
@@ -126,4 +133,8 @@ class ChatView(Screen[None]):
 
 def earlier(hidden: int) -> list[Widget]:
     """A button for messages that are not there yet."""
-    return [Button(f"Show {min(hidden, SHOWN)} of {hidden} earlier messages", id="earlier", compact=True)] if hidden else []
+    return (
+        [Button(f"Show {min(hidden, SHOWN)} of {hidden} earlier messages", id="earlier", compact=True)]
+        if hidden
+        else []
+    )

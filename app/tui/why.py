@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from app.tui.why_text import sections
-from runtime.explain import Explanation, Pass
+from runtime.speculative.control.explain import Explanation, Pass
 
 HALF = 3  # sections in the left column
 

@@ -23,7 +23,9 @@ def backends() -> list[str]:
     ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
     ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
     ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
-    found = (ctypes.c_void_p(ggml.ggml_backend_reg_get(ctypes.c_size_t(i))) for i in range(ggml.ggml_backend_reg_count()))
+    found = (
+        ctypes.c_void_p(ggml.ggml_backend_reg_get(ctypes.c_size_t(i))) for i in range(ggml.ggml_backend_reg_count())
+    )
     return [ggml.ggml_backend_reg_name(registered).decode() for registered in found]
 
 
@@ -35,11 +37,19 @@ def devices() -> list[tuple[str, str, int, int]]:
         getattr(ggml, f"ggml_backend_dev_{name}").restype = result
     ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    return [_device(ggml, ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(i)))) for i in range(ggml.ggml_backend_dev_count())]
+    return [
+        _device(ggml, ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(i))))
+        for i in range(ggml.ggml_backend_dev_count())
+    ]
 
 
 def _device(ggml: ctypes.CDLL, device: ctypes.c_void_p) -> tuple[str, str, int, int]:
     free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
     ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
     backend = ggml.ggml_backend_reg_name(ctypes.c_void_p(ggml.ggml_backend_dev_backend_reg(device)))
-    return backend.decode(), ggml.ggml_backend_dev_description(device).decode("utf8", "replace"), free.value, total.value
+    return (
+        backend.decode(),
+        ggml.ggml_backend_dev_description(device).decode("utf8", "replace"),
+        free.value,
+        total.value,
+    )

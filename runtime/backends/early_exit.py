@@ -1,10 +1,12 @@
-"""LayerSkip inside a target's own context (Elhoushi et al., arXiv 2404.16710): drafts from its first layers, its weights, its cache.
+"""LayerSkip inside a target's own context (Elhoushi et al., arXiv 2404.16710): drafts from its first layers, its
+weights, its cache.
 
-An early pass computes the first layers of a row and then the head. Its keys and values stay in the cache and its hidden row is kept, so
-that the pass which verifies needs only the layers above. Knows tokens, rows and the cache memo; how nodes are skipped is nodes.py's.
+An early pass computes the first layers of a row and then the head. Its keys and values stay in the cache and its hidden
+row is kept, so that the pass which verifies needs only the layers above. Knows tokens, rows and the cache memo; how
+nodes are skipped is nodes.py's.
 
-Positions [0, _n_held) are in the cache with all layers, as in LlamaBackend; the _n_low after them with the first layers only. Every other
-pass drops those first, so no layer ever attends to what is not there.
+Positions [0, _n_held) are in the cache with all layers, as in LlamaBackend; the _n_low after them with the first layers
+only. Every other pass drops those first, so no layer ever attends to what is not there.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from functools import partial
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
 from runtime.backends.nodes import Cells, EarlyExitError, Nodes, Rows, Run
 from runtime.backends.tree import MAIN
-from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.errors import ContextError, ModelError
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.errors import ContextError, ModelError
 
 Steer = Callable[[Run, Rows, Cells], object]  # makes a pass of a kind, keeping rows and cells
 CHECKED = 16  # tokens before the rows that are compared
@@ -32,14 +34,19 @@ SEED = 20
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the check at load found: why nothing may be drafted this way ("": all is well), and whether hidden rows can be used again."""
+    """What the check at load found: why nothing may be drafted this way ("": all is well), and whether hidden rows can
+    be used again.
+    """
 
     problem: str = ""
     reuses: bool = False
 
 
 class EarlyExitBackend(LlamaBackend):
-    """A target whose first `exit_layer` layers also draft, through `early`. Raises EarlyExitError where that cannot be."""
+    """A target whose first `exit_layer` layers also draft, through `early`.
+
+    Raises EarlyExitError where that cannot be.
+    """
 
     def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
         if model.is_recurrent:
@@ -55,7 +62,9 @@ class EarlyExitBackend(LlamaBackend):
         except EarlyExitError:
             self.close()
             raise
-        self._rows = np.empty((self.n_rows, self.nodes.width), dtype=np.float32)  # the first layers' output, from position `_n_held` on
+        self._rows = np.empty(
+            (self.n_rows, self.nodes.width), dtype=np.float32
+        )  # the first layers' output, from position `_n_held` on
         self._cells = np.empty((self.nodes.n_cells, self.n_rows), dtype=np.int64)
         self.early = EarlyExit(self)
         self.reuses = False  # until it was checked
@@ -67,10 +76,15 @@ class EarlyExitBackend(LlamaBackend):
         return params
 
     def exit_at(self, layer: int) -> None:
-        """Drafts from the first `layer` layers from now on. Raises ModelError when that is none, or all that the model has."""
+        """Drafts from the first `layer` layers from now on.
+
+        Raises ModelError when that is none, or all that the model has.
+        """
         if not 0 < layer < self.n_layers:
             name, most = self.model.path.name, self.n_layers - 1
-            raise ModelError(f"exit_layer is {layer}, but {name} has {self.n_layers} layers. Set it to one from 1 to {most}.")
+            raise ModelError(
+                f"exit_layer is {layer}, but {name} has {self.n_layers} layers. Set it to one from 1 to {most}."
+            )
         self._drop_low(0)
         self.nodes.exit_after(layer, self.n_layers)
         self.exit_layer = layer
@@ -103,11 +117,21 @@ class EarlyExitBackend(LlamaBackend):
         A draft that is empty is not worth it: the controller wants to see what a plain pass costs.
         """
         start, k = self._n_held, len(draft)
-        if not 0 < k <= self._n_low or not self.reuses or draft.parents is not None or k >= self.n_rows or len(context) - 1 != start:
+        if (
+            not 0 < k <= self._n_low
+            or not self.reuses
+            or draft.parents is not None
+            or k >= self.n_rows
+            or len(context) - 1 != start
+        ):
             return False
         n = min(self._n_low, 1 + k)
         said = [int(context[-1]), *draft.tokens][:n]
-        return start + k < self.n_ctx and self._n_shared(context) == start and self._held[start : start + n].tolist() == said
+        return (
+            start + k < self.n_ctx
+            and self._n_shared(context) == start
+            and self._held[start : start + n].tolist() == said
+        )
 
     def forward_early(self, context: Tokens, draft: Draft = NO_DRAFT, steer: Steer | None = None) -> Logits:
         """Early logits [1 + len(draft), n_vocab] that follow `context` and each draft token.
@@ -116,7 +140,10 @@ class EarlyExitBackend(LlamaBackend):
         """
         n, rows = len(context), 1 + len(draft)
         if n + rows - 1 > self.n_ctx:
-            raise ContextError(f"{n + rows - 1} tokens do not fit the context of {self.n_ctx}. Shorten the prompt or load with a larger context.")
+            raise ContextError(
+                f"{n + rows - 1} tokens do not fit the context of {self.n_ctx}. Shorten the prompt or load with a "
+                "larger context."
+            )
         if n == 0 or rows > self.n_rows or draft.parents is not None:
             raise ValueError(f"{n} tokens and a draft of {rows - 1} cannot be decoded early")
         n_low = n - 1 - self._n_held
@@ -182,22 +209,32 @@ class EarlyExitBackend(LlamaBackend):
             raise
 
     def check(self) -> Check:
-        """Compares early passes that skip layers with some that do not, and full passes before and after; takes a few of each."""
+        """Compares early passes that skip layers with some that do not, and full passes before and after; takes a few
+        of each.
+        """
         k = self.n_rows - 1
         n = min(CHECKED, self.n_ctx - k - 1)
         tokens = np.random.default_rng(SEED).integers(0, self.n_vocab, n + k + 1).astype(np.int32)
         self.reuses = False
         before = self._around(tokens, k, None)
-        skipping, in_vain = self._around(tokens, k, self.nodes.early), self._around(tokens, k, partial(self.nodes.early, skips=False))
+        skipping, in_vain = (
+            self._around(tokens, k, self.nodes.early),
+            self._around(tokens, k, partial(self.nodes.early, skips=False)),
+        )
         self.reuses = True
         reusing = self._around(tokens, k, self.nodes.early)
         self._clear()
         self.reuses = np.array_equal(reusing, skipping)
         is_right = np.array_equal(skipping, in_vain) and np.array_equal(skipping[k:], before)
-        return Check("" if is_right else "passes that skip layers do not give what they should with this build of llama.cpp", self.reuses)
+        return Check(
+            "" if is_right else "passes that skip layers do not give what they should with this build of llama.cpp",
+            self.reuses,
+        )
 
     def _around(self, tokens: Tokens, k: int, steer: Steer | None) -> Logits:
-        """Logits of `k` early passes, if they are to be steered, then of the last `k` of `tokens` as a draft, and after them."""
+        """Logits of `k` early passes, if they are to be steered, then of the last `k` of `tokens` as a draft, and after
+        them.
+        """
         n = len(tokens) - k - 1
         self._clear()
         self.forward(tokens[: n - 1])
@@ -207,7 +244,10 @@ class EarlyExitBackend(LlamaBackend):
 
 
 class EarlyExit:
-    """The first layers as a model of their own, for a drafter: implements Backend. Its context and threads are the target's."""
+    """The first layers as a model of their own, for a drafter: implements Backend.
+
+    Its context and threads are the target's.
+    """
 
     can_rewind, can_branch = True, False
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.gguf import LlamaModel
 from runtime.backends.llama import cache_type
-from runtime.errors import ContextError, ModelError
+from runtime.backends.model import LlamaModel
+from runtime.core.errors import ContextError, ModelError
 
 BATCH = 64  # rows at a time: each also takes a row of logits
 LAST = 3  # llama.h: LLAMA_POOLING_TYPE_LAST
@@ -28,19 +28,30 @@ class Embedder:
         self.model, self.n_ctx, self.width = model, n_ctx, model.n_embd
         self._takes_last = model.metadata(f"{model.metadata('general.architecture')}.pooling_type") == str(LAST)
         params = lib.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch, params.n_outputs_max, params.n_seq_max = n_ctx, BATCH, BATCH, BATCH, 1
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_outputs_max, params.n_seq_max = (
+            n_ctx,
+            BATCH,
+            BATCH,
+            BATCH,
+            1,
+        )
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.pooling_type, params.no_perf = True, lib.LLAMA_POOLING_TYPE_NONE, True
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k, params.type_v = (cache_type(length) for length in model.head_lengths)
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
-            raise ModelError(f"No context for embeddings could be made for {model.path.name} ({'; '.join(library.complaints()[-2:])}).")
+            raise ModelError(
+                f"No context for embeddings could be made for {model.path.name} "
+                f"({'; '.join(library.complaints()[-2:])})."
+            )
 
     def embed(self, tokens: list[int]) -> Vector:
         """The tokens' vector. Raises ContextError for more than fit, or none."""
         if not 0 < len(tokens) <= self.n_ctx:
-            raise ContextError(f"input has {len(tokens)} tokens: it must have from 1 to {self.n_ctx}. Split it, or raise `--context`.")
+            raise ContextError(
+                f"input has {len(tokens)} tokens: it must have from 1 to {self.n_ctx}. Split it, or raise `--context`."
+            )
         lib.llama_memory_clear(lib.llama_get_memory(self.handle), True)
         rows = np.concatenate([self._rows(tokens[start : start + BATCH]) for start in range(0, len(tokens), BATCH)])
         pooled = rows[-1] if self._takes_last else rows.mean(axis=0, dtype=np.float64)

@@ -1,4 +1,5 @@
-"""llama.cpp's shared library, loaded once and kept quiet: its log goes to a short memory from which errors are explained.
+"""llama.cpp's shared library, loaded once and kept quiet: its log goes to a short memory from which errors are
+explained.
 
 Knows llama-cpp-python's low-level API; knows no model.
 """
@@ -26,12 +27,16 @@ _on_log = lib.llama_log_callback(_remember)  # kept alive: the library calls it 
 
 
 def prefer_exact() -> None:
-    """Switches tiled matrix kernels off, which sum in another order than those for one row; only before the first pass of the process."""
+    """Switches tiled matrix kernels off, which sum in another order than those for one row; only before the first pass
+    of the process.
+    """
     os.environ["GGML_CPU_TILED_MM"] = "0"
 
 
 def tiles() -> tuple[str, str]:
-    """Whether tiled kernels were, and are, switched off: which of the two took effect depends on when the first pass was made."""
+    """Whether tiled kernels were, and are, switched off: which of the two took effect depends on when the first pass
+    was made.
+    """
     return start(), os.environ.get("GGML_CPU_TILED_MM", "")
 
 
@@ -56,10 +61,11 @@ def version() -> str:
 
 
 def repacks(exact: bool) -> bool:
-    """Are weights copied into layouts of their own? With `exact` not: those of K-quants round otherwise for wider passes.
+    """Are weights copied into layouts of their own? With `exact` not: those of K-quants round otherwise for wider
+    passes.
 
-    Nor where AMX was compiled in: compilers leave out the tile setup of its kernels, which then crash (llama.cpp's issue 20824), and
-    nothing tells it beforehand.
+    Nor where AMX was compiled in: compilers leave out the tile setup of its kernels, which then crash (llama.cpp's
+    issue 20824), and nothing tells it beforehand.
     """
     return not exact and "AMX_INT8 = 1" not in version()
 

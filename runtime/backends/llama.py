@@ -1,7 +1,7 @@
 """GGUF models through llama.cpp's low-level API: LlamaBackend runs one over a cached context.
 
-The only place, with tree.py, that knows of a KV cache. Every batch is a window onto arrays made once, so that a step costs Python
-microseconds.
+The only place, with tree.py, that knows of a KV cache. Every batch is a window onto arrays made once, so that a step
+costs Python microseconds.
 """
 
 from __future__ import annotations
@@ -13,24 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.gguf import LlamaModel
-from runtime.backends.kept import Conversation, KeptConversations
+from runtime.backends.model import LlamaModel
+from runtime.backends.saved_states import Conversation, KeptConversations
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
-from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.errors import ContextError, ModelError
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.errors import ContextError, ModelError
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 INT8_P = ctypes.POINTER(ctypes.c_int8)
 GGML_TYPE_BF16 = 30
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
 Q8_BLOCK = 32  # values that share a scale in a Q8_0 cache
-IN_PASSING = 16  # tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
+# Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
+IN_PASSING = 16
 
 
 class LlamaBackend:
-    """One context of a model: implements Backend. `n_rows` is the widest draft it must take, plus one; `can_branch` asks for trees."""
+    """One context of a model: implements Backend.
 
-    def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False) -> None:
+    `n_rows` is the widest draft it must take, plus one; `can_branch` asks for trees.
+    """
+
+    def __init__(
+        self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
+    ) -> None:
         self.model, self.n_vocab, self.can_rewind = model, model.vocab.n_vocab, not model.is_recurrent
         self.can_branch = can_branch and self.can_rewind
         self.cache_types = tuple(cache_type(length) for length in model.head_lengths)  # of keys and values
@@ -38,7 +44,9 @@ class LlamaBackend:
         self.handle = lib.llama_init_from_model(model.handle, self._params(n_ctx))
         if not self.handle:
             reason = "; ".join(library.complaints()[-2:]) or "no reason given"
-            raise ModelError(f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context.")
+            raise ModelError(
+                f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context."
+            )
         self.memory = lib.llama_get_memory(self.handle)
         self.tree, self.kept = TreeCache(self.memory), KeptConversations(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
@@ -52,7 +60,11 @@ class LlamaBackend:
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         """On a CPU, flash attention with such a cache rounds alike for every batch width; GPUs have no such setting."""
         params = lib.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx + GARBAGE_CELLS * self.can_branch, self.n_batch, self.n_batch
+        params.n_ctx, params.n_batch, params.n_ubatch = (
+            n_ctx + GARBAGE_CELLS * self.can_branch,
+            self.n_batch,
+            self.n_batch,
+        )
         params.n_seq_max, params.kv_unified = (self.n_rows + FIRST_BRANCH if self.can_branch else 1), True
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.n_rows, params.n_seq_max), self.n_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
@@ -82,7 +94,10 @@ class LlamaBackend:
         """Logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
         n, k = len(context), len(draft.tokens)
         if n + k > self.n_ctx:
-            raise ContextError(f"{n + k} tokens do not fit the context of {self.n_ctx}. Shorten the prompt or load with a larger context.")
+            raise ContextError(
+                f"{n + k} tokens do not fit the context of {self.n_ctx}. Shorten the prompt or load with a larger "
+                "context."
+            )
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
         start = self._rewind(context)
@@ -121,7 +136,9 @@ class LlamaBackend:
         self.kept.limit(n - 1)
 
     def recall(self, context: Tokens) -> None:
-        """Sees to it that the context has the conversation that `context` goes on, and that no other is lost; see Backend."""
+        """Sees to it that the context has the conversation that `context` goes on, and that no other is lost; see
+        Backend.
+        """
         if not self.kept.most:
             return
         shared = self._n_shared(context)

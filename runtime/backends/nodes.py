@@ -1,7 +1,9 @@
-"""The nodes of a context's compute graph, as llama.cpp's scheduler asks about them in a pass: which to skip, what to read and to write.
+"""The nodes of a context's compute graph, as llama.cpp's scheduler asks about them in a pass: which to skip, what to
+read and to write.
 
-Knows the layout of ggml's tensors and the names of layers' outputs; knows no tokens and no cache. Node addresses stay the same from pass to
-pass, because every graph of a context is built into the same memory in the same order; each pass checks that before it relies on it.
+Knows the layout of ggml's tensors and the names of layers' outputs; knows no tokens and no cache. Node addresses stay
+the same from pass to pass, because every graph of a context is built into the same memory in the same order; each pass
+checks that before it relies on it.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.errors import ModelError
+from runtime.core.errors import ModelError
 
 F32 = 0  # ggml.h: GGML_TYPE_F32
 COMPUTE = 16  # ggml.h: GGML_TENSOR_FLAG_COMPUTE; every backend skips a node without it
 OBJECT_SIZE = 32  # of what ggml keeps in front of each tensor
-ASK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)  # the scheduler passes more, which the calling conventions of 64-bit systems let us ignore
+ASK = ctypes.CFUNCTYPE(
+    ctypes.c_bool, ctypes.c_void_p
+)  # the scheduler passes more, which the calling conventions of 64-bit systems let us ignore
 ggml = lib._lib
 ggml.ggml_tensor_overhead.restype = ctypes.c_size_t
 ggml.ggml_op_name.restype = ctypes.c_char_p
@@ -81,11 +85,16 @@ class Exit:
 Rows = NDArray[np.float32]  # [n, width] what a layer gave
 Cells = NDArray[np.int64]  # [n_cells, n] where the cache took the keys and values of those rows
 Run = Callable[[], object]  # makes one pass
-Step = tuple[int, Callable[[], bool]]  # at the node of that address: what to do; the answer is the scheduler's: stop here first, or go on
+Step = tuple[
+    int, Callable[[], bool]
+]  # at the node of that address: what to do; the answer is the scheduler's: stop here first, or go on
 
 
 class Nodes:
-    """The graph of one context: learned in one pass, then steered in others. `callback` belongs into the context's parameters."""
+    """The graph of one context: learned in one pass, then steered in others.
+
+    `callback` belongs into the context's parameters.
+    """
 
     def __init__(self) -> None:
         self._watch = Watch(self._visit)
@@ -110,12 +119,20 @@ class Nodes:
             raise EarlyExitError("its graph does not run on the CPU alone, and elsewhere this was not verified")
         self._base, end = min(self._addresses), max(self._addresses) + ctypes.sizeof(Tensor)
         self._memory = np.ctypeslib.as_array((ctypes.c_int32 * ((end - self._base) // 4)).from_address(self._base))
-        self._facts = np.concatenate([self._places(self._addresses, field.offset) for field in (Tensor.op, Tensor.flags, Tensor.type)])
+        self._facts = np.concatenate(
+            [self._places(self._addresses, field.offset) for field in (Tensor.op, Tensor.flags, Tensor.type)]
+        )
         self._usual = self._memory[self._facts]
         self._nodes = dict(zip(self._addresses, tensors, strict=True))
-        self._layers = {tensor.name: address for address, tensor in self._nodes.items() if tensor.name.startswith(b"l_out-")}
-        stored = {tensor.src[1]: 0 for tensor in tensors if ggml.ggml_op_name(tensor.op) == b"SET_ROWS"}  # in order, each once
-        self._indices = [at for at in stored if Tensor.from_address(at).ne[0] == tensors[0].ne[1]]  # values' may be finer than rows
+        self._layers = {
+            tensor.name: address for address, tensor in self._nodes.items() if tensor.name.startswith(b"l_out-")
+        }
+        stored = {
+            tensor.src[1]: 0 for tensor in tensors if ggml.ggml_op_name(tensor.op) == b"SET_ROWS"
+        }  # in order, each once
+        self._indices = [
+            at for at in stored if Tensor.from_address(at).ne[0] == tensors[0].ne[1]
+        ]  # values' may be finer than rows
         if not self._indices:
             raise EarlyExitError("llama.cpp does not tell which cells of the cache it fills")
 
@@ -124,17 +141,26 @@ class Nodes:
         return (np.array(addresses, dtype=np.int64) - self._base + offset) // 4
 
     def exit_after(self, layers: int, n_layers: int) -> None:
-        """Passes may from now on end, or begin, after that many layers. Raises EarlyExitError where the graph does not name their outputs."""
+        """Passes may from now on end, or begin, after that many layers.
+
+        Raises EarlyExitError where the graph does not name their outputs.
+        """
         try:
-            end, last = (self._addresses.index(self._layers[f"l_out-{layer - 1}".encode()]) for layer in (layers, n_layers))
+            end, last = (
+                self._addresses.index(self._layers[f"l_out-{layer - 1}".encode()]) for layer in (layers, n_layers)
+            )
         except KeyError:
             raise EarlyExitError("llama.cpp does not name the outputs of its layers") from None
-        lower, upper = ([self._addresses[i] for i in self._leading_to(*between)] for between in ((-1, end), (end, last)))
+        lower, upper = (
+            [self._addresses[i] for i in self._leading_to(*between)] for between in ((-1, end), (end, last))
+        )
         offset = Tensor.flags.offset
         outputs = [self._nodes[self._addresses[i]] for i in (end, last)]
         if any((output.type, *output.ne) != (F32, *outputs[0].ne[:2], 1, 1) for output in outputs):
             raise EarlyExitError("its layers do not hand on one row of 32-bit floats per token")
-        self._exit = Exit(self._addresses[end], self._addresses[last], self._places(lower, offset), self._places(upper, offset))
+        self._exit = Exit(
+            self._addresses[end], self._addresses[last], self._places(lower, offset), self._places(upper, offset)
+        )
         self.width, self.n_cells = int(outputs[0].ne[0]), len(self._indices)
 
     def _leading_to(self, start: int, end: int) -> list[int]:
@@ -154,7 +180,9 @@ class Nodes:
             ggml.ggml_backend_sched_set_eval_callback(self._scheduler, None, None)
 
     def early(self, run: Run, rows: Rows, cells: Cells, skips: bool = True) -> None:
-        """A pass from the first layers straight to the logits, whose output and cells it keeps; without `skips` the others run in vain."""
+        """A pass from the first layers straight to the logits, whose output and cells it keeps; without `skips` the
+        others run in vain.
+        """
         end, last, upper = self._exit.end, self._exit.last, self._exit.upper
         first: list[Step] = [(end, yes), (end, lambda: self._read(rows, cells) and (not skips or self._skip(upper)))]
         self._steer(run, len(rows), [*first, (last, yes), (last, lambda: self._write(last, rows))])
@@ -164,12 +192,19 @@ class Nodes:
         self._steer(run, len(rows), [(self._exit.end, yes), (self._exit.end, lambda: not self._read(rows, cells))])
 
     def upper(self, run: Run, rows: Rows, cells: Cells) -> bool:
-        """A pass that begins with the first layers' output; a full one, and False, where it would fill other cells than those did."""
+        """A pass that begins with the first layers' output; a full one, and False, where it would fill other cells than
+        those did.
+        """
         end, lower = self._exit.end, self._exit.lower
-        return self._steer(run, len(rows), [(end, lambda: self._skip(lower)), (end, lambda: self._write(end, rows))], cells)
+        return self._steer(
+            run, len(rows), [(end, lambda: self._skip(lower)), (end, lambda: self._write(end, rows))], cells
+        )
 
     def _steer(self, run: Run, n_rows: int, steps: list[Step], cells: Cells | None = None) -> bool:
-        """Makes a pass in which the steps are done in order; False if it was left as it is. Raises ModelError where they could not be done."""
+        """Makes a pass in which the steps are done in order; False if it was left as it is.
+
+        Raises ModelError where they could not be done.
+        """
         self._error, self._was_left = None, False
         self._script = deque([(self._addresses[0], lambda: self._check(n_rows, cells)), *steps])
         for address, _ in self._script:
@@ -182,7 +217,9 @@ class Nodes:
             self._restore()
             left, self._script = self._script, deque()
         if self._error or left:
-            raise self._error or ModelError("A pass was not made as it was asked for. Leave 'layerskip' out of the drafters.")
+            raise self._error or ModelError(
+                "A pass was not made as it was asked for. Leave 'layerskip' out of the drafters."
+            )
         return not self._was_left
 
     def _visit(self, address: int) -> bool:
@@ -198,11 +235,17 @@ class Nodes:
             return False
 
     def _check(self, n_rows: int, cells: Cells | None) -> bool:
-        """Is this the graph that was learned, for so many rows? Where its cells are not `cells`, nothing else is done in this pass."""
+        """Is this the graph that was learned, for so many rows? Where its cells are not `cells`, nothing else is done
+        in this pass.
+        """
         addresses = self._exit.end, self._exit.last
         ends = [(self._layers.get(tensor.name), *tensor.ne) for tensor in map(Tensor.from_address, addresses)]
-        if not np.array_equal(self._memory[self._facts], self._usual) or ends != [(address, self.width, n_rows, 1, 1) for address in addresses]:
-            raise ModelError("llama.cpp's graph is not the one that was learned at load. Leave 'layerskip' out of the drafters.")
+        if not np.array_equal(self._memory[self._facts], self._usual) or ends != [
+            (address, self.width, n_rows, 1, 1) for address in addresses
+        ]:
+            raise ModelError(
+                "llama.cpp's graph is not the one that was learned at load. Leave 'layerskip' out of the drafters."
+            )
         if cells is not None and not np.array_equal(self._filled(n_rows), cells):
             self._script.clear()
             self._was_left = True
@@ -243,7 +286,9 @@ def yes() -> bool:
 
 
 def scheduler_of(context: Any) -> int | None:
-    """The scheduler of a context, where the compiler's name of the function that tells it is known; else it asks in every pass."""
+    """The scheduler of a context, where the compiler's name of the function that tells it is known; else it asks in
+    every pass.
+    """
     if (get := getattr(ggml, "_ZNK13llama_context9get_schedEv", None)) is None:
         return None
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

@@ -1,4 +1,6 @@
-"""Smaller copies of a model through llama.cpp's quantizer: fewer bits, fewer layers, or both. Knows files; measures nothing.
+"""Smaller copies of a model through llama.cpp's quantizer: fewer bits, fewer layers, or both.
+
+Knows files; measures nothing.
 
 The quantizer may abort the process on a model that it does not expect, so it is run in one of its own.
 """
@@ -13,12 +15,14 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
-from runtime.errors import ModelError
+from runtime.core.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is left of a model; `file_type` is a value of llama.h's enum llama_ftype, None leaves the weights as they are."""
+    """What is left of a model; `file_type` is a value of llama.h's enum llama_ftype, None leaves the weights as they
+    are.
+    """
 
     name: str
     file_type: int | None
@@ -41,12 +45,17 @@ RECIPES = (
 def shrink(source: Path, path: Path, n_layers: int, recipe: Recipe) -> None:
     """Writes the smaller model to `path`, or nothing. Raises ModelError."""
     part = path.with_name(f"{path.name}.incomplete")
-    process = multiprocessing.get_context("spawn").Process(target=_write, args=(str(source), str(part), n_layers, recipe), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_write, args=(str(source), str(part), n_layers, recipe), daemon=True
+    )
     try:
         process.start()
         process.join()
         if process.exitcode:
-            raise ModelError(f"llama.cpp cannot make a smaller copy of {source.name} ({recipe.name}). Take a draft model of its family instead.")
+            raise ModelError(
+                f"llama.cpp cannot make a smaller copy of {source.name} ({recipe.name}). Take a draft model of its "
+                "family instead."
+            )
         part.replace(path)
     finally:
         if process.is_alive():

@@ -1,8 +1,9 @@
 """Token trees in llama.cpp's cache: every root-to-leaf path is a sequence of its own over shared cells.
 
-Knows sequences and positions; knows no logits. When a branch wins that was not decoded first, the losers' cells lie between the winners'.
-They are kept, in a garbage sequence that nothing attends to: freeing them would let later tokens in, out of order, and then sums over
-the cache round otherwise than plain decode's. Losers behind the last winner are freed.
+Knows sequences and positions; knows no logits. When a branch wins that was not decoded first, the losers' cells lie
+between the winners'. They are kept, in a garbage sequence that nothing attends to: freeing them would let later tokens
+in, out of order, and then sums over the cache round otherwise than plain decode's. Losers behind the last winner are
+freed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.draft import Draft, Tokens
+from runtime.core.draft import Draft, Tokens
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 MAIN, GARBAGE, FIRST_BRANCH = 0, 1, 2
@@ -44,12 +45,17 @@ class TreeCache:
         self._batch_parts: list[Any] = []  # what the batch points to
 
     def batch(self, last: int, start: int, draft: Draft) -> lib.llama_batch:
-        """Opens the branches after position `start` - 1, where the token `last` stands; the batch [1 + len(draft)] to decode."""
+        """Opens the branches after position `start` - 1, where the token `last` stands; the batch [1 + len(draft)] to
+        decode.
+        """
         self.draft, self.start, self._paths = draft, start, branches(draft)
         for branch in range(len(self._paths)):
             lib.llama_memory_seq_cp(self.memory, MAIN, FIRST_BRANCH + branch, -1, -1)
         positions = [start - 1 + len(path_to(draft, node)) for node in range(-1, len(draft))]
-        members = [[FIRST_BRANCH + branch for branch, path in enumerate(self._paths) if node in path] for node in range(len(draft))]
+        members = [
+            [FIRST_BRANCH + branch for branch, path in enumerate(self._paths) if node in path]
+            for node in range(len(draft))
+        ]
         root = [MAIN, *range(FIRST_BRANCH, FIRST_BRANCH + len(self._paths))]
         return self._as_batch([last, *draft.tokens], positions, [root, *members])
 
@@ -83,7 +89,9 @@ class TreeCache:
             winner = branch if shared == len(taken) else winner
             in_front = sum(1 for node in path[shared:] if node < last)
             if in_front:
-                lib.llama_memory_seq_cp(self.memory, branch, GARBAGE, self.start + shared, self.start + shared + in_front)
+                lib.llama_memory_seq_cp(
+                    self.memory, branch, GARBAGE, self.start + shared, self.start + shared + in_front
+                )
         for branch in range(FIRST_BRANCH, FIRST_BRANCH + len(self._paths)):
             if branch != winner:
                 lib.llama_memory_seq_rm(self.memory, branch, -1, -1)
@@ -94,7 +102,8 @@ class TreeCache:
         self.draft = Draft()
 
     def rewind(self, start: int) -> None:
-        """Frees garbage when the main sequence was cut at position `start`: only what lies behind everything that stays.
+        """Frees garbage when the main sequence was cut at position `start`: only what lies behind everything that
+        stays.
 
         Losers of a tree that started before may lie in front of its winners.
         """

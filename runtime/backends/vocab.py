@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.errors import VocabError
-from runtime.gguf_header import Header
-from runtime.gguf_strings import Strings
-from runtime.model_facts import WORDS
+from runtime.core.errors import VocabError
+from runtime.models.facts import WORDS
+from runtime.models.header import Header
+from runtime.models.header_strings import Strings
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -127,13 +127,17 @@ class Words(Protocol):
 
 
 def compare_vocabularies(target: Words, draft: Words, target_name: str, draft_name: str) -> None:
-    """Raises VocabError naming the first token that differs. A longer tail of one (padding) is harmless: it is never drafted."""
+    """Raises VocabError naming the first token that differs.
+
+    A longer tail of one (padding) is harmless: it is never drafted.
+    """
     if isinstance(target, HeaderVocab) and isinstance(draft, HeaderVocab) and target.words.agrees(draft.words):
         return
     for token in range(min(target.n_vocab, draft.n_vocab)):
         ours, theirs = target.text(token), draft.text(token)
         if ours != theirs:
             raise VocabError(
-                f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} in the draft. "
+                f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} "
+                "in the draft. "
                 "Choose a draft model of the same family, or run with `--draft off`."
             )

@@ -5,7 +5,7 @@ Not always, because a model may cut the forced text into other tokens; the targe
 
 from __future__ import annotations
 
-from runtime.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Budget, Draft, Drafter, Tokens
 
 
 class GrammarDrafter(Drafter):

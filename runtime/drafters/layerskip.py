@@ -1,7 +1,7 @@
 """Drafts from the target's own first layers (Elhoushi et al., arXiv 2404.16710): no second model, no second cache.
 
-Knows a target that can exit early; how it does that is its backend's. Most models were not trained to: of those the controller finds out
-that their drafts do not pay.
+Knows a target that can exit early; how it does that is its backend's. Most models were not trained to: of those the
+controller finds out that their drafts do not pay.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from runtime.backend import Backend
-from runtime.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.backend import Backend
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.drafters.model import ModelDrafter
 
 SAMPLE = 32  # tokens of the target's own on which exit layers are compared

@@ -1,8 +1,10 @@
-"""Drafts from the target's own guesses at places further ahead (lookahead decoding; Fu et al., arXiv 2402.02057): no draft model.
+"""Drafts from the target's own guesses at places further ahead (lookahead decoding; Fu et al., arXiv 2402.02057): no
+draft model.
 
-A window of guesses rides along in the target's passes as branches of the token tree; what the target says there takes its place in the next
-pass (Jacobi iteration). The n-grams that pass by are pooled, and those that begin with the context's last token are verified in the same
-pass. Knows token ids and logits; where it pays follows from what passes cost, and is said by `best_shape`.
+A window of guesses rides along in the target's passes as branches of the token tree; what the target says there takes
+its place in the next pass (Jacobi iteration). The n-grams that pass by are pooled, and those that begin with the
+context's last token are verified in the same pass. Knows token ids and logits; where it pays follows from what passes
+cost, and is said by `best_shape`.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.draft import NO_DRAFT, Budget, Draft, Drafter, Logits, Path, Tokens, merge
+from runtime.core.draft import NO_DRAFT, Budget, Draft, Drafter, Logits, Path, Tokens, merge
 
 ORDERS = range(2, 6)  # lengths of n-grams that are weighed against each other
-RIGHT, STEPS_PER_HIT = 0.425, 3.106  # chance of a token of a good n-gram, and steps for one such n-gram: what fits the paper's measurements
+RIGHT, STEPS_PER_HIT = (
+    0.425,
+    3.106,
+)  # chance of a token of a good n-gram, and steps for one such n-gram: what fits the paper's measurements
 MIN_ROWS = 2  # of the least shape
 DOUBT = 0.5  # 1 - confidence in an n-gram seen once; each further time leaves that share of it
 MAX_STARTS = 4096  # first tokens that n-grams are kept of
@@ -22,7 +27,9 @@ MAX_STARTS = 4096  # first tokens that n-grams are kept of
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many rows ride along: `n_columns` places of the window, each with an n-gram but for its last token, and as many n-grams to verify."""
+    """How many rows ride along: `n_columns` places of the window, each with an n-gram but for its last token, and as
+    many n-grams to verify.
+    """
 
     n_columns: int
     order: int
@@ -45,8 +52,12 @@ class Shape:
 
 
 def best_shape(passes: Sequence[float]) -> tuple[Shape, float]:
-    """The shape that promises most where passes over 1, 2, ... rows take these seconds [at least 3], and how many times plain decode that is."""
-    shapes = [Shape(n, order) for order in ORDERS for n in range(1, len(passes)) if Shape(n, order).n_rows < len(passes)]
+    """The shape that promises most where passes over 1, 2, ... rows take these seconds [at least 3], and how many times
+    plain decode that is.
+    """
+    shapes = [
+        Shape(n, order) for order in ORDERS for n in range(1, len(passes)) if Shape(n, order).n_rows < len(passes)
+    ]
     gains = [shape.tokens_per_step * passes[0] / max(passes[shape.n_rows], 1e-9) for shape in shapes]
     best = max(range(len(shapes)), key=gains.__getitem__)
     return shapes[best], gains[best]
@@ -84,7 +95,9 @@ class LookaheadDrafter(Drafter):
         self.shape = shape
         self._pool = Pool(shape.n_columns)
         self._rng = random.Random(0)
-        self._levels: list[list[int]] = []  # [order - 1][n_columns] guesses, oldest first; each level's places lie one further ahead
+        self._levels: list[
+            list[int]
+        ] = []  # [order - 1][n_columns] guesses, oldest first; each level's places lie one further ahead
         self._at = 0  # the place of the first guess
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
@@ -92,7 +105,9 @@ class LookaheadDrafter(Drafter):
         self._levels = []
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A tree: the likeliest n-gram as far as it is worth verifying, the others, and the window; the last is there without being asked for."""
+        """A tree: the likeliest n-gram as far as it is worth verifying, the others, and the window; the last is there
+        without being asked for.
+        """
         if not budget.max_k:
             return NO_DRAFT
         self._move(context)
@@ -109,18 +124,25 @@ class LookaheadDrafter(Drafter):
         """Lets the window begin where the context ends; new columns are filled with tokens of the context."""
         passed = len(context) - self._at
         if not self._levels or not 0 <= passed < self.shape.n_columns:
-            passed, self._levels = self.shape.n_columns, [[0] * self.shape.n_columns for _ in range(1, self.shape.order)]
+            passed, self._levels = (
+                self.shape.n_columns,
+                [[0] * self.shape.n_columns for _ in range(1, self.shape.order)],
+            )
         self._at = len(context)
         for level in self._levels:
             level[:] = [*level[passed:], *(int(context[self._rng.randrange(len(context))]) for _ in range(passed))]
 
     def _columns(self) -> list[Path]:
-        """The window as paths after the context: the oldest guesses up to a place, then what later passes said from there on."""
+        """The window as paths after the context: the oldest guesses up to a place, then what later passes said from
+        there on.
+        """
         oldest, *later = self._levels
         return [(*oldest[: i + 1], *(level[i] for level in later)) for i in range(self.shape.n_columns)]
 
     def observe(self, draft: Draft, logits: Logits) -> None:
-        """Takes the target's tokens [1 + len(draft), n_vocab] at the ends of the columns in; nothing where the window was left out."""
+        """Takes the target's tokens [1 + len(draft), n_vocab] at the ends of the columns in; nothing where the window
+        was left out.
+        """
         columns = self._columns() if self._levels else []
         ends = [node_at(draft, column) for column in columns]
         if not ends or None in ends:

@@ -1,7 +1,8 @@
-"""Where the end of a text occurred before, and what most likely follows it: the index behind every drafter that looks text up.
+"""Where the end of a text occurred before, and what most likely follows it: the index behind every drafter that looks
+text up.
 
-Hash chains as in zlib: a bucket holds the newest place of an n-gram, and each place knows the one before it. So tokens are added and taken
-away at the end in constant time. Knows token ids; knows no context, no files and no controller.
+Hash chains as in zlib: a bucket holds the newest place of an n-gram, and each place knows the one before it. So tokens
+are added and taken away at the end in constant time. Knows token ids; knows no context, no files and no controller.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.draft import Budget, Draft, Tokens
+from runtime.core.draft import Budget, Draft, Tokens
 
 END = -1  # stands between texts that do not continue each other
 ORDERS = (4, 2)  # lengths of the n-grams that are indexed, in the order in which they are looked up
@@ -63,7 +64,10 @@ class Chains:
         for i in range(self.order):
             totals += recent[i : i + n] * MULTIPLIERS[i]
         buckets = (totals >> SHIFT & BUCKETS - 1).astype(np.uint16)
-        newest, ends = np.frombuffer(self._newest, dtype=np.int32), np.arange(first + 1, len(tokens) + 1, dtype=np.int32)
+        newest, ends = (
+            np.frombuffer(self._newest, dtype=np.int32),
+            np.arange(first + 1, len(tokens) + 1, dtype=np.int32),
+        )
         before, by_bucket = newest[buckets], buckets.argsort(kind="stable")
         in_order = buckets[by_bucket]
         again = in_order[1:] == in_order[:-1]
@@ -112,7 +116,9 @@ class Lookup:
             chains.add(self.tokens, first)
 
     def follow(self, context: Tokens) -> None:
-        """Changes into `context` [n], which is what it was with more behind it, unless its last tokens or its length show otherwise."""
+        """Changes into `context` [n], which is what it was with more behind it, unless its last tokens or its length
+        show otherwise.
+        """
         n, first = len(self.tokens), max(0, len(self.tokens) - CHECKED)
         if n and n <= len(context) and self.tokens[first:].tobytes() == context[first:n].tobytes():
             self.add(context[n:])
@@ -144,14 +150,16 @@ class Lookup:
         return n if same[first] else first
 
     def find(self, tail: Sequence[int]) -> list[tuple[int, int]]:
-        """(place after it, tokens that match) of where the end of `tail` occurred, newest first; only those of the longest n-gram found."""
+        """(place after it, tokens that match) of where the end of `tail` occurred, newest first; only those of the
+        longest n-gram found.
+        """
         return next((found for chains in self._chains if (found := chains.matches(self.tokens, tail))), [])
 
     def draft(self, tail: Sequence[int], budget: Budget) -> Draft:
         """The likeliest continuation of `tail`, as far as the budget goes; where branches are wanted, a tree.
 
-        A token's confidence is the share of the matches' weight that stands behind it. Matches grow with every token that is drafted, so the
-        doubt whether any of them goes on shrinks.
+        A token's confidence is the share of the matches' weight that stands behind it. Matches grow with every token
+        that is drafted, so the doubt whether any of them goes on shrinks.
         """
         matches = self.find(tail)
         tokens, k, whole = self.tokens, budget.max_k, len(self.tokens) - budget.max_k
@@ -173,7 +181,9 @@ def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budge
         if len(runs) > 1 and len(votes := ballot(runs, weights, depth)) > 1:
             token = max(votes, key=votes.__getitem__)
             support = votes[token]
-            runs, weights = zip(*[each for each in zip(runs, weights, strict=True) if each[0][depth] == token], strict=True)
+            runs, weights = zip(
+                *[each for each in zip(runs, weights, strict=True) if each[0][depth] == token], strict=True
+            )
         if token == END or not going_on(support / (total + doubt)):
             break
         said.append(token)
@@ -184,11 +194,15 @@ def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budge
 def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
     """The nodes of the runs' trie whose whole path is likeliest, best first (SuffixDecoding, arXiv 2411.04975).
 
-    The budget is asked about the trunk alone, the nodes along likeliest children: whoever cuts the tree behind one of them keeps what is at least
-    as likely.
+    The budget is asked about the trunk alone, the nodes along likeliest children: whoever cuts the tree behind one of
+    them keeps what is at least as likely.
     """
     tokens, parents, trunk = list[int](), list[int](), -1
-    waiting = sprouts(runs, weights, 1 + budget.branches, Sprout(-1.0, -1, 0, END, 1.0, tuple(range(len(runs)))), -1) if runs else []
+    waiting = (
+        sprouts(runs, weights, 1 + budget.branches, Sprout(-1.0, -1, 0, END, 1.0, tuple(range(len(runs)))), -1)
+        if runs
+        else []
+    )
     while waiting and len(tokens) < budget.max_k:
         best = heappop(waiting)
         if (best.parent, best.rank) == (trunk, 0):
@@ -214,7 +228,9 @@ class Sprout(NamedTuple):
     depth: int = 0  # tokens from the root to it
 
 
-def sprouts(runs: Sequence[Sequence[int]], weights: Sequence[float], most: int, parent: Sprout, node: int) -> list[Sprout]:
+def sprouts(
+    runs: Sequence[Sequence[int]], weights: Sequence[float], most: int, parent: Sprout, node: int
+) -> list[Sprout]:
     """The likeliest children, at most so many, of what was added as `node`; the end of a run is none."""
     depth = parent.depth
     if depth == len(runs[0]):

@@ -1,8 +1,8 @@
 """Drafts from a smaller model with the target's vocabulary (Leviathan et al., arXiv 2211.17192).
 
-The draft model's own cache memo sees to it that nothing is decoded twice: after a verified draft it lacks one or two tokens. Of a context
-longer than its own it sees the first tokens and the latest (StreamingLLM, arXiv 2309.17453; for drafts: MagicDec, arXiv 2408.11049), so that
-drafting takes no more time and memory however long the context grows.
+The draft model's own cache memo sees to it that nothing is decoded twice: after a verified draft it lacks one or two
+tokens. Of a context longer than its own it sees the first tokens and the latest (StreamingLLM, arXiv 2309.17453; for
+drafts: MagicDec, arXiv 2408.11049), so that drafting takes no more time and memory however long the context grows.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.backend import Backend
-from runtime.draft import UNSAID, Budget, Draft, Drafter, Path, Pick, Tokens, certain
+from runtime.core.backend import Backend
+from runtime.core.draft import UNSAID, Budget, Draft, Drafter, Path, Pick, Tokens, certain
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
@@ -20,7 +20,8 @@ SINKS = 4  # first tokens, which attention falls back on: the paper finds four e
 class ModelDrafter(Drafter):
     """Asks a draft model token by token, as long as the budget says that the next one is worth it.
 
-    `n_vocab` is the target's, of which the draft's may be a longer one; `room` is how much of the draft's context is for drafted tokens.
+    `n_vocab` is the target's, of which the draft's may be a longer one; `room` is how much of the draft's context is
+    for drafted tokens.
     """
 
     name = "model"
@@ -32,7 +33,7 @@ class ModelDrafter(Drafter):
         self._skipped = 0
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain, with `budget.branches` leaves beside each of its tokens; empty when not even one token is worth it."""
+        """A chain, with `budget.branches` leaves beside each of its tokens; empty when no token is worth it."""
         self._skipped = skipped(len(context), self.n_seen)
         context = self._view(context)
         n = len(context)
@@ -84,9 +85,17 @@ def skipped(n: int, n_seen: int) -> int:
 
 def as_draft(picks: Sequence[Pick], most: int) -> Draft:
     """The picked tokens as a chain, then the next best beside each as leaves, `most` nodes in all."""
-    chain = Draft(tuple([pick.token for pick in picks]), None, tuple([pick.distribution for pick in picks if pick.distribution]) or None)
+    chain = Draft(
+        tuple([pick.token for pick in picks]),
+        None,
+        tuple([pick.distribution for pick in picks if pick.distribution]) or None,
+    )
     leaves = [(token, depth - 1) for depth, pick in enumerate(picks) for token in pick.others][: most - len(picks)]
     if not leaves:
         return chain
     probs = chain.probs and (*chain.probs, *(certain(token) for token, _ in leaves))
-    return Draft((*chain.tokens, *(token for token, _ in leaves)), (*range(-1, len(picks) - 1), *(parent for _, parent in leaves)), probs)
+    return Draft(
+        (*chain.tokens, *(token for token, _ in leaves)),
+        (*range(-1, len(picks) - 1), *(parent for _, parent in leaves)),
+        probs,
+    )

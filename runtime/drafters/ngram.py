@@ -1,14 +1,15 @@
-"""Drafts by looking the last tokens up earlier in the context (prompt lookup; Saxena, 2023, and LLMA, arXiv 2304.04487).
+"""Drafts by looking the last tokens up earlier in the context (prompt lookup; Saxena, 2023, and LLMA, arXiv
+2304.04487).
 
-Quoting, editing and code repeat themselves; a lookup costs microseconds. The index grows with the context and is mended, not rebuilt,
-when the context's end was edited.
+Quoting, editing and code repeat themselves; a lookup costs microseconds. The index grows with the context and is
+mended, not rebuilt, when the context's end was edited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Budget, Draft, Drafter, Tokens
 from runtime.drafters.lookup import BULK, Lookup, tail_of
 
 MOST = 4  # conversations that are remembered
@@ -28,7 +29,7 @@ class NgramDrafter(Drafter):
         self.recall(context)
 
     def recall(self, context: Tokens) -> None:
-        """Goes on with the conversation that has least to unlearn; a new one where the last would have to begin anew."""
+        """Goes on with the conversation that has least to unlearn; a new one where the last would begin anew."""
         if self._lookups[-1].n_to_unlearn(context) > BULK:
             best = min(self._lookups, key=lambda lookup: lookup.n_to_unlearn(context))
             if best.n_to_unlearn(context) > BULK:

@@ -1,7 +1,7 @@
 """Drafts from text that the caller expects back, such as an editor's file of which the reply is a changed copy.
 
-The reply is followed through the expected text token by token. After a difference the place is found again by the last few tokens: a long
-match may lie far off, a short one must be near. Knows token ids; knows no editor and no text.
+The reply is followed through the expected text token by token. After a difference the place is found again by the last
+few tokens: a long match may lie far off, a short one must be near. Knows token ids; knows no editor and no text.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.draft import NO_DRAFT, Budget, Draft, Drafter, Tokens
+from runtime.core.draft import NO_DRAFT, Budget, Draft, Drafter, Tokens
 
 LONGEST = 8  # tokens of a match by which the place is found again
 REACH = 8  # a match that is a token longer may lie this many times as far off
 MOST = 4  # replies that are followed at a time
 GIVEN = 2  # tokens in step that the caller's word is worth
 TRUSTED = 4  # tokens in step after which the place is taken for certain
-DOUBT, DOUBT_PER_TOKEN = 0.6, 0.6  # 1 - confidence right after nothing was in step, and what each token in step leaves of it
+DOUBT, DOUBT_PER_TOKEN = (
+    0.6,
+    0.6,
+)  # 1 - confidence right after nothing was in step, and what each token in step leaves of it
 
 
 class PredictionDrafter(Drafter):
@@ -48,9 +51,14 @@ class Follower:
     def __init__(self, prompt: Tokens, expected: Sequence[int]) -> None:
         self._prompt = prompt.copy()
         self._expected: Tokens = np.array(expected, dtype=np.int32)
-        self._n, self._n_in_step = len(prompt), GIVEN  # tokens of the context that it was followed through; of them in step, 0: the place is lost
+        self._n, self._n_in_step = (
+            len(prompt),
+            GIVEN,
+        )  # tokens of the context that it was followed through; of them in step, 0: the place is lost
         self._at = 0  # place in the expected text
-        self._left = self._level = 0  # where it was left: as if the reply had put tokens in; as if it had replaced as many
+        self._left = self._level = (
+            0  # where it was left: as if the reply had put tokens in; as if it had replaced as many
+        )
 
     def belongs_to(self, context: Tokens) -> bool:
         """Does `context` begin with its prompt?"""
@@ -87,7 +95,7 @@ class Follower:
         return int(differs.argmax()) if differs.any() else len(following)
 
     def _find(self, context: Tokens) -> None:
-        """Sets the place to the best match of the end of `context`, by length and by distance from where it should be."""
+        """Sets the place to the best match of the end of `context`, by length and distance from where it should be."""
         self._n_in_step, best = 0, 1.0
         places = np.flatnonzero(self._expected == context[-1]) + 1
         for length in range(1, min(LONGEST, len(context)) + 1):

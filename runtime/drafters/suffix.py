@@ -1,7 +1,9 @@
-"""Drafts by looking the last tokens up in past replies, kept on disk (SuffixDecoding, arXiv 2411.04975, over an n-gram index).
+"""Drafts by looking the last tokens up in past replies, kept on disk (SuffixDecoding, arXiv 2411.04975, over an n-gram
+index).
 
-People ask again, regenerate and go on with what they had; then much of a reply was said before. Learns each reply, together with the few
-tokens before it, by which its beginning is found. Knows token ids; where they are kept is the store's.
+People ask again, regenerate and go on with what they had; then much of a reply was said before. Learns each reply,
+together with the few tokens before it, by which its beginning is found. Knows token ids; where they are kept is the
+store's.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Budget, Draft, Drafter, Tokens
 from runtime.drafters.lookup import END, Lookup, tail_of
-from runtime.drafters.replies import Replies
+from runtime.drafters.reply_store import Replies
 
 LEAD = 16  # tokens before a reply that are kept with it
 SHORTEST = 4  # tokens of a reply that is worth keeping
@@ -52,4 +54,8 @@ class SuffixDrafter(Drafter):
         """Makes replies known to the lookup, all at once."""
         self._known.update(reply.tobytes() for reply in replies)
         between = np.array([END], dtype=np.int32)
-        self._lookup.add(np.concatenate([part for reply in replies for part in (reply, between)], dtype=np.int32) if replies else between[:0])
+        self._lookup.add(
+            np.concatenate([part for reply in replies for part in (reply, between)], dtype=np.int32)
+            if replies
+            else between[:0]
+        )

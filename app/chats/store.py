@@ -1,0 +1,261 @@
+"""Chats on disk: SQLite, one tree of messages per chat, full-text search, and the theme.
+
+Knows no widgets and no models.
+
+An edited or regenerated message is a new child of the same parent, so nothing is ever overwritten; a chat remembers at
+which leaf it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+
+from runtime.core.errors import SlipstreamError
+
+VERSION = 2
+PATIENCE = 2.0  # seconds to wait for another instance that is writing
+TITLE = 48  # characters
+DELETED = "This chat was deleted in another window. Begin a new one."
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS chats(
+    id INTEGER PRIMARY KEY, title TEXT NOT NULL, system TEXT NOT NULL DEFAULT '', leaf INTEGER, changed REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS messages(
+    id INTEGER PRIMARY KEY, chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
+    parent INTEGER, role TEXT NOT NULL,
+    content TEXT NOT NULL, facts TEXT NOT NULL DEFAULT '{}');
+CREATE TABLE IF NOT EXISTS kept(name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS children ON messages(chat, parent);
+CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(content, content='messages', content_rowid='id');
+CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON messages BEGIN
+    INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
+CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON messages BEGIN
+    INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content); END;
+CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF content ON messages BEGIN
+    INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content);
+    INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
+"""
+BRANCH = """
+WITH RECURSIVE branch(id, parent, role, content, facts, depth) AS (
+    SELECT id, parent, role, content, facts, 0 FROM messages WHERE id = ?
+    UNION ALL SELECT m.id, m.parent, m.role, m.content, m.facts, depth + 1
+    FROM messages m JOIN branch b ON m.id = b.parent)
+SELECT id, parent, role, content, facts FROM branch ORDER BY depth DESC
+"""
+NEWEST = """
+WITH RECURSIVE below(id, depth) AS (
+    SELECT ?, 0 UNION ALL
+    SELECT (SELECT max(m.id) FROM messages m WHERE m.parent = b.id), depth + 1 FROM below b WHERE b.id IS NOT NULL)
+SELECT id FROM below WHERE id IS NOT NULL ORDER BY depth DESC LIMIT 1
+"""
+VERSIONS = """
+SELECT m.id FROM messages m JOIN messages s ON m.chat = s.chat AND m.parent IS s.parent AND m.role = s.role
+WHERE s.id = ? ORDER BY m.id
+"""
+SEARCH = """
+SELECT c.id, c.title, c.system, c.leaf, c.changed, snippet(found, 0, '', '', '…', 12)
+FROM found JOIN messages m ON m.id = found.rowid JOIN chats c ON c.id = m.chat WHERE found MATCH ? ORDER BY rank LIMIT ?
+"""
+
+
+class StoreError(SlipstreamError):
+    """The chats on disk are not for this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation and where in its tree it stands."""
+
+    id: int
+    title: str
+    system: str
+    leaf: int | None
+    changed: float
+    excerpt: str = ""  # what a search found
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message, a node of a chat's tree."""
+
+    id: int
+    parent: int | None
+    role: str  # user, assistant
+    content: str
+    facts: dict[str, Any]  # of a reply: which drafter guessed which characters, and its numbers
+
+
+def default_path() -> Path:
+    """Where this person's chats are."""
+    return user_data_path("slipstream", appauthor=False) / "chats.db"
+
+
+class Store:
+    """Opened chats.
+
+    When they cannot be written it goes on in memory, and `problem` says so. Raises StoreError for a newer format.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.problem = path, ""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._db = connect(path)
+            path.chmod(0o600)
+        except (OSError, sqlite3.Error) as error:
+            self._db = connect(None)
+            self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) else error
+        self.problem = (
+            f"Chats are kept in memory only: {self.path} cannot be written ({reason}). Make it writable and start "
+            "again."
+        )
+
+    def _write(self, statement: str, *values: object) -> int:
+        """Runs and commits one statement; returns the new row's id. A disk that fails is left for memory."""
+        try:
+            return self._commit(statement, *values)
+        except sqlite3.OperationalError as error:
+            memory = connect(None)
+            self._db.rollback()
+            self._db.backup(memory)
+            self._db.close()
+            self._db = memory
+            self._note(error)
+            return self._commit(statement, *values)
+
+    def _commit(self, statement: str, *values: object) -> int:
+        with self._db:
+            return self._db.execute(statement, values).lastrowid or 0
+
+    def new_chat(self, first: str, system: str = "") -> int:
+        """A chat, titled by the first thing that is said in it."""
+        return self._write(
+            "INSERT INTO chats(title, system, changed) VALUES (?, ?, ?)", title_of(first), system, time.time()
+        )
+
+    def chat(self, chat: int) -> Chat:
+        """As it is on disk. Raises StoreError when it is there no more."""
+        row = self._db.execute("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", (chat,)).fetchone()
+        if row is None:
+            raise StoreError(DELETED)
+        return Chat(*row)
+
+    def chats(self, query: str = "", most: int = 200) -> list[Chat]:
+        """The latest first; with a query those where something said begins with all its words, best match first."""
+        if not (words := query.split()):
+            rows = self._db.execute(
+                "SELECT id, title, system, leaf, changed FROM chats ORDER BY changed DESC LIMIT ?", (most,)
+            )
+            return [Chat(*row) for row in rows]
+        pattern = " ".join('"' + word.replace('"', '""') + '"*' for word in words)
+        found: dict[int, Chat] = {}
+        for row in self._db.execute(SEARCH, (pattern, most)):
+            found.setdefault(row[0], Chat(*row))
+        return list(found.values())
+
+    def say(self, chat: int, parent: int | None, role: str, content: str) -> int:
+        """Adds a message; the chat stands there from now on. Raises StoreError when the chat is there no more."""
+        try:
+            message = self._write(
+                "INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", chat, parent, role, content
+            )
+        except sqlite3.IntegrityError as error:
+            raise StoreError(DELETED) from error
+        self.stand(chat, message)
+        return message
+
+    def write(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
+        """What a message says by now."""
+        self._write(
+            "UPDATE messages SET content = ?, facts = ? WHERE id = ?", content, json.dumps(facts or {}), message
+        )
+
+    def stand(self, chat: int, leaf: int | None) -> None:
+        """Where the chat is in its tree."""
+        self._write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
+
+    def branch(self, leaf: int | None) -> list[Said]:
+        """The conversation from its beginning to a leaf."""
+        rows = self._db.execute(BRANCH, (leaf,))
+        return [
+            Said(message, parent, role, content, json.loads(facts)) for message, parent, role, content, facts in rows
+        ]
+
+    def versions(self, message: int) -> list[int]:
+        """The message and its alternatives, oldest first."""
+        return [row[0] for row in self._db.execute(VERSIONS, (message,))]
+
+    def newest_leaf(self, message: int) -> int:
+        """The end of the latest conversation that goes through a message."""
+        return int(self._db.execute(NEWEST, (message,)).fetchone()[0])
+
+    def rename(self, chat: int, title: str) -> None:
+        """Gives the chat another title."""
+        self._write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * TITLE], chat)
+
+    def set_system(self, chat: int, system: str) -> None:
+        """Gives the chat another system prompt."""
+        self._write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
+
+    def delete(self, chat: int) -> None:
+        """Removes a chat and all its branches."""
+        self._write("DELETE FROM chats WHERE id = ?", chat)
+
+    def prompts(self, most: int = 500) -> list[str]:
+        """What the person said lately, oldest first, each once."""
+        rows = self._db.execute(
+            "SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", (most,)
+        )
+        return [row[0] for row in rows][::-1]
+
+    def keep(self, name: str, value: str) -> None:
+        """Something small to be found at the next start, such as the theme."""
+        self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
+
+    def kept(self, name: str) -> str:
+        """What was kept under that name, or ""."""
+        row = self._db.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def close(self) -> None:
+        """Leaves the file in order."""
+        self._db.close()
+
+
+def connect(path: Path | None) -> sqlite3.Connection:
+    """Opens or makes the database; None: in memory. Raises StoreError and what SQLite raises."""
+    db = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        db.close()
+        raise StoreError(
+            f"The chats in {path} were written by a newer Slipstream (format {version}; this one knows {VERSION}). "
+            "Update Slipstream, or name another file with `--chats`."
+        )
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    if version < VERSION:
+        db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    return db
+
+
+def title_of(text: str) -> str:
+    """The first line, cut between words."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "New chat")
+    return (
+        line
+        if len(line) <= TITLE
+        else line[:TITLE].rpartition(" ")[0].strip() + " …"
+        if " " in line[:TITLE]
+        else line[: TITLE - 1] + "…"
+    )

@@ -1,0 +1,360 @@
+"""The command `slipstream`: options, exit codes, and nothing that takes long to import.
+
+0 done, 1 our error (one line on standard error), 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from app.cli import options as opt
+from app.models.cli import app as models
+from app.terminal import inert
+from runtime.core.errors import SlipstreamError
+
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+app.add_typer(models, name="models")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slipstream {version('slipstream')}")
+        raise typer.Exit
+
+
+@app.callback()
+def slipstream(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Local models that answer faster without saying anything different."""
+
+
+@app.command()
+def run(
+    prompt: Annotated[
+        str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)
+    ] = "",
+    system: Annotated[str, typer.Option(help="A system prompt.", rich_help_panel=opt.GENERATE)] = "",
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="Continue the prompt as it is, without a chat template.", rich_help_panel=opt.GENERATE
+        ),
+    ] = False,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=opt.GENERATE)
+    ] = None,
+    prediction: Annotated[
+        Path | None, typer.Option(help="A file whose text the reply will mostly repeat.", rich_help_panel=opt.GENERATE)
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=opt.GENERATE)
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.",
+            rich_help_panel=opt.MODEL,
+        ),
+    ] = "demo",
+    draft: opt.Draft = "auto",
+    drafters: opt.Drafters = None,
+    max_k: opt.MaxK = None,
+    fixed_k: Annotated[
+        int | None,
+        typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=opt.MODEL),
+    ] = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", "-t", help="0 takes the likeliest token.", rich_help_panel=opt.SAMPLE),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Keep the k likeliest; 0 = off.", rich_help_panel=opt.SAMPLE)
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=opt.SAMPLE),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Keep what has this share of the likeliest; 0 = off.", rich_help_panel=opt.SAMPLE),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same text.", rich_help_panel=opt.SAMPLE)
+    ] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Make recent tokens less likely; 1 = off.", rich_help_panel=opt.SAMPLE)
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option(help="The same by a fixed amount; 0 = off.", rich_help_panel=opt.SAMPLE)
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(help="The same for each time it occurred; 0 = off.", rich_help_panel=opt.SAMPLE)
+    ] = 0.0,
+    exact: opt.Exact = False,
+    json_object: Annotated[
+        bool, typer.Option("--json-object", help="The reply is a JSON object.", rich_help_panel=opt.GRAMMAR)
+    ] = False,
+    json_schema: Annotated[
+        Path | None, typer.Option(help="The reply is JSON by the schema in this file.", rich_help_panel=opt.GRAMMAR)
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option(help="The reply matches this regular expression.", rich_help_panel=opt.GRAMMAR)
+    ] = None,
+    lark: Annotated[
+        Path | None, typer.Option(help="The reply follows the Lark grammar in this file.", rich_help_panel=opt.GRAMMAR)
+    ] = None,
+    stats: Annotated[
+        bool,
+        typer.Option("--stats", help="Print speed, acceptance, reasons on standard error.", rich_help_panel=opt.OUTPUT),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: text, usage, timings.", rich_help_panel=opt.OUTPUT)
+    ] = False,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=20, help="With --json: log probabilities, and of so many others.", rich_help_panel=opt.OUTPUT
+        ),
+    ] = None,
+    color: Annotated[
+        bool, typer.Option("--color", help="Mark accepted draft tokens (on a terminal).", rich_help_panel=opt.OUTPUT)
+    ] = False,
+) -> None:
+    """Answer one prompt.
+
+    For example: slipstream run "What does os.path.join do?" --stats
+    """
+    from app.cli import oneshot
+    from app.models.seeking import opener
+
+    if logprobs is not None and not as_json:
+        raise typer.BadParameter(
+            "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
+        )
+    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact)
+    sampling = oneshot.sampling(
+        pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
+    )  # fmt: skip
+    grammar = oneshot.grammar(json_object, json_schema, regex, lark)
+    expected = oneshot.read_file(prediction) if prediction else ""
+    if expected:
+        options = oneshot.with_prediction(pair, options)
+    request = oneshot.Request(
+        oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected
+    )
+    try:
+        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(draft))
+    except BrokenPipeError:  # the reader has what it wanted
+        abandon_output()
+        code = 0
+    raise typer.Exit(code)
+
+
+@app.command()
+def chat(
+    pair: opt.PairName = "demo",
+    draft: opt.Draft = "auto",
+    drafters: opt.Drafters = None,
+    max_k: opt.MaxK = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    exact: opt.Exact = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Answer editors from the same model meanwhile.", rich_help_panel=opt.LISTEN)
+    ] = False,
+    port: opt.Port = None,
+    socket: opt.Socket = None,
+    api_key: opt.ApiKey = "",
+    chats: Annotated[
+        Path | None,
+        typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=opt.OUTPUT),
+    ] = None,
+) -> None:
+    """Chat in the terminal; `slipstream` alone does the same."""
+    from app.cli import oneshot
+
+    if not is_terminal():
+        raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    from app.tui.app import run as open_chat
+
+    if not serve and (port is not None or socket is not None):
+        raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
+    settings = None
+    if serve:
+        from app.server.command import PORT, Settings
+        from app.server.sockets import Addresses
+
+        settings = Settings(Addresses("127.0.0.1", PORT if port is None and socket is None else port, socket), api_key)
+    open_chat(chosen, options, chats, draft, settings, api_key)
+
+
+@app.command()
+def bench(
+    pair: opt.PairName = "demo",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=opt.MEASURE)
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Rounds that count (5).", show_default=False, rich_help_panel=opt.MEASURE)
+    ] = None,
+    kinds: Annotated[
+        str | None,
+        typer.Option(help="Which of question, code, edit, summary, turns, prose.", rich_help_panel=opt.MEASURE),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a reply (64).", show_default=False, rich_help_panel=opt.MEASURE)
+    ] = None,
+    drafters: Annotated[
+        str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=opt.MEASURE)
+    ] = None,
+    ks: Annotated[
+        str | None,
+        typer.Option(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False, rich_help_panel=opt.MEASURE),
+    ] = None,
+    draft: opt.Draft = "auto",
+    max_k: opt.MaxK = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    exact: opt.Exact = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a report with plots to this file.", rich_help_panel=opt.OUTPUT)
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Write every reply's numbers to this file.", rich_help_panel=opt.OUTPUT),
+    ] = None,
+) -> None:
+    """Measure what speculation is worth here.
+
+    Plain decode, every drafter at fixed draft lengths, and adaptive decoding, over kinds of text and two temperatures.
+    For example: slipstream bench --quick --html report.html
+    """
+    from app.bench import command, plan
+    from app.cli import oneshot
+
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    names = plan.choose_drafters(chosen, options.drafters)
+    wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
+    options = replace(options, max_k=max(options.max_k, *wanted.ks))
+    try:
+        code = command.run(chosen, options, wanted, command.Files(html, json_file))
+    except BrokenPipeError:
+        abandon_output()
+        code = 0
+    raise typer.Exit(code)
+
+
+@app.command()
+def serve(
+    pair: opt.PairName = "demo",
+    port: opt.Port = None,
+    host: Annotated[
+        str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=opt.LISTEN)
+    ] = "127.0.0.1",
+    socket: opt.Socket = None,
+    api_key: opt.ApiKey = "",
+    parallel: Annotated[
+        int, typer.Option(min=1, help="Chats that are answered in turns.", rich_help_panel=opt.LISTEN)
+    ] = 3,
+    max_waiting: Annotated[
+        int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=opt.LISTEN)
+    ] = 16,
+    draft: opt.Draft = "auto",
+    drafters: opt.Drafters = None,
+    max_k: opt.MaxK = None,
+    context: opt.Context = None,
+    threads: opt.Threads = None,
+    exact: opt.Exact = False,
+) -> None:
+    """Answer editors and other programs.
+
+    OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
+    For example: slipstream serve demo --socket ~/slipstream.sock
+    """
+    from app.cli import oneshot
+    from app.models.seeking import opener
+    from app.server import command
+    from app.server.sockets import Addresses
+
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    tcp = command.PORT if port is None and socket is None else port
+    settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
+    several = replace(options, n_kept=parallel + 1)  # and a completion
+    open_engine = opener(draft)
+    command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
+
+
+@app.command()
+def forget() -> None:
+    """Wipe what was learned from replies.
+
+    The drafter `suffix` keeps past replies in a folder that only you can read. This removes them, of every model.
+    """
+    from runtime.engine import forget_replies
+
+    n_bytes = forget_replies()
+    typer.echo(
+        f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB."
+        if n_bytes
+        else "There are no past replies to remove."
+    )
+
+
+@app.command()
+def doctor(
+    pair: Annotated[str, typer.Argument(help="The pair or GGUF file that is measured.")] = "demo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look at this machine: devices, kernels, what passes cost, what is wrong and how to mend it."""
+    from app.doctor.command import run as examine
+
+    examine(pair, as_json)
+
+
+def abandon_output() -> None:
+    """Keeps the interpreter from flushing, on its way out, into a stream that takes nothing any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """One line on standard error, then the exit code."""
+    print(f"slipstream: {inert(message)}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def is_terminal() -> bool:
+    """Is there a person at both ends?"""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app(["chat"] if len(sys.argv) == 1 and is_terminal() else None)
+    except SlipstreamError as error:
+        fail(str(error), 1)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except OSError as error:
+        abandon_output()
+        where = f" ({Path(error.filename)})" if error.filename else ""
+        fail(f"{error.strerror or error}{where}. Make room or name another place, and try again.", 1)

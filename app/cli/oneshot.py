@@ -1,0 +1,217 @@
+"""`slipstream run`: one prompt, one reply, streamed to standard output.
+
+Knows the terminal; leaves options to cli.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from app.cli.report import describe
+from app.settings import read_settings
+from app.terminal import Interrupt, LoadProgress, inert, marked
+from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
+from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_registry, nearest
+from runtime.tools.pairing import remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to answer."""
+
+    prompt: str
+    system: str
+    raw: bool
+    max_tokens: int | None
+    stops: tuple[str, ...]
+    sampling: Sampling
+    grammar: Grammar | None
+    n_logprobs: int | None
+    prediction: str = ""
+
+    def text(self) -> str | list[Message]:
+        """The raw prompt, or the conversation."""
+        if self.raw:
+            return self.prompt
+        return [Message("system", self.system)] * bool(self.system) + [Message("user", self.prompt)]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What to print beside the text, or instead of it."""
+
+    stats: bool
+    as_json: bool
+    color: bool
+
+
+def choose(
+    model: str,
+    draft: str,
+    drafters: str | None,
+    max_k: int | None,
+    fixed_k: int | None,
+    context: int | None,
+    threads: int | None,
+    exact: bool,
+) -> tuple[Pair, Options]:
+    """The pair and how to run it; wrong names are usage errors."""
+    pair = find_pair(model, load_registry())
+    names = None if drafters is None else parse_drafters(drafters)
+    if draft not in ("auto", "off"):
+        pair = replace(pair, draft=find_file(draft))
+    elif draft == "off":
+        pair = replace(pair, draft=None)
+    elif pair.draft is None:
+        pair = replace(pair, draft=remembered(pair.target))
+    if names and "model" in names and pair.draft is None:
+        raise typer.BadParameter(
+            "The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'"
+        )
+    options = Options(context, names, fixed_k=fixed_k, threads=threads, exact=exact, memory=read_settings().memory)
+    return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
+
+
+def with_prediction(pair: Pair, options: Options) -> Options:
+    """Lets the drafter take part that makes use of a prediction, unless nothing may be drafted."""
+    names = pair.drafters if options.drafters is None else options.drafters
+    return replace(options, drafters=(*names, "prediction")) if names and "prediction" not in names else options
+
+
+def parse_drafters(names: str) -> tuple[str, ...]:
+    """`model,ngram` as a tuple; `none` as ()."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if wanted == ["none"]:
+        return ()
+    for name in wanted:
+        if name not in DRAFTERS:
+            raise typer.BadParameter(
+                f"There is no drafter '{name}'. {nearest(name, [*DRAFTERS, 'none'])}", param_hint="'--drafters'"
+            )
+    return tuple(wanted)
+
+
+def sampling(pair: Pair, **given: Any) -> Sampling:
+    """The pair's own settings where none were given."""
+    return Sampling(**pair.sampling_defaults | {name: value for name, value in given.items() if value is not None})
+
+
+def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark: Path | None) -> Grammar | None:
+    """What the reply must look like, if anything; a usage error for more than one wish."""
+    wishes = [Grammar("json_object")] if json_object else []
+    wishes += [] if regex is None else [Grammar("regex", regex)]
+    wishes += [
+        Grammar(kind, read_file(path))
+        for kind, path in (("json_schema", json_schema), ("lark", lark))
+        if path is not None
+    ]
+    if len(wishes) > 1:
+        raise typer.BadParameter("A reply has one form: give one of --json-object, --json-schema, --regex and --lark.")
+    return wishes[0] if wishes else None
+
+
+def read_file(path: Path) -> str:
+    """A text file that was named on the command line; a usage error when it cannot be read."""
+    try:
+        return path.expanduser().read_text(encoding="utf8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise typer.BadParameter(f"{path} cannot be read ({reason}). Name a text file that you may read.") from error
+
+
+def read_prompt(prompt: str) -> str:
+    """The argument, standard input, or both; a usage error without either."""
+    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf8", "replace")
+    both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
+    if not both:
+        raise typer.BadParameter(
+            'There is no prompt. Write it in quotes, as in: slipstream run "What is a deque?"', param_hint="'PROMPT'"
+        )
+    return both
+
+
+def run(
+    pair: Pair, options: Options, request: Request, output: Output, open_engine: Callable[..., Engine] = Engine
+) -> int:
+    """Loads, answers, prints; returns the exit code."""
+    interrupt = Interrupt()
+    with interrupt.watching():
+        with LoadProgress() as progress:
+            engine = open_engine(
+                pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed)
+            )
+        if engine.left_out:
+            print(f"slipstream: {engine.left_out}.", file=sys.stderr)
+        try:
+            chunks = engine.reply(
+                request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
+                grammar=request.grammar, n_logprobs=request.n_logprobs, prediction=request.prediction,
+            )  # fmt: skip
+            last = show_json(engine, chunks) if output.as_json else show_text(chunks, output.color)
+        finally:
+            engine.close()
+    if last.notice:
+        print(f"slipstream: {last.notice}", file=sys.stderr)
+    if output.stats and last.stats is not None:
+        print(describe(last.stats, engine.fit), file=sys.stderr)
+    return 130 if last.finish_reason == "cancelled" else 0
+
+
+def show_text(chunks: Iterator[Chunk], color: bool) -> Chunk:
+    """Prints the reply as it comes; accepted draft tokens are marked on a terminal if asked."""
+    out, on_terminal = sys.stdout, sys.stdout.isatty()
+    chunk, ends = Chunk(""), "\n"
+    for chunk in chunks:
+        text = chunk.text
+        if on_terminal:
+            text = marked(chunk.pieces, chunk.drafted) if color else inert(text)
+        out.write(text)
+        out.flush()
+        ends = chunk.text[-1:] or ends
+    if ends != "\n" or chunk.finish_reason == "cancelled":
+        print(flush=True)  # before anything on standard error
+    return chunk
+
+
+def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
+    """Prints one object when the reply is done."""
+    parts = list(chunks)
+    last, text = parts[-1], "".join(part.text for part in parts)
+    if (stats := last.stats) is not None:
+        usage = {
+            "prompt_tokens": stats.prompt_n,
+            "completion_tokens": stats.predicted_n,
+            "total_tokens": stats.prompt_n + stats.predicted_n,
+        }
+        reply: dict[str, object] = {
+            "model": engine.pair.name,
+            "text": text,
+            "finish_reason": last.finish_reason,
+            "usage": usage,
+            "timings": stats.timings(),
+            "memory": describe_memory(engine),
+        }
+        if likely := [entry for part in parts for entry in part.logprobs]:
+            reply["logprobs"] = [describe_logprobs(engine, entry) for entry in likely]
+        print(json.dumps(reply, ensure_ascii=False))
+    return last
+
+
+def describe_memory(engine: Engine) -> dict[str, object]:
+    """How short it is, what was given up for that, and what was loaded given what was free; null where there is nothing
+    to say.
+    """
+    return {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None}
+
+
+def describe_logprobs(engine: Engine, entry: TokenLogprobs) -> dict[str, object]:
+    """In the words of OpenAI's API."""
+    top = [{"token": engine.token_text(token), "logprob": round(value, 6)} for token, value in entry.top]
+    return {"token": engine.token_text(entry.token), "logprob": round(entry.logprob, 6), "top_logprobs": top}

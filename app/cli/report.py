@@ -1,0 +1,76 @@
+"""A reply's numbers in words, for `--stats`. Knows Stats; prints nothing itself."""
+
+from __future__ import annotations
+
+from runtime.engine.stats import Stats
+
+BAR = 24  # characters of the longest bar
+
+
+def describe(stats: Stats, fit: str = "") -> str:
+    """The report, a line per fact; `fit` says what was loaded given the memory that was free."""
+    rows = [("prompt", prompt(stats)), ("speed", speed(stats))]
+    if stats.draft_n:
+        rows.append(
+            ("accepted", f"{stats.draft_n_accepted} of {stats.draft_n} draft tokens ({stats.acceptance_rate:.0%})")
+        )
+    rows.append(("per target pass", f"{stats.tokens_per_target_pass:.2f} tokens in {stats.passes} passes"))
+    rows.append(
+        (
+            "drafters",
+            ", ".join(f"{name} {n} passes" for name, n in stats.drafters.most_common()).replace("none", "plain"),
+        )
+    )
+    rows.append(("K used", ", ".join(f"{k}: {n}" for k, n in sorted(stats.k.items()))))
+    other = stats.decode_seconds - stats.draft_seconds - stats.verify_seconds
+    rows.append(
+        (
+            "time",
+            f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms, other "
+            f"{other * 1e3:.1f} ms",
+        )
+    )
+    rows.append(("memory", f"{stats.memory_bytes / 2**20:.0f} MiB taken, level {stats.memory_level}"))
+    if fit and not (stats.reason is not None and stats.reason.text == fit):
+        rows.append(("at load", fit))
+    if stats.exactness is not None and stats.exactness.tried > 1:
+        rows.append(("reproducible", str(stats.exactness) + near_ties(stats)))
+    if stats.reason is not None:
+        rows.append(("why plain", f"{stats.reason.text} [{stats.reason.code}]"))
+    return "\n".join([f"{label:>16}  {text}" for label, text in rows] + histogram(stats))
+
+
+def prompt(stats: Stats) -> str:
+    """Prompt length and time."""
+    cached = f", {stats.cached_n} cached" if stats.cached_n else ""
+    return f"{stats.prompt_n} tokens{cached}, {stats.prompt_seconds * 1e3:.0f} ms"
+
+
+def speed(stats: Stats) -> str:
+    """Tokens per second beside plain decode's."""
+    if not (stats.decode_seconds and stats.plain_per_second):
+        return "nothing was decoded"
+    ratio = stats.predicted_per_second / stats.plain_per_second
+    return (
+        f"{stats.predicted_per_second:.1f} tok/s, {ratio:.2f} times plain decode ({stats.plain_per_second:.1f} tok/s "
+        "as measured here)"
+    )
+
+
+def near_ties(stats: Stats) -> str:
+    """How often rounding could have decided, where it can."""
+    if stats.exactness is None or stats.exactness.is_exact:
+        return ""
+    return f"; {stats.n_near_ties} of {stats.predicted_n} choices were close enough to be turned by that"
+
+
+def histogram(stats: Stats) -> list[str]:
+    """How many draft tokens were accepted, by pass that had a draft."""
+    if not stats.accepted_lengths:
+        return []
+    most = max(stats.accepted_lengths.values())
+    lines = [f"{'accepted at once':>16}  passes"]
+    for length in range(max(stats.accepted_lengths) + 1):
+        n = stats.accepted_lengths[length]
+        lines.append(f"{length:>16}  {'█' * round(BAR * n / most)} {n}")
+    return lines

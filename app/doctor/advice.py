@@ -1,0 +1,159 @@
+"""What the doctor's findings mean: when drafts pay here, which models fit, what is wrong and how to mend it.
+
+Pure words and arithmetic.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runtime.models.registry import Pair
+
+KINDS = {"Q8_0": 8.5, "Q4_K": 4.5}  # bits per weight of usual quantizations
+SHARE = 0.7  # of the free memory that weights may take; the rest is for the context and for others
+BUSY = 0.5  # processes per core that want to run
+LENGTHS = 1, 2, 3, 4, 6, 8
+# How llama-cpp-python calls a backend when it is compiled and how llama.cpp calls it when it runs, and what tells that
+# it would be of use.
+BACKENDS = {
+    "CUDA": ("CUDA", "an NVIDIA driver"),
+    "HIP": ("ROCm", "AMD's compute driver"),
+    "METAL": ("MTL", "Apple silicon"),
+    "VULKAN": ("Vulkan", "a GPU with a render device"),
+}
+INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX512",
+    "fma": "FMA",
+    "f16c": "F16C",
+}  # as the processor and as llama.cpp call them
+
+
+def break_even(seconds: Mapping[int, float], k: int, draft_seconds: float) -> float | None:
+    """The share of tokens that must be accepted for drafts of k to be as fast as plain decode; None when no share is
+    enough.
+
+    `seconds` are a pass's by width; each token of a draft is taken to be accepted with the same chance.
+    """
+    wanted = (k * draft_seconds + seconds[k + 1]) / seconds[1]  # tokens per pass
+    if wanted > k + 1:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(middle**i for i in range(k + 1)) < wanted else (low, middle)
+    return high
+
+
+def lengths_in_words(seconds: Mapping[int, float], draft_seconds: float) -> list[str]:
+    """What the measured times mean, by draft length."""
+    found = []
+    for k in (k for k in LENGTHS if k + 1 in seconds):
+        share = break_even(seconds, k, draft_seconds)
+        what = f"pay here if more than {10 * share:.1f} in 10 are accepted" if share is not None else "cannot pay here"
+        found.append(f"drafts of {k} {what}")
+    return found
+
+
+def models_that_fit(free_bytes: int) -> dict[str, float]:
+    """Quantization -> billions of parameters."""
+    return {kind: SHARE * free_bytes * 8 / bits / 1e9 for kind, bits in KINDS.items()}
+
+
+def pairs_that_fit(free_bytes: int, pairs: Iterable[Pair]) -> list[str]:
+    """Names of the pairs whose size is known and fits, the largest first."""
+    fit = [pair for pair in pairs if 0 < pair.size <= SHARE * free_bytes]
+    return [pair.name for pair in sorted(fit, key=lambda pair: -pair.size)]
+
+
+def reinstall(version: str, backend: str = "") -> str:
+    """The command that compiles llama-cpp-python anew, for this Python and this system."""
+    flags = "--force-reinstall --no-cache-dir --no-deps --no-binary llama-cpp-python"
+    pip = f'"{sys.executable}" -m pip install {flags} "llama-cpp-python=={version}"'
+    if not backend:
+        return pip
+    option = f"-DGGML_{backend}=on"
+    return f'$env:CMAKE_ARGS = "{option}"; & {pip}' if sys.platform == "win32" else f'CMAKE_ARGS="{option}" {pip}'
+
+
+def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What is wrong, each with what mends it."""
+    checks = (unused_gpu, lacking_instructions, busy, inexact, full_memory)
+    return [{"problem": what, "remedy": remedy} for check in checks for what, remedy in check(found)]
+
+
+def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """A GPU that llama.cpp was not compiled for; Vulkan only where nothing better fits."""
+    here, used = found["gpu_hardware"], {device["backend"] for device in found["devices"]}
+    wanted = [name for name in here if name != "VULKAN"] or here
+    if not wanted or used & {BACKENDS[name][0] for name in here}:
+        return ()
+    backend, sign = BACKENDS[wanted[0]]
+    if backend in found["backends"]:
+        what = f"There is {sign}, and llama.cpp is compiled for {backend}, but it finds no device."
+        return [
+            (
+                what,
+                "Check that the driver works and that no environment variable (such as CUDA_VISIBLE_DEVICES) hides "
+                "the device.",
+            )
+        ]
+    what = f"There is {sign}, but llama.cpp is compiled without {backend}."
+    return [(what, reinstall(found["versions"]["llama-cpp-python"], wanted[0]))]
+
+
+def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Instruction sets that the processor has and the library does not use."""
+    lacking = [
+        name
+        for flag, name in INSTRUCTIONS.items()
+        if flag in found["processor_flags"] and name not in found["cpu_features"]
+    ]
+    if not lacking:
+        return ()
+    return [
+        (
+            f"llama.cpp is compiled without {', '.join(lacking)}, which this processor has.",
+            reinstall(found["versions"]["llama-cpp-python"]),
+        )
+    ]
+
+
+def busy(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Other programs that take the processor."""
+    if found["busy_processes"] <= BUSY * found["cores"]:
+        return ()
+    what = (
+        f"{found['busy_processes']:.1f} processes want to run at once (cores: {found['cores']}), so what was measured "
+        "is less than can be had."
+    )
+    return [(what, "Close what is running, and run `slipstream doctor` again.")]
+
+
+def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Kernels that round otherwise when several rows are decoded at once."""
+    if found["is_exact"]:
+        return ()
+    is_gpu = any(device["backend"] != "CPU" for device in found["devices"])
+    remedy = (
+        "GPUs have no exact kernels: `--stats` counts the choices that were close."
+        if is_gpu
+        else "Use `--exact` for bit-identical kernels."
+    )
+    return [
+        (f"Widths do not round alike ({found['exactness']}), so a close choice may fall otherwise with drafts.", remedy)
+    ]
+
+
+def full_memory(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Less memory than small models need."""
+    if found["memory_free_bytes"] >= 2**30:
+        return ()
+    return [
+        (
+            f"Only {found['memory_free_bytes'] / 1e9:.1f} GB of memory are free.",
+            "Close what is running, or use a small model.",
+        )
+    ]

@@ -1,0 +1,127 @@
+"""`slipstream doctor`: what this machine has, what llama.cpp makes of it, what passes cost, and what to mend.
+
+Prints; advice is elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from app.doctor.advice import BACKENDS, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
+from runtime.core.errors import SlipstreamError
+from runtime.models.registry import find_pair, load_registry
+from runtime.tools import machine
+
+BAR = 24  # characters of the longest bar
+
+
+class LibraryError(SlipstreamError):
+    """llama.cpp cannot be used at all."""
+
+
+def run(name: str, as_json: bool) -> None:
+    """Examines, then prints."""
+    found = examine(name)
+    print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(report(found)))
+
+
+def examine(name: str) -> dict[str, Any]:
+    """Everything as plain data, problems included. Raises LibraryError."""
+    memory, load = psutil.virtual_memory(), psutil.getloadavg()[0]
+    found: dict[str, Any] = {
+        "processor": machine.processor(),
+        "processor_flags": sorted(machine.processor_flags()),
+        "cores": machine.n_cores(),
+        "busy_processes": load,
+        "memory_bytes": memory.total,
+        "memory_free_bytes": memory.available,
+        "memory_bytes_per_second": round(machine.memory_bandwidth()),
+        "gpu_hardware": machine.gpu_hardware(),
+        "versions": machine.versions(),
+    }
+    try:
+        found |= {"devices": [asdict(device) for device in machine.devices()], "backends": machine.backends()}
+        found["cpu_features"] = machine.cpu_features()
+        found |= measure(name)
+    except (ImportError, OSError, RuntimeError) as error:
+        version = found["versions"].get("llama-cpp-python", "")
+        raise LibraryError(
+            f"llama-cpp-python cannot be loaded ({error}). Compile it anew: {reinstall(version)}"
+        ) from error
+    fits = {
+        "fits": models_that_fit(memory.available),
+        "pairs_that_fit": pairs_that_fit(memory.available, load_registry().values()),
+    }
+    return found | fits | {"problems": problems(found)}
+
+
+def measure(name: str) -> dict[str, Any]:
+    """What passes of a pair cost here, and how exact they are."""
+    from runtime.tools.diagnosis import diagnose
+
+    pair = find_pair(name, load_registry())
+    seen = diagnose(pair)
+    return {
+        "pair": pair.name,
+        "pass_seconds": {str(width): seconds for width, seconds in seen.pass_seconds.items()},
+        "draft_seconds": seen.draft_seconds,
+        "exactness": str(seen.exactness),
+        "is_exact": seen.exactness.is_exact,
+    }
+
+
+def report(found: dict[str, Any]) -> list[str]:
+    """The lines to print."""
+    devices = [
+        f"{device['backend']}: {device['name']}, {device['free_bytes'] / 1e9:.1f} GB free"
+        for device in found["devices"]
+    ]
+    fits = ", ".join(f"{billions:.0f} billion in {kind}" for kind, billions in found["fits"].items())
+    rows = [
+        ("processor", f"{found['processor']}, {found['cores']} core{'s' * (found['cores'] != 1)}"),
+        ("memory", f"{found['memory_bytes'] / 1e9:.1f} GB, {found['memory_free_bytes'] / 1e9:.1f} GB free"),
+        ("bandwidth", f"{found['memory_bytes_per_second'] / 1e9:.1f} GB/s, read with all cores"),
+        ("CPU features", ", ".join(found["cpu_features"])),
+        *(("device" if i == 0 else "", text) for i, text in enumerate(devices)),
+        ("GPU", gpus(found)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
+        ("models that fit", f"about {fits}"),
+        ("", "of `slipstream models list`: " + (", ".join(found["pairs_that_fit"][:8]) or "none")),
+        ("exactness", f"{found['exactness']} (pair {found['pair']})"),
+    ]
+    return [f"{label:>16}  {text}" for label, text in rows] + chart(found) + mend(found["problems"])
+
+
+def gpus(found: dict[str, Any]) -> str:
+    """Drivers that are here, and what llama.cpp was compiled for beside the CPU."""
+    drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"]) or "no driver found"
+    compiled = ", ".join(name for name in found["backends"] if name != "CPU")
+    return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU alone'}"
+
+
+def chart(found: dict[str, Any]) -> list[str]:
+    """A pass's time by width, as bars, and what it means."""
+    seconds = {int(width): value for width, value in found["pass_seconds"].items()}
+    longest, draft = max(seconds.values()), found["draft_seconds"]
+    lines = [f"\n{'rows in a pass':>16}  time of a pass, and in passes of one row"]
+    for width, value in seconds.items():
+        lines.append(
+            f"{width:>16}  {'█' * round(BAR * value / longest):<{BAR}} {1e3 * value:.2f} ms  {value / seconds[1]:.2f}"
+        )
+    guesses = f"with its draft model ({1e3 * draft:.2f} ms a token)" if draft else "with drafts that cost nothing"
+    return [
+        *lines,
+        f"\nFor the pair {found['pair']}, {guesses}:",
+        *(f"  {line}" for line in lengths_in_words(seconds, draft)),
+    ]
+
+
+def mend(problems: list[dict[str, str]]) -> list[str]:
+    """What to do."""
+    if not problems:
+        return ["\nNothing is wrong."]
+    return ["\nTo mend:", *(f"  {entry['problem']}\n    {entry['remedy']}" for entry in problems)]

@@ -1,0 +1,4 @@
+"""OpenAI's interfaces: chat completions, completions, responses and embeddings.
+
+Knows requests and replies; serves none itself.
+"""

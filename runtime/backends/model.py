@@ -1,0 +1,147 @@
+"""GGUF files through llama.cpp: LlamaModel is one in memory, and what cannot be used is refused in a sentence."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+from runtime.backends import library
+from runtime.backends.vocab import Vocab
+from runtime.core.errors import ModelError, RoomError
+
+OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
+
+
+@dataclass(frozen=True, slots=True)
+class IdsOnly:
+    """A vocabulary of ids without words, whose tables take more memory than a small model's layers: what a draft model
+    needs of one.
+    """
+
+    architecture: str  # the file's own
+    n_vocab: int
+
+    def overrides(self) -> Any:
+        """To be read by the library instead of what the file says."""
+        overrides = (lib.llama_model_kv_override * 3)()  # the last one, without a key, ends it
+        kind, size, _ = overrides
+        kind.key, kind.tag, kind.value.val_str = b"tokenizer.ggml.model", lib.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
+        size.key, size.tag, size.value.val_i64 = (
+            f"{self.architecture}.vocab_size".encode(),
+            lib.LLAMA_KV_OVERRIDE_TYPE_INT,
+            self.n_vocab,
+        )
+        return overrides
+
+
+class LlamaModel:
+    """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
+
+    `ids` is there where no words are wanted.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_progress: OnProgress | None = None,
+        gpu_layers: int = -1,
+        exact: bool = False,
+        ids: IdsOnly | None = None,
+    ) -> None:
+        check_file(path)
+        if exact:
+            library.prefer_exact()
+        library.start()
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = library.repacks(exact)
+        params.kv_overrides = ids.overrides() if ids else None
+        report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
+        params.progress_callback = report
+        library.complaints()
+        self.path = path
+        self.handle = lib.llama_model_load_from_file(str(path).encode(), params)
+        if not self.handle:
+            raise load_error(path, library.complaints())
+        self.vocab = Vocab(lib.llama_model_get_vocab(self.handle))
+        self.n_ctx_train: int = lib.llama_model_n_ctx_train(self.handle)
+        self.n_embd: int = lib.llama_model_n_embd(self.handle)
+        self.size: int = lib.llama_model_size(self.handle)  # bytes of weights
+        self.is_recurrent = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
+        self.template = (lib.llama_model_chat_template(self.handle, None) or b"").decode("utf8", "replace")
+        if problem := self._unsupported():
+            self.close()
+            raise ModelError(f"{path.name} is {problem}: Slipstream runs models that write text. Choose another GGUF.")
+
+    def _unsupported(self) -> str:
+        """What kind of model this is, if not one that generates text from left to right."""
+        if lib.llama_model_has_encoder(self.handle) or not lib.llama_model_has_decoder(self.handle):
+            return "an encoder model"
+        if lib.llama_model_is_diffusion(self.handle):
+            return "a diffusion model"
+        if self.metadata(f"{self.metadata('general.architecture')}.attention.causal") == "false":
+            return "an embedding model"
+        return "" if self.vocab.n_vocab else "a model without a vocabulary"
+
+    @property
+    def head_lengths(self) -> tuple[int, int]:
+        """Values of one head's key and of its value."""
+        kind, usual = self.metadata("general.architecture"), self.n_embd // max(1, lib.llama_model_n_head(self.handle))
+        key, value = (self.metadata(f"{kind}.attention.{what}_length") for what in ("key", "value"))
+        return int(key or usual), int(value or usual)
+
+    def metadata(self, key: str) -> str:
+        """A metadata value as text; "" when the file has none."""
+        buffer = ctypes.create_string_buffer(4096)
+        return (
+            buffer.value.decode("utf8", "replace")
+            if lib.llama_model_meta_val_str(self.handle, key.encode(), buffer, 4096) >= 0
+            else ""
+        )
+
+    def close(self) -> None:
+        """Frees the weights; every context on them must be closed before."""
+        if self.handle:
+            lib.llama_model_free(self.handle)
+            self.handle = None
+
+
+def check_file(path: Path) -> None:
+    """Raises ModelError for what can be seen without the library."""
+    if not path.exists():
+        raise ModelError(f"There is no file {path}. Check the path, or name a pair from models.toml.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
+    if head != b"GGUF":
+        raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+
+
+def load_error(path: Path, complaints: list[str]) -> ModelError:
+    """What to raise when the library failed to load `path`: RoomError where memory ran out on the way."""
+    no_room = any("allocate" in line for line in complaints)
+    return (RoomError if no_room else ModelError)(explain_load(path, complaints))
+
+
+def explain_load(path: Path, complaints: list[str]) -> str:
+    """One sentence from what the library logged while it failed to load `path`."""
+    text = " ".join(complaints)
+    if "unknown model architecture" in text:
+        kind = text.split("unknown model architecture: ")[1].split("'")[1]
+        return (
+            f"{path.name} has the architecture '{kind}', which this version of llama.cpp cannot run. Choose another "
+            "model."
+        )
+    if "not within the file bounds" in text or "failed to read" in text or "unexpectedly reached end" in text:
+        return f"{path.name} is damaged or incomplete. Download it again."
+    reason = next(
+        (line for line in complaints if "error" in line.lower()), complaints[0] if complaints else "no reason given"
+    )
+    return f"{path.name} could not be loaded ({reason.rstrip('.')}). Check that the file is whole and fits in memory."

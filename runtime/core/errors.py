@@ -1,0 +1,38 @@
+"""What can go wrong for a person: one base class whose text is shown as written, remedy included.
+
+Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+
+class SlipstreamError(Exception):
+    """One clear sentence about what is wrong and what to do; never shown with a traceback."""
+
+
+class ModelError(SlipstreamError):
+    """A model file is missing, damaged, or of a kind that cannot be run."""
+
+
+class RoomError(ModelError):
+    """A sound model for which, or for whose context, there is no memory."""
+
+
+class VocabError(SlipstreamError):
+    """A draft model does not speak the target's tokens."""
+
+
+class ContextError(SlipstreamError):
+    """A prompt does not fit the context."""
+
+
+class RegistryError(SlipstreamError):
+    """A pair or a registry file is wrong or unknown."""
+
+
+class SettingsError(SlipstreamError):
+    """A setting's value makes no sense; the text names the setting."""
+
+
+class TemplateError(SlipstreamError):
+    """A chat template cannot be read or refuses the messages."""

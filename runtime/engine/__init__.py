@@ -1,0 +1,29 @@
+"""One loaded pair that answers: chat template, prompts, replies as they are made, their text and numbers.
+
+The door for people: plain data in, plain data out, and what the app needs is named here. Must not know a terminal, a
+protocol or a widget.
+"""
+
+from runtime.drafters.reply_store import forget as forget_replies
+from runtime.engine.chat_template import Message
+from runtime.engine.engine import Engine, Prompt
+from runtime.engine.prompt import Ids, Infill
+from runtime.engine.reply import Chunk
+from runtime.loading.options import Options
+from runtime.sampling.grammar import Grammar
+from runtime.sampling.logits import TokenLogprobs
+from runtime.sampling.sampler import Sampling
+
+__all__ = [
+    "Chunk",
+    "Engine",
+    "Grammar",
+    "Ids",
+    "Infill",
+    "Message",
+    "Options",
+    "Prompt",
+    "Sampling",
+    "TokenLogprobs",
+    "forget_replies",
+]

@@ -1,0 +1,264 @@
+"""One loaded pair that answers: settings checked, the chat template applied, a reply begun.
+
+The only door for the command line, the chat and the server. Plain data in, plain data out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from runtime.core.errors import ContextError, SettingsError, TemplateError
+from runtime.engine.chat_template import ChatTemplate, Message
+from runtime.engine.prompt import NEEDED, Ids, Infill, infill_ids
+from runtime.engine.reply import Chunk, Conversation, Reply
+from runtime.engine.stats import Stats
+from runtime.engine.window import POLICIES
+from runtime.loading.open import Loaded
+from runtime.loading.options import OnProgress, Options
+from runtime.models.registry import Pair
+from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar
+from runtime.sampling.sampler import Sampler, Sampling, check
+from runtime.speculative.control.explain import Explanation, Pass, explain
+
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
+MAX_LOGPROBS = 20
+TURN = 10  # times what it takes to change from one reply to another
+Prompt = str | Sequence[Message] | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
+
+
+class Engine:
+    """A pair in memory. Replies are made one at a time, or in turns on one thread."""
+
+    def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
+        self.pair = pair
+        self._loaded = Loaded(pair, options or Options(), on_progress)
+        self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
+        self.n_ctx, self.exactness = self._loaded.backend.n_ctx, self._loaded.exactness
+        self._template: ChatTemplate | None = None
+        self._stats = Stats()  # of the last reply
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a raw prompt, or of a conversation in the model's chat template.
+
+        Raises TemplateError, SettingsError.
+        """
+        if isinstance(prompt, Ids):
+            return self._known(prompt)
+        if isinstance(prompt, str):
+            ids, opens = self.vocab.encode(prompt, special=False), False
+        elif isinstance(prompt, Infill):
+            ids, opens = infill_ids(prompt, self.vocab, self.vocab.fim, self.n_ctx), False
+        else:
+            text = self.render(prompt)
+            ids = self.vocab.encode(text, special=True)
+            opens = bool(ids) and ids[0] == self.vocab.bos
+        return [self.vocab.bos, *ids] if self.vocab.adds_bos and not opens else ids
+
+    def _known(self, ids: Ids) -> list[int]:
+        """Raises SettingsError for an id that the vocabulary has not."""
+        if (unknown := next((token for token in ids.tokens if not 0 <= token < self.vocab.n_vocab), None)) is not None:
+            raise SettingsError(
+                f"prompt holds token {unknown}, but the model has {self.vocab.n_vocab} tokens. Use ids below that."
+            )
+        return list(ids.tokens)
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The conversation as the text that the model reads, with tools where its template knows them.
+
+        Raises TemplateError.
+        """
+        return self._chat_template().render(messages, tools)
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
+        """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model
+        wants it.
+        """
+        ids = self.vocab.encode(text, special=special)
+        return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
+
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            if not self._loaded.target.template:
+                raise TemplateError(
+                    f"{self.pair.target.name} has no chat template. Use `--raw` to send the prompt as it is."
+                )
+            bos, eos = (self.vocab.special_text(token) for token in (self.vocab.bos, self.vocab.eos))
+            self._template = ChatTemplate(self._loaded.target.template, bos, eos)
+        return self._template
+
+    def reply(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_tokens: int | None = None,
+        stops: Sequence[str] = (),
+        cancel: Callable[[], bool] = lambda: False,
+        on_prefill: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        grammar: Grammar | None = None,
+        n_logprobs: int | None = None,
+        when_full: str = "stop",
+        prediction: str = "",
+        pauses: bool = False,
+    ) -> Iterator[Chunk]:
+        """Streams the reply. `n_logprobs` likeliest tokens come with each token; `when_full` is one of POLICIES.
+
+        `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use
+        of it. Between two chunks other replies may go on; where it `pauses`, empty chunks come while the prompt is
+        read. Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
+        """
+        sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
+        conversation = self._conversation(prompt, when_full == "drop-oldest")
+        ids = conversation.begin(max_tokens)
+        if not ids:
+            raise ContextError("The prompt is empty. Say something.")
+        if len(ids) >= self.n_ctx:
+            raise ContextError(
+                f"The prompt has {len(ids)} tokens, but the context holds {self.n_ctx}. Shorten it, or raise "
+                "`--context`."
+            )
+        expected = self.vocab.encode(prediction, special=False) if prediction else ()
+        reply = Reply(
+            self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness, expected
+        )
+        self._stats = reply.stats
+        return reply.run(cancel, on_prefill, pauses)
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long a reply should go on before another has its turn, so that changing costs little; infinite where only
+        one can be held.
+        """
+        return TURN * self.loop.switch_seconds if self._loaded.backend.kept.most else math.inf
+
+    @property
+    def n_held(self) -> int:
+        """Conversations that need not be read again."""
+        return 1 + len(self._loaded.backend.kept)
+
+    def share(self, n_others: int) -> None:
+        """So many replies wait for the steps that are made from now on."""
+        self.loop.controller.n_others = n_others
+
+    def passes(self, first: int = 0) -> tuple[Pass, ...]:
+        """The target passes of the last reply, also while it is made, from the `first` on."""
+        return tuple(Pass(*step) for step in self._stats.steps[first:])
+
+    def explain(self) -> Explanation:
+        """What decides about speculation now, as far as the last reply has come."""
+        return explain(self.loop.controller, self._stats.prompt_n + self._stats.predicted_n, self.loop.why_plain().text)
+
+    def _conversation(self, prompt: Prompt, drops: bool) -> Conversation:
+        """Only of a conversation can turns be left out."""
+        if isinstance(prompt, (Ids, Infill)):
+            ids = self.encode(prompt)
+            return Conversation("", lambda _: ids, self.n_ctx, False)
+        return Conversation(prompt, self.encode, self.n_ctx, drops)
+
+    def _sampler(
+        self,
+        sampling: Sampling,
+        max_tokens: int | None,
+        stops: Sequence[str],
+        grammar: Grammar | None,
+        n_logprobs: int | None,
+        when_full: str,
+    ) -> Sampler:
+        """Raises SettingsError for what only the model, or several settings together, can show to be wrong."""
+        n_vocab = self.vocab.n_vocab
+        if unknown := next((token for token, _ in sampling.logit_bias if token >= n_vocab), None):
+            raise SettingsError(
+                f"logit_bias names token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
+            )
+        if len(stops) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in stops):
+            raise SettingsError(
+                f"stop has {len(stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters."
+            )
+        check("max_tokens", max_tokens, max_tokens is None or max_tokens >= 1, "at least 1")
+        check(
+            "n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}"
+        )
+        if when_full not in POLICIES:
+            raise SettingsError(f"when_full is '{when_full}': it must be one of {', '.join(POLICIES)}.")
+        mask = GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), n_vocab) if grammar else None
+        return Sampler(sampling, mask, self._loaded.exactness.difference)
+
+    def token_bytes(self, token: int) -> bytes:
+        """What the token adds to the text; b"" for a control token."""
+        return self.vocab.piece(token)
+
+    def is_end(self, token: int) -> bool:
+        """Does the model end its turn with this token?"""
+        return self.vocab.is_end(token)
+
+    def token_text(self, token: int) -> str:
+        """The token as text; control tokens by their names."""
+        return self.vocab.piece(token).decode("utf8", "replace") or self.vocab.special_text(token)
+
+    @property
+    def template(self) -> str:
+        """The chat template's source; "" when the model has none."""
+        return self._loaded.target.template
+
+    @property
+    def n_ctx_train(self) -> int:
+        """Tokens of context that the model was trained on."""
+        return self._loaded.target.n_ctx_train
+
+    @property
+    def fit(self) -> str:
+        """What was loaded given the memory that was free, in a sentence; "" where that is not known."""
+        return self._loaded.plan.text if self._loaded.plan else ""
+
+    @property
+    def left_out(self) -> str:
+        """What of the pair is lacking for want of memory, and why, without a full stop; "" where nothing is."""
+        loaded = self._loaded
+        if loaded.plan and loaded.plan.is_less:
+            return f"memory is short: {loaded.plan.text}"
+        return loaded.left_out.text if loaded.left_out and loaded.left_out.code == "draft-error" else ""
+
+    @property
+    def memory_level(self) -> str:
+        """How short memory was at the last token: OK, TIGHT or CRITICAL."""
+        return self._loaded.shortage.level.name
+
+    @property
+    def given_up(self) -> str:
+        """What was given up for that and why, with numbers; "" while nothing is."""
+        return self._loaded.shortage.given_up
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the target's weights."""
+        return self._loaded.target.size
+
+    @property
+    def can_infill(self) -> bool:
+        """Was the model trained to fill in the middle?"""
+        return self.vocab.fim.keys() >= set(NEEDED)
+
+    @property
+    def n_embd(self) -> int:
+        """Numbers in an embedding."""
+        return self._loaded.target.n_embd
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
+        vector: list[float] = self._loaded.embedder().embed(list(tokens)).tolist()
+        return vector
+
+    def tend(self) -> None:
+        """Between replies, where those are made: gives up, or takes back, what memory asks for, and what embeddings
+        took.
+        """
+        self._loaded.close_embedder()
+        self.loop.watch(np.zeros(1, dtype=np.int32))
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._loaded.close()

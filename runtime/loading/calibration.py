@@ -1,0 +1,133 @@
+"""What passes cost and which threads are fastest here: measured at the first load, remembered, and measured again when
+it no longer holds.
+
+Knows backends and times; what is chosen on the strength of them is the controller's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle
+
+import numpy as np
+import psutil
+
+from runtime.core.backend import Backend
+from runtime.core.draft import Draft
+from runtime.loading.profile_cache import Measured
+from runtime.speculative.control.costs import PassCosts, fastest_threads, measure, timed
+from runtime.speculative.control.threads import BETTER, TRIES
+
+BUDGET = 1.0  # seconds for all measurements of a model
+HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The fastest numbers of threads for passes of one row and of several, and seconds by width."""
+
+    one: int
+    many: int
+    passes: dict[int, float]
+
+    def scaled(self, factor: float) -> Calibration:
+        """The same where all passes take so much longer."""
+        return replace(self, passes={width: factor * seconds for width, seconds in self.passes.items()})
+
+    def costs(self) -> PassCosts:
+        """The seconds as a table that learns on."""
+        costs = PassCosts()
+        for width, seconds in self.passes.items():
+            costs.set(width, seconds)
+        costs.doubt()
+        return costs
+
+
+def cores() -> list[int]:
+    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    physical = min(allowed, psutil.cpu_count(logical=False) or allowed)
+    return sorted({1, max(1, physical // 2), physical})
+
+
+def passes(backend: Backend) -> Callable[[int], object]:
+    """A function that decodes n rows at the end of a short context; where nothing can be dropped again, one row, always
+    further on.
+    """
+    n = min(32, backend.n_ctx // 2)
+    context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
+    backend.forward(context[:n])
+    if backend.can_rewind:
+        return lambda rows: backend.forward(context[:n], Draft((0,) * (rows - 1)))
+    ends = cycle(range(n + 1, backend.n_ctx + 1))
+    return lambda rows: backend.forward(context[: next(ends)])
+
+
+def calibrate(backend: Backend, max_width: int, counts: list[int], memo: Measured) -> Calibration:
+    """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
+    known = recall(memo)
+    change = change_since(known, backend) if known else 0.0
+    if (
+        known is not None
+        and HOLDS[0] < change < HOLDS[1]
+        and not wants_more_threads(known.scaled(change), backend, max(counts))
+    ):
+        return known.scaled(change)
+    known = take(backend, max_width, counts)
+    memo.write(asdict(known))
+    backend.set_threads(known.one, known.many)
+    return known
+
+
+def recall(memo: Measured) -> Calibration | None:
+    """What was measured the last time, if it can be read."""
+    kept = memo.read()
+    try:
+        found = Calibration(
+            **{**kept, "passes": {int(width): float(seconds) for width, seconds in kept["passes"].items()}}
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return found if min(found.passes, default=0) == 1 and min(found.passes.values()) > 0 else None
+
+
+def change_since(known: Calibration, backend: Backend) -> float:
+    """How many times as long a plain pass takes now; sets the backend's threads.
+
+    A busy or a throttled machine is another machine.
+    """
+    backend.set_threads(known.one, known.many)
+    run = passes(backend)
+    run(1)
+    return timed(run, 1, 5, float("inf")) / known.passes[1]
+
+
+def wants_more_threads(known: Calibration, backend: Backend, most: int) -> bool:
+    """Would a plain pass with `most` threads be faster now? Then fewer were chosen on a busy machine, which is none any
+    more.
+    """
+    if known.one >= most:
+        return False
+    backend.set_threads(most, most)
+    run = passes(backend)
+    run(1)
+    is_faster = timed(run, 1, TRIES, float("inf")) < BETTER * known.passes[1]
+    backend.set_threads(known.one, known.many)
+    return is_faster
+
+
+def take(backend: Backend, max_width: int, counts: list[int]) -> Calibration:
+    """Measures everything: threads first, because passes depend on them."""
+    began, run = time.perf_counter(), passes(backend)
+    one = many = fastest_threads(counts, lambda n: backend.set_threads(n, n), run, 1, began + 0.25 * BUDGET)
+    if max_width > 1:
+        many = fastest_threads(
+            counts, lambda n: backend.set_threads(one, n), run, min(4, max_width), began + 0.5 * BUDGET
+        )
+    backend.set_threads(one, many)
+    costs = PassCosts()
+    measure(costs, run, max_width, began + BUDGET)
+    return Calibration(one, many, costs.widths(0))

@@ -1,0 +1,66 @@
+"""Does a pass over several rows give the very logits that one row at a time gives? Measured, because it depends on
+kernels.
+
+Knows a backend and numbers; what is promised on the strength of it is the engine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.core.backend import Backend
+from runtime.core.draft import Draft, Logits
+
+CONTEXT = 32  # tokens before the rows that are compared
+SEED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Passes of up to `width` rows are exact to the bit, and prefill is or is not; the worst logit was off by
+    `difference`.
+    """
+
+    width: int
+    tried: int
+    difference: float = 0.0
+    prefill: bool = True
+
+    @property
+    def is_exact(self) -> bool:
+        """At every width that can occur."""
+        return self.width >= self.tried and self.prefill
+
+    def __str__(self) -> str:
+        if self.is_exact:
+            return f"exact up to width {self.width}"
+        if self.width >= self.tried:
+            return (
+                f"exact up to width {self.width}, but not in prefill; there, logits differ by up to "
+                f"{self.difference:.2g}"
+            )
+        return f"exact up to width {self.width} of {self.tried}; beyond, logits differ by up to {self.difference:.2g}"
+
+
+def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT) -> Exactness:
+    """Decodes 2 to `max_width` rows at once and each alone after `n_context` tokens, then all in one pass; compares bit
+    for bit.
+    """
+    n = max(1, min(n_context, backend.n_ctx - max_width))
+    tokens = np.random.default_rng(SEED).integers(0, backend.n_vocab, n + max_width).astype(np.int32)
+    alone = [backend.forward(tokens[: n + i])[0].copy() for i in range(max_width)]
+    width, difference, is_exact = 1, 0.0, True
+    for rows in range(2, max_width + 1):
+        off = worst(backend.forward(tokens[:n], Draft(tuple(tokens[n : n + rows - 1].tolist()))), alone)
+        is_exact = is_exact and off == 0.0
+        width, difference = (rows if is_exact else width), max(difference, off)
+    backend.forward(tokens[-1:])  # so that the next pass is over the whole context at once
+    off = worst(backend.forward(tokens[: n + max_width - 1]), alone[-1:])
+    return Exactness(width, max_width, max(difference, off), off == 0.0)
+
+
+def worst(together: Logits, alone: list[Logits]) -> float:
+    """The largest difference between rows that should be the same."""
+    return max(float(np.abs(row - single).max()) for row, single in zip(together, alone, strict=False))

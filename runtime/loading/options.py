@@ -1,0 +1,27 @@
+"""How a pair is to be run. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.memory.footprint import DRAFT_WINDOW
+from runtime.memory.pressure import USUAL, Thresholds
+
+OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """None and the defaults leave it to measurement."""
+
+    n_ctx: int | None = None
+    drafters: tuple[str, ...] | None = None  # () = plain decode
+    max_k: int = 12  # with the token before it still a width at which CPU kernels round alike (16)
+    fixed_k: int | None = None
+    threads: int | None = None
+    exact: bool = False  # bit-identical kernels for K-quants as well
+    branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
+    memory: Thresholds = USUAL  # when drafters are given up
+    n_kept: int = 1  # conversations whose caches are held, so that several replies can be made in turns
+    draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model looks at

@@ -1,0 +1,204 @@
+"""How short memory is: OK, TIGHT or CRITICAL, with hysteresis.
+
+Judges what a source reads; what is given up when memory is short is decided elsewhere. A source that fails or says what
+cannot be is not believed, and where nothing is known, memory is taken to be OK. Knows no model and no operating system.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+from runtime.core.errors import SettingsError
+
+MIB = 2**20
+COST_SHARE = 0.001  # of the time, that reading may take
+LAST_LOOK = 5.0  # seconds between two looks, however long reading takes
+MOST_CALM = 600.0  # seconds for which it must be calm, however often that was deceptive
+
+
+class Level(IntEnum):
+    """How short memory is."""
+
+    OK = 0
+    TIGHT = 1
+    CRITICAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Memory that can run out."""
+
+    name: str  # as the subject of a sentence
+    free: int  # bytes
+    total: int
+    is_device: bool = False  # a GPU's, which is taken once and does not grow unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was found at one moment."""
+
+    places: tuple[Place, ...] = ()
+    waited: float = 0.0  # share of the last ten seconds in which some process waited for memory
+    stood: float = 0.0  # in which all of them did
+    said: Level = Level.OK  # by the operating system
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When memory is short. That share of a place is to stay free, but not more than so many bytes."""
+
+    tight_share: float = 0.08
+    tight_bytes: int = 1536 * MIB
+    critical_share: float = 0.03
+    critical_bytes: int = 512 * MIB
+    tight_device_bytes: int = 256 * MIB
+    critical_device_bytes: int = 96 * MIB
+    tight_waited: float = 0.10  # share of time in which some process waits for memory
+    critical_stood: float = 0.25  # in which all do
+    recovery: float = 1.25  # times as much must be free before the level falls
+    calm_seconds: float = 20.0  # for which that must hold
+    interval: float = 0.25  # seconds between two looks
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError naming the value that makes no sense."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not math.isfinite(value) or value < 0:
+                raise SettingsError(f"{field.name} is {value}: it must be a number that is not negative.")
+        for name in ("tight_share", "critical_share", "tight_waited", "critical_stood"):
+            if getattr(self, name) > 1:
+                raise SettingsError(f"{name} is {getattr(self, name)}: it is a share, from 0 to 1.")
+        for name in ("share", "bytes", "device_bytes"):
+            tight, critical = getattr(self, f"tight_{name}"), getattr(self, f"critical_{name}")
+            if critical > tight:
+                raise SettingsError(
+                    f"critical_{name} is {critical}, more than tight_{name} with {tight}. Memory is tight before it is "
+                    "critical."
+                )
+        if self.recovery < 1:
+            raise SettingsError(f"recovery is {self.recovery}: it must be at least 1, or the level would flap.")
+
+    def wanted(self, place: Place, level: Level) -> int:
+        """Bytes of a place that must be free for the level not to be reached."""
+        tight = level == Level.TIGHT
+        if place.is_device:
+            return self.tight_device_bytes if tight else self.critical_device_bytes
+        share, most = (self.tight_share, self.tight_bytes) if tight else (self.critical_share, self.critical_bytes)
+        return min(int(share * place.total), most)
+
+
+USUAL = Thresholds()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A level, and what it follows from, as the end of a sentence that gives a reason."""
+
+    level: Level
+    text: str = ""
+
+
+def judge(reading: Reading, thresholds: Thresholds, recovery: float = 1.0, reserve: int = 0) -> Verdict:
+    """The worst that any place and the system says; `recovery` and `reserve` bytes ask for more than the thresholds."""
+    found = [of_place(place, thresholds, recovery, reserve) for place in reading.places if is_sane(place)]
+    found += [
+        of_stalls(reading, thresholds, recovery),
+        Verdict(reading.said, "the operating system reported memory pressure"),
+    ]
+    return max(found, key=lambda verdict: verdict.level)
+
+
+def is_sane(place: Place) -> bool:
+    """Can that be? A device that knows nothing of its memory says 0 of 0."""
+    return place.total > 0 and 0 <= place.free <= place.total
+
+
+def of_place(place: Place, thresholds: Thresholds, recovery: float, reserve: int) -> Verdict:
+    """By what is free in it."""
+    for level in (Level.CRITICAL, Level.TIGHT):
+        wanted = thresholds.wanted(place, level)
+        if place.free < recovery * wanted + reserve:
+            return Verdict(
+                level,
+                f"{place.name} had {place.free // MIB:,} MiB of memory left, where {wanted // MIB:,} MiB should stay "
+                "free",
+            )
+    return Verdict(Level.OK)
+
+
+def of_stalls(reading: Reading, thresholds: Thresholds, recovery: float) -> Verdict:
+    """By how long processes waited for memory; a share that is none says nothing."""
+    waited, stood = (share if 0 <= share <= 1 else 0.0 for share in (reading.waited, reading.stood))
+    if stood * recovery > thresholds.critical_stood:
+        return Verdict(Level.CRITICAL, f"everything stood still for memory in {stood:.0%} of the last ten seconds")
+    if waited * recovery > thresholds.tight_waited:
+        return Verdict(Level.TIGHT, f"processes waited for memory in {waited:.0%} of the last ten seconds")
+    return Verdict(Level.OK)
+
+
+class Watch:
+    """The level over time: it rises at once, and falls when more than enough has been free for a while."""
+
+    def __init__(
+        self,
+        source: Callable[[], Reading],
+        thresholds: Thresholds = USUAL,
+        clock: Callable[[], float] = time.monotonic,
+        reserve: int = 0,
+    ) -> None:
+        self.source, self.thresholds, self.clock = source, thresholds, clock
+        self.reserve = reserve  # bytes that are taken again when the level falls
+        self.level, self.text = Level.OK, ""
+        self.problem = ""  # why the last look saw nothing
+        self._next = -math.inf
+        self._costs: deque[float] = deque([math.inf], maxlen=4)  # seconds of the last readings
+        self._calm = self.thresholds.calm_seconds  # that are waited for now
+        self._calm_since, self._calm_level = math.inf, Level.OK
+        self._fell = -math.inf
+
+    def look(self) -> Level:
+        """The level now; reads only as often as that costs next to nothing."""
+        now = self.clock()
+        if now < self._next:
+            return self.level
+        try:
+            self._take(self.source(), now)
+            self.problem = ""
+        except Exception as error:  # whatever a reader stumbles over must not end a reply; the level stays
+            self.problem = f"memory could not be read ({type(error).__name__}: {error})"
+        self._costs.append(self.clock() - now)  # the least of several: one may have waited for the processor
+        self._next = now + max(self.thresholds.interval, min(min(self._costs) / COST_SHARE, LAST_LOOK))
+        return self.level
+
+    def _take(self, reading: Reading, now: float) -> None:
+        """Rises, waits, or falls."""
+        verdict = judge(reading, self.thresholds)
+        if verdict.level >= self.level:
+            if verdict.level > self.level:
+                self._wait_longer(now)
+            self.level, self.text, self._calm_since = verdict.level, verdict.text, math.inf
+            return
+        calm = judge(reading, self.thresholds, self.thresholds.recovery, self.reserve).level
+        if calm >= self.level:
+            self._calm_since = math.inf
+        elif self._calm_since == math.inf:
+            self._calm_since, self._calm_level = now, calm
+        self._calm_level = max(self._calm_level, calm)
+        if now - self._calm_since >= self._calm:
+            self.level, self.text, self._calm_since, self._fell = (
+                self._calm_level,
+                verdict.text or self.text,
+                math.inf,
+                now,
+            )
+
+    def _wait_longer(self, now: float) -> None:
+        """Memory that runs short again soon after it was calm is trusted less the next time."""
+        soon = now - self._fell < 5 * self._calm
+        self._calm = min(2 * self._calm, max(MOST_CALM, self._calm)) if soon else self.thresholds.calm_seconds

@@ -1,0 +1,142 @@
+"""What this machine says of its memory: the whole of it, this process's cgroup, GPUs, stalls, macOS's pressure level.
+
+What cannot be read is left out. Knows files and system calls; what follows from them is judged in memory.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import psutil
+
+from runtime.memory.pressure import Level, Place, Reading
+
+V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+V2 = "memory.max", "memory.current", "inactive_file"
+HOSTS = "CPU", "BLAS", "ACCEL"  # of ggml's devices, those that use the machine's memory
+MACOS = {2: 1, 4: 2}  # dispatch_source_memorypressure: warning and critical, as levels
+
+
+class System:
+    """Reads this machine.
+
+    `devices` are ggml's: backend, name, free and total bytes; `root` is where /proc and /sys are.
+    """
+
+    def __init__(
+        self, devices: Callable[[], Sequence[tuple[str, str, int, int]]] = tuple, root: Path = Path("/")
+    ) -> None:
+        self._devices = devices
+        self._cgroups = list(cgroups(root))
+        files = [group.limit.with_name("memory.pressure") for group in self._cgroups] + [root / "proc/pressure/memory"]
+        self._pressure = next((file for file in files if text_of(file)), None)
+
+    def __call__(self) -> Reading:
+        """What can be read; the rest is left out."""
+        machine = attempt(lambda: [of_machine(psutil.virtual_memory())])
+        total = machine[0].total if machine else sys.maxsize
+        groups = [place for group in self._cgroups for place in attempt(partial(group.places, total))]
+        gpus = attempt(
+            lambda: [Place(name, free, n, True) for kind, name, free, n in self._devices() if kind not in HOSTS]
+        )
+        waited, stood = stalls(text_of(self._pressure)) if self._pressure else (0.0, 0.0)
+        return Reading(
+            (*machine, *groups, *gpus), waited, stood, macos_level() if sys.platform == "darwin" else Level.OK
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The files of one cgroup with a say about memory."""
+
+    limit: Path
+    usage: Path
+    stat: Path
+    cache: str  # the name in `stat` of what can be dropped without writing it anywhere
+
+    def places(self, total: int) -> list[Place]:
+        """What its limit leaves; nothing where there is no limit, or none below what the machine has."""
+        limit = text_of(self.limit).strip()
+        if not limit.isdigit() or not 0 < int(limit) < total:
+            return []
+        usage = int(text_of(self.usage))
+        counts = dict(line.split(" ", 1) for line in text_of(self.stat).splitlines() if " " in line)
+        return [
+            Place(
+                "this process's cgroup",
+                max(0, int(limit) - usage + min(int(counts.get(self.cache, "0")), usage)),
+                int(limit),
+            )
+        ]
+
+
+def attempt(read: Callable[[], Iterable[Place]]) -> list[Place]:
+    """What is found; nothing where reading fails."""
+    try:
+        return list(read())
+    except (OSError, ValueError, RuntimeError, LookupError, psutil.Error):
+        return []
+
+
+def of_machine(memory: Any) -> Place:
+    """As psutil has it: what can be taken without swapping."""
+    return Place("this machine", int(memory.available), int(memory.total))
+
+
+def text_of(file: Path) -> str:
+    """A small file's text; "" where there is none."""
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def cgroups(root: Path) -> Iterator[Cgroup]:
+    """Those that bound this process's memory, its own first; versions 1 and 2."""
+    for line in text_of(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        own = PurePosixPath(path.lstrip("/"))
+        inside = [own, *own.parents] if ".." not in own.parts else [PurePosixPath()]  # a container may see only its own
+        mounts = ("memory",) if kinds else ("", "unified")
+        limit, usage, cache = V1 if kinds else V2
+        folders = [root / "sys/fs/cgroup" / mount / part for mount in mounts for part in inside]
+        yield from (
+            Cgroup(folder / limit, folder / usage, folder / "memory.stat", cache)
+            for folder in folders
+            if (folder / limit).exists()
+        )
+
+
+def stalls(text: str) -> tuple[float, float]:
+    """The shares of the last ten seconds in a file of Linux's pressure stall information; 0 where it says none."""
+    shares = {"some": 0.0, "full": 0.0}
+    for line in text.splitlines():
+        kind, _, rest = line.partition(" avg10=")
+        try:
+            shares[kind] = float(rest.split(" ")[0]) / 100
+        except ValueError:
+            continue
+    return shares["some"], shares["full"]
+
+
+def macos_level() -> Level:
+    """What macOS says of its memory; OK where it says nothing."""
+    name, value, size = (
+        b"kern.memorystatus_vm_pressure_level",
+        ctypes.c_int(0),
+        ctypes.c_size_t(ctypes.sizeof(ctypes.c_int)),
+    )
+    sysctl = getattr(ctypes.CDLL(ctypes.util.find_library("c")), "sysctlbyname", None)
+    if sysctl is None or sysctl(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return Level.OK
+    return Level(MACOS.get(value.value, 0))

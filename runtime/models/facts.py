@@ -1,0 +1,166 @@
+"""What a GGUF's header tells about the model: size, bits, context, template, and the memory that a context takes.
+
+Knows what the metadata keys mean; reads no file and loads no model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jinja2 import TemplateError, nodes
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from runtime.models.header import TYPES, Header
+
+CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
+WORDS = "tokenizer.ggml.tokens"
+MAX_TEMPLATE = 2**20  # characters that are looked at
+# Tokens that stand before and after a gap, as llama.cpp finds them in vocabularies whose metadata names none.
+FIM_TOKENS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>"), ("<fim-prefix>", "<fim-suffix>"), ("<fim_prefix>", "<fim_suffix>"),
+    ("<PRE>", "<SUF>"),
+    ("▁<PRE>", "▁<SUF>"), ("<｜fim▁begin｜>", "<｜fim▁hole｜>"), ("<|code_prefix|>", "<|code_suffix|>"),
+    ("<|prefix|>", "<|suffix|>"),
+)  # fmt: skip
+FIM_KEYS = ("fim_pre_token_id", "fim_suf_token_id"), ("prefix_token_id", "suffix_token_id")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Read from one header."""
+
+    header: Header
+
+    @property
+    def architecture(self) -> str:
+        """Such as llama or qwen3."""
+        return self.header.text("general.architecture")
+
+    @property
+    def name(self) -> str:
+        """What its makers call it."""
+        return self.header.text("general.name")
+
+    @property
+    def licence(self) -> str:
+        """As the file names it."""
+        return self.header.text("general.license")
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """Weights."""
+        return sum(tensor.n_values for tensor in self.header.tensors)
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Of weights."""
+        return sum(tensor.n_bytes for tensor in self.header.tensors)
+
+    @property
+    def bits(self) -> float:
+        """Per weight; 0 without weights."""
+        return 8 * self.n_bytes / self.n_parameters if self.n_parameters else 0.0
+
+    @property
+    def kinds(self) -> dict[str, float]:
+        """Tensor types by their share of the bytes, the largest first."""
+        shares: Counter[str] = Counter()
+        for tensor in self.header.tensors:
+            shares[tensor.kind] += tensor.n_bytes
+        return {kind: n / self.n_bytes for kind, n in shares.most_common()}
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks."""
+        return self._own("block_count")
+
+    @property
+    def n_context(self) -> int:
+        """Tokens that the model was trained on."""
+        return self._own("context_length")
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens in the vocabulary."""
+        return len(self.header.strings(WORDS))
+
+    @property
+    def n_experts(self) -> tuple[int, int]:
+        """Experts that a token uses, of how many; (0, 0) in a dense model."""
+        return self._own("expert_used_count"), self._own("expert_count")
+
+    @property
+    def exit_layer(self) -> int:
+        """After which the file says that the model can stop early; 0 when it says nothing."""
+        return self.header.number("slipstream.exit_layer")
+
+    @property
+    def has_template(self) -> bool:
+        """Can it chat?"""
+        return bool(self.header.text("tokenizer.chat_template"))
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        """Does the chat template look at `tools`? Parsed, never run: templates come with the file."""
+        source = self.header.text("tokenizer.chat_template")
+        if not source or len(source) > MAX_TEMPLATE:
+            return False
+        try:
+            tree = ImmutableSandboxedEnvironment(extensions=[loopcontrols]).parse(source)
+            return any(name.name == "tools" for name in tree.find_all(nodes.Name))
+        except (TemplateError, RecursionError):
+            return False
+
+    @cached_property
+    def fills_gaps(self) -> bool:
+        """Has the vocabulary tokens for a prefix and a suffix (fill in the middle)?"""
+        if any(all(f"tokenizer.ggml.{key}" in self.header.metadata for key in pair) for pair in FIM_KEYS):
+            return True
+        words = set(self.header.strings(WORDS).texts())
+        return any(words.issuperset(pair) for pair in FIM_TOKENS)
+
+    @cached_property
+    def n_bytes_per_token(self) -> int:
+        """Of weights that a token's pass reads: not the other rows of the input table, not the experts that are left
+        out.
+        """
+        used, n = self.n_experts
+        share = used / n if used and n else 1.0
+        has_head = any(tensor.name == "output.weight" for tensor in self.header.tensors)
+        read = 0.0
+        for tensor in self.header.tensors:
+            if tensor.name == "token_embd.weight" and has_head:
+                continue
+            read += tensor.n_bytes * (share if "_exps." in tensor.name else 1.0)
+        return int(read)
+
+    def cache_bytes(self, n_tokens: int, kind: str) -> int:
+        """Of keys and values for a context, when every layer with attention keeps all of it; 0 when the header does not
+        tell.
+        """
+        heads, embedding = self._heads(), self._own("embedding_length")
+        n_heads = max(self._per_layer("attention.head_count"), default=0)
+        usual = embedding // n_heads if n_heads else 0
+        length = sum(self._own(f"attention.{what}_length") or usual for what in ("key", "value"))
+        _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == kind)
+        return sum(heads) * length * n_tokens * n_bytes // n_block
+
+    def _heads(self) -> list[int]:
+        """Heads of keys and values by layer; as many as heads of queries where the file does not say."""
+        return self._per_layer("attention.head_count_kv") or self._per_layer("attention.head_count")
+
+    def _per_layer(self, key: str) -> list[int]:
+        """A count that is one for all layers, or an array."""
+        value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
+        if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer):
+            return [max(0, int(n)) for n in value[: self.n_layers]]
+        return [value] * min(self.n_layers, 2**16) if isinstance(value, int) and value > 0 else []
+
+    def _own(self, key: str) -> int:
+        """A count of this architecture."""
+        return self.header.number(f"{self.architecture}.{key}")

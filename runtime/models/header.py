@@ -1,0 +1,281 @@
+"""The header of a GGUF file, read strictly: metadata, and where each tensor lies.
+
+The file may come from anyone, so every count is checked against what is left of the file and against a limit before
+anything is read or allocated. Knows the format; opens no weights, loads no model library, and knows nothing of what a
+key means.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from os import SEEK_CUR
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.core.errors import ModelError
+from runtime.models.header_strings import LENGTH, Strings
+from runtime.models.shards import all_parts
+
+MAX_BYTES = 2**28  # of a header; those of vocabularies of 262k tokens have 2**24
+MAX_STRINGS = 2**21  # in all arrays together; tokens and merges of such a vocabulary are 2**20
+MAX_ENTRIES = 2**16  # metadata keys, or tensors
+MAX_KEY, MAX_NAME, MAX_DIMENSIONS = 2**16 - 1, 64, 4  # as in the format's description and in ggml
+VERSIONS = 2, 3
+
+SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}  # the format's types as struct's
+STRING, ARRAY = 8, 9
+PIECE = 2**16  # bytes that are read at once where it is not known how long an array is
+
+# Tensor types: name, values per block, bytes per block.
+TYPES = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32,
+    24),
+    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS",
+    256, 74),
+    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S",
+    256, 82),
+    23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1,
+    8),
+    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
+}  # fmt: skip
+
+Value = int | float | str | Strings | NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor's description. `shape` has the fastest dimension first; `offset` counts from the start of the data."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str  # a name of TYPES
+    offset: int
+    n_bytes: int
+
+    @property
+    def n_values(self) -> int:
+        """Weights in it."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a GGUF file says of itself."""
+
+    metadata: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+    n_file_bytes: int
+
+    def text(self, key: str) -> str:
+        """A string value; "" when there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> int:
+        """A count; 0 when there is none, or what is there is no count."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, int) and value > 0 else 0
+
+    def strings(self, key: str) -> Strings:
+        """An array of strings; empty when there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, Strings) else Strings()
+
+
+def read_header(path: Path) -> Header:
+    """Reads the header of `path`. Raises ModelError in one sentence for whatever is wrong with it."""
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise ModelError(f"{path} {what}. Name a GGUF file.")
+    try:
+        with path.open("rb") as file:
+            return parse_header(file, path.name, path.stat().st_size)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
+
+
+def read_model_header(path: Path) -> Header:
+    """The header of a model that may come in several files, of which `path` is one: the first one's metadata,
+    everyone's tensors.
+    """
+    headers = [read_header(path.with_name(name)) for name in all_parts(path.name)]
+    tensors = tuple(tensor for header in headers for tensor in header.tensors)
+    return Header(headers[0].metadata, tensors, sum(header.n_file_bytes for header in headers))
+
+
+def parse_header(file: BinaryIO, name: str, size: int) -> Header:
+    """The header at the start of an open file of `size` bytes, called `name` where something is wrong.
+
+    Raises ModelError.
+    """
+    return _Reader(file, name, size).header()
+
+
+class _Reader:
+    """A cursor over the file that never passes its end, nor MAX_BYTES."""
+
+    def __init__(self, file: BinaryIO, name: str, size: int) -> None:
+        self.file, self.name, self.size = file, name, size
+        self.left, self.n_strings = min(size, MAX_BYTES), MAX_STRINGS
+
+    def header(self) -> Header:
+        """Everything up to the data, checked against the size of the file."""
+        if self._take(min(4, self.left)) != b"GGUF":
+            raise ModelError(f"{self.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+        self._check_version(self._integer("I"))
+        n_tensors, n_keys = self._count("tensors"), self._count("metadata keys")
+        metadata: dict[str, Value] = {}
+        for _ in range(n_keys):
+            key = self._name(MAX_KEY)
+            if key in metadata:
+                self._fail(f"the key {key[:64]!r} is there twice")
+            metadata[key] = self._value(self._integer("I"))
+        tensors = tuple(self._tensor() for _ in range(n_tensors))
+        self._check_layout(tensors, metadata.get("general.alignment", 32))
+        return Header(metadata, tensors, self.size)
+
+    def _check_version(self, version: int) -> None:
+        if version in VERSIONS:
+            return
+        if version & 0xFFFF == 0:
+            raise ModelError(
+                f"{self.name} is a GGUF file for big-endian machines. Download one for this kind of machine."
+            )
+        raise ModelError(
+            f"{self.name} is a GGUF file of version {version}; versions 2 and 3 are known. Download a newer one of the "
+            "model."
+        )
+
+    def _count(self, what: str) -> int:
+        n = self._integer("Q")
+        if n > MAX_ENTRIES:
+            self._fail(f"it claims {n} {what}")
+        return n
+
+    def _take(self, n: int) -> bytes:
+        """The next n bytes, all of them."""
+        if n > self.left:
+            self._fail(
+                "its header ends too early"
+                if self.size <= MAX_BYTES
+                else f"its header is longer than {MAX_BYTES >> 20} MiB"
+            )
+        data = self.file.read(n)
+        if len(data) < n:
+            self._fail("its header ends too early")
+        self.left -= n
+        return data
+
+    def _integer(self, form: str) -> int:
+        return int.from_bytes(self._take(struct.calcsize("<" + form)), "little")
+
+    def _string(self) -> bytes:
+        return self._take(self._integer("Q"))
+
+    def _name(self, most: int) -> str:
+        """A key's or a tensor's name, which must be UTF-8."""
+        data = self._string()
+        if not 0 < len(data) <= most:
+            self._fail(f"a name has {len(data)} bytes")
+        try:
+            return data.decode("utf8")
+        except UnicodeDecodeError:
+            self._fail("a name is not UTF-8")
+
+    def _value(self, kind: int) -> Value:
+        if kind == STRING:
+            return self._string().decode("utf8", "replace")
+        if kind == ARRAY:
+            return self._array(self._integer("I"), self._integer("Q"))
+        if kind not in SCALARS:
+            self._fail(f"a value has the unknown type {kind}")
+        form = "<" + SCALARS[kind]
+        value: int | float = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return value
+
+    def _array(self, kind: int, n: int) -> Value:
+        if kind == STRING:
+            return self._strings(n)
+        if kind not in SCALARS:
+            self._fail(f"an array has elements of type {kind}")
+        dtype = np.dtype("<" + SCALARS[kind])
+        return np.frombuffer(self._take(n * dtype.itemsize), dtype)
+
+    def _strings(self, n: int) -> Strings:
+        """Only their lengths are looked at, a piece of the file at a time: a vocabulary has a quarter million."""
+        self.n_strings -= n
+        if self.n_strings < 0 or n * 8 > self.left:
+            self._fail(f"an array claims {n} strings")
+        data, at, left, length_at, width = bytearray(), 0, self.left, LENGTH.unpack_from, LENGTH.size
+        for _ in range(n):
+            start = at + width
+            if start > len(data):
+                data += self.file.read(start - len(data) + PIECE)
+                if start > len(data):
+                    self._fail("its header ends too early")
+            at = start + length_at(data, at)[0]
+            if at > left:
+                self._fail("a string is longer than the header")
+        self.file.seek(-len(data), SEEK_CUR)
+        return Strings(n, self._take(at))
+
+    def _tensor(self) -> TensorInfo:
+        name, n_dimensions = self._name(MAX_NAME), self._integer("I")
+        if not 1 <= n_dimensions <= MAX_DIMENSIONS:
+            self._fail(f"the tensor {name!r} has {n_dimensions} dimensions")
+        shape = tuple(self._integer("Q") for _ in range(n_dimensions))
+        kind, offset = self._integer("I"), self._integer("Q")
+        if kind not in TYPES:
+            self._fail(
+                f"the tensor {name!r} has the unknown type {kind}",
+                "It may be newer than this Slipstream: update, or take another quantization",
+            )
+        title, n_block, n_bytes = TYPES[kind]
+        if not all(shape) or prod(shape) >= 2**63 or shape[0] % n_block:
+            self._fail(f"the tensor {name!r} has the impossible shape {' x '.join(map(str, shape))}")
+        return TensorInfo(name, shape, title, offset, prod(shape) // n_block * n_bytes)
+
+    def _check_layout(self, tensors: tuple[TensorInfo, ...], alignment: Value) -> None:
+        """Tensors lie in the file, aligned, and none over another; no two have one name."""
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            self._fail("its alignment is not a power of two")
+        if len({tensor.name for tensor in tensors}) < len(tensors):
+            self._fail("two tensors have one name")
+        end, before = 0, ""
+        for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
+            if tensor.offset < end or tensor.offset % alignment:
+                self._fail(
+                    f"the tensor {tensor.name!r} overlaps {before!r}"
+                    if tensor.offset < end
+                    else f"the tensor {tensor.name!r} is not aligned"
+                )
+            end, before = tensor.offset + tensor.n_bytes, tensor.name
+        start = -(-self.file.tell() // alignment) * alignment
+        if tensors and start + end > self.size:
+            raise ModelError(
+                f"{self.name} is incomplete: {start + end - self.size:,} of {start + end:,} bytes are missing. "
+                "Download it again."
+            )
+
+    def _fail(self, what: str, remedy: str = "Download it again, from a source that you trust") -> NoReturn:
+        raise ModelError(f"{self.name} is damaged: {what}. {remedy}.")

@@ -1,0 +1,89 @@
+"""The cache folder that all tools of Hugging Face share: which GGUF files are in it, where, and out with them.
+
+Asks no network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import errors as hf
+from huggingface_hub import scan_cache_dir, try_to_load_from_cache
+
+from runtime.models.hub.names import HubError, pick, split_name
+from runtime.models.shards import all_parts
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A GGUF file in the cache."""
+
+    repo: str
+    name: str
+    path: Path
+    size: int
+
+
+def here(name: str, cache: Path | None = None) -> Path:
+    """Where the file is that `hf:owner/repo:file` means, all its parts being there.
+
+    Raises HubError naming the command that fetches it.
+    """
+    repo, wanted = split_name(name)
+    if not wanted.endswith(".gguf"):
+        names = [file.name for file in cached(cache) if file.repo == repo]
+        wanted = pick(repo, names, wanted) if names else wanted
+    paths = [try_to_load_from_cache(repo, part, cache_dir=cache) for part in all_parts(wanted or "model.gguf")]
+    if not all(isinstance(path, str) for path in paths):
+        raise HubError(
+            f"{name} is not on this machine. Fetch it with `slipstream models pull {name.removeprefix('hf:')}`."
+        )
+    return Path(str(paths[0]))
+
+
+def cached(cache: Path | None = None) -> list[CachedFile]:
+    """Every GGUF file in the cache, by repository and name; each once, though several revisions have it."""
+    try:
+        repos = scan_cache_dir(cache).repos
+    except hf.CacheNotFound:
+        return []
+    found: dict[tuple[str, str], CachedFile] = {}
+    for repo in repos:
+        for revision in sorted(repo.revisions, key=lambda revision: revision.last_modified):
+            for file in revision.files:
+                name = file.file_path.relative_to(revision.snapshot_path).as_posix()
+                if name.lower().endswith(".gguf"):
+                    found[repo.repo_id, name] = CachedFile(repo.repo_id, name, file.file_path, file.size_on_disk)
+    return [found[key] for key in sorted(found)]
+
+
+def parts_of(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
+    """The repository and the files in the cache that `name` means. Raises HubError where there are none."""
+    repo, wanted = split_name(name)
+    names = [file.name for file in cached(cache) if file.repo == repo]
+    if not names:
+        raise HubError(f"Nothing of {repo} is on this machine. `slipstream models list` shows what is.")
+    return repo, set(all_parts(pick(repo, names, wanted)))
+
+
+def remove(name: str, cache: Path | None = None) -> int:
+    """Removes the model `name` means from the cache, content and name, and returns the bytes that this freed.
+
+    Raises HubError.
+    """
+    (repo, gone), freed = parts_of(name, cache), 0
+    info = next(info for info in scan_cache_dir(cache).repos if info.repo_id == repo)
+    files = [
+        (file.file_path.relative_to(revision.snapshot_path).as_posix(), file)
+        for revision in info.revisions
+        for file in revision.files
+    ]
+    kept = {file.blob_path for path, file in files if path not in gone}
+    for path, file in files:
+        if path in gone:
+            file.file_path.unlink(missing_ok=True)
+            if file.blob_path not in kept and file.blob_path.exists():
+                freed += file.size_on_disk
+                file.blob_path.unlink()
+    return freed

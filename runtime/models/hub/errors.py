@@ -1,0 +1,76 @@
+"""What the hub's client raises, as HubError: one sentence with the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+from huggingface_hub import errors as hf
+
+from runtime.models.hub.names import HubError, UnreachableError
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """What the client raises, as HubError in one sentence with the remedy."""
+    try:
+        yield
+    except (
+        hf.HfHubHTTPError,
+        hf.OfflineModeIsEnabled,
+        hf.LocalEntryNotFoundError,
+        hf.HFValidationError,
+        httpx2.HTTPError,
+    ) as error:
+        answered = isinstance(error, (hf.HfHubHTTPError, hf.HFValidationError))
+        raise (HubError if answered else UnreachableError)(explain(what, error)) from error
+    except OSError as error:
+        if "Consistency check" not in str(error):
+            raise
+        raise HubError(
+            f"The connection ended before all of {what} was there. Pull it again: it goes on where it stopped."
+        ) from error
+
+
+def explain(what: str, error: Exception) -> str:
+    """One sentence."""
+    if isinstance(error, hf.HfHubHTTPError):
+        return explain_answer(what, error)
+    if isinstance(error, hf.OfflineModeIsEnabled):
+        return f"{what} cannot be asked for, because HF_HUB_OFFLINE is set. Unset it to use the network."
+    if isinstance(error, hf.HFValidationError):
+        return f"'{what}' is no name of a repository. Write owner/repo, or owner/repo:file.gguf."
+    return (
+        f"The hub could not be reached for {what}. Check the network, and HF_ENDPOINT if it is set; a pull goes on "
+        "where it stopped."
+    )
+
+
+def explain_answer(what: str, error: hf.HfHubHTTPError) -> str:
+    """Of an answer that is not what was asked for."""
+    if isinstance(error, hf.GatedRepoError):
+        return (
+            f"{what} is gated: accept its terms on its page, then set HF_TOKEN to a token of yours, or run `hf auth "
+            "login`."
+        )
+    if isinstance(error, hf.RepositoryNotFoundError):
+        return (
+            f"{what} is not on the hub, or is private. Check the name with `slipstream models search`; for a private "
+            "one, set HF_TOKEN."
+        )
+    if isinstance(error, hf.EntryNotFoundError | hf.RevisionNotFoundError):
+        return f"{what} is not on the hub. See its files with `slipstream models pull {what.partition(':')[0]}`."
+    return explain_status(what, error.response.status_code, error.response.headers.get("retry-after", ""))
+
+
+def explain_status(what: str, status: int, wait: str) -> str:
+    """Of an answer that is no file."""
+    if status == 401:
+        return f"The hub refuses the token for {what}. Set HF_TOKEN to a valid one, or run `hf auth login`."
+    if status == 403:
+        return f"The hub forbids {what}. Accept its terms on its page, or use a token that may read it (HF_TOKEN)."
+    if status == 429:
+        when = f"in {wait} seconds" if wait.isdigit() else "later"
+        return f"The hub has had too many requests. Try again {when}; with HF_TOKEN set it allows more."
+    return f"The hub answers {status} for {what}. Try again later."

@@ -1,0 +1,213 @@
+"""Model files from the hub, in the cache folder that all tools of Hugging Face share.
+
+A file is fetched into a partial one, goes on where it was cut off, is compared with the hub's checksum, and only then
+put in its place. HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME and the stored token are the client's own and take effect. Knows
+files; opens no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
+from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.utils._fixes import WeakFileLock
+from huggingface_hub.utils._headers import build_hf_headers
+
+from runtime.models.hub.errors import explained
+from runtime.models.hub.names import HubError, is_safe, pick, split_name
+from runtime.models.shards import all_parts
+
+SPARE = 2**26  # bytes that stay free on the disk
+CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
+OnBytes = Callable[[str, int], object]  # (file, bytes of it that are here, or that were checked)
+
+constants.DOWNLOAD_CHUNK_SIZE = (
+    2**20
+)  # bytes that a cut loses and after which progress shows; the client's own 10 MB are long on a slow line
+
+for noisy in ("huggingface_hub", "huggingface_hub.file_download", "huggingface_hub.utils._http"):
+    logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what it would say is said in a sentence here
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file to fetch."""
+
+    name: str
+    size: int
+    checksum: str
+    url: str
+    blob: Path  # where its content belongs
+
+    @property
+    def partial(self) -> Path:
+        """What was fetched of it so far."""
+        return self.blob.with_name(f"{self.blob.name}.slipstream.incomplete")
+
+    @property
+    def n_here(self) -> int:
+        """Bytes that need not be fetched."""
+        place = self.blob if self.blob.exists() else self.partial
+        return min(self.size, place.stat().st_size) if place.exists() else 0
+
+
+class Hub:
+    """The hub as the environment says, or another one with another cache (for tests)."""
+
+    def __init__(self, endpoint: str | None = None, cache: Path | None = None, token: str | None = None) -> None:
+        self.endpoint, self.token = endpoint or constants.ENDPOINT, token
+        self.cache = cache or Path(constants.HF_HUB_CACHE)
+
+    def names(self, repo: str) -> dict[str, int]:
+        """The repository's GGUF files and their bytes; names that could lead elsewhere are left out."""
+        with explained(repo):
+            info = HfApi(self.endpoint, self.token).model_info(repo, files_metadata=True)
+        files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+        return {name: size for name, size in files.items() if name.lower().endswith(".gguf") and is_safe(name)}
+
+    def search(self, words: str, limit: int = 20) -> list[tuple[str, int, bool]]:
+        """Repositories with GGUF files: name, downloads, and whether access must be asked for; most fetched first."""
+        with explained("the search"):
+            found = HfApi(self.endpoint, self.token).list_models(
+                search=words, filter="gguf", sort="downloads", limit=limit, full=True
+            )
+            return [(model.id, model.downloads or 0, bool(model.gated)) for model in found]
+
+    def plan(self, name: str) -> list[RemoteFile]:
+        """All files of the model that `name` means. Raises HubError."""
+        repo, wanted = split_name(name)
+        names = self.names(repo)
+        files = all_parts(pick(repo, list(names), wanted))
+        if missing := next((file for file in files if file not in names), None):
+            raise HubError(
+                f"{repo} lacks {missing}, a part of the model. Choose another file of it, or another repository."
+            )
+        return [self._remote(repo, file) for file in files]
+
+    def _remote(self, repo: str, file: str) -> RemoteFile:
+        url = hf_hub_url(repo, file, endpoint=self.endpoint)
+        with explained(f"{repo}:{file}"):
+            found = get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint)
+        if not (found.etag and CHECKSUM.fullmatch(found.etag) and found.size):
+            raise HubError(
+                f"The hub at {self.endpoint} gives no checksum or size for {file}. Check HF_ENDPOINT, or choose "
+                "another file."
+            )
+        if found.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
+            raise HubError(
+                f"{file} has {found.size / 1e9:.0f} GB, more than the hub hands out as one file. Choose a smaller or a "
+                "split one."
+            )
+        blobs = self.cache / repo_folder_name(repo_id=repo, repo_type="model") / "blobs"
+        return RemoteFile(file, found.size, found.etag, url, blobs / found.etag)
+
+    def check_space(self, files: list[RemoteFile]) -> None:
+        """Raises HubError when what is missing does not fit the disk."""
+        need = sum(file.size - file.n_here for file in files)
+        place = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.exists())
+        free = shutil.disk_usage(place).free
+        if need and need + SPARE > free:
+            raise HubError(
+                f"{need / 1e9:.1f} GB are to be fetched, but {self.cache} has {free / 1e9:.1f} GB left. Make room, or "
+                "set HF_HOME to another disk."
+            )
+
+    def pull(
+        self, name: str, files: list[RemoteFile], on_bytes: OnBytes, on_check: OnBytes = lambda file, n: None
+    ) -> Path:
+        """Fetches what is missing, checks it, and returns the path to open.
+
+        What an interrupt leaves behind is used the next time.
+
+        Raises HubError.
+        """
+        repo = split_name(name)[0]
+        self.check_space(files)
+        for file in files:
+            self._fetch(repo, file, on_bytes, on_check)
+        with explained(name):  # every content is in place by now: this only links names to them
+            paths = [
+                hf_hub_download(repo, file.name, cache_dir=self.cache, endpoint=self.endpoint, token=self.token)
+                for file in files
+            ]
+        return Path(paths[0])
+
+    def _fetch(self, repo: str, file: RemoteFile, on_bytes: OnBytes, on_check: OnBytes) -> None:
+        """One file's content, unless it is here; a second process waits for the first."""
+        folder = self.cache / ".locks" / repo_folder_name(repo_id=repo, repo_type="model")
+        try:
+            for made in (folder, file.blob.parent):
+                made.mkdir(parents=True, exist_ok=True)
+            with WeakFileLock(folder / f"{file.checksum}.lock"):
+                if not file.blob.exists():
+                    self._complete(repo, file, on_bytes)
+                    self._check(file, on_check)
+                    file.partial.replace(file.blob)
+        except OSError as error:
+            with suppress(OSError):
+                file.partial.unlink()
+            reason = error.strerror or str(error)
+            raise HubError(
+                f"{file.name} could not be stored under {self.cache} ({reason}). Make room or set HF_HOME, and try "
+                "again."
+            ) from error
+        on_bytes(file.name, file.size)
+
+    def _complete(self, repo: str, file: RemoteFile, on_bytes: OnBytes) -> None:
+        """Fetches the rest of the partial file."""
+        with explained(f"{repo}:{file.name}"), Growing(file, on_bytes) as target:
+            target.seek(0, io.SEEK_END)
+            if file.n_here < file.size:
+                headers = build_hf_headers(token=self.token)
+                http_get(file.url, target, resume_size=target.tell(), headers=headers, expected_size=file.size)
+
+    def _check(self, file: RemoteFile, on_check: OnBytes) -> None:
+        """Removes a partial file that is not what the hub promised. Raises HubError."""
+        if checksum(file, on_check) != file.checksum:
+            file.partial.unlink()
+            raise HubError(
+                f"{file.name} was fetched, but its bytes are not those that the hub promised. Fetch it again; nothing "
+                "was kept."
+            )
+
+
+class Growing(io.FileIO):
+    """A partial file that reports its length and never grows beyond what was announced."""
+
+    def __init__(self, file: RemoteFile, on_bytes: OnBytes) -> None:
+        if file.partial.exists() and file.partial.stat().st_size > file.size:
+            file.partial.unlink()
+        super().__init__(file.partial, "r+b" if file.partial.exists() else "w+b")
+        self._file, self._on_bytes = file, on_bytes
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # what comes are bytes
+        """Appends all of it."""
+        if self.tell() + len(data) > self._file.size:
+            raise HubError(
+                f"The hub sends more of {self._file.name} than it announced. Try again later, or choose another file."
+            )
+        rest = memoryview(data)
+        while rest:
+            rest = rest[super().write(rest) :]
+        self._on_bytes(self._file.name, self.tell())
+        return len(data)
+
+
+def checksum(file: RemoteFile, on_check: OnBytes) -> str:
+    """Of the partial file, in the way in which the hub counts it."""
+    is_git = len(file.checksum) == 40
+    sums = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False) if is_git else hashlib.sha256()
+    with file.partial.open("rb") as content:
+        while block := content.read(2**22):
+            sums.update(block)
+            on_check(file.name, content.tell())
+    return sums.hexdigest()

@@ -1,0 +1,79 @@
+"""Names of files on the hub: `owner/repo`, `owner/repo:file.gguf`, `owner/repo:Q4_K_M`.
+
+Strict, because they become paths; opens nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from runtime.core.errors import SlipstreamError
+from runtime.models.shards import is_first
+
+REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+FORBIDDEN = re.compile(
+    r'[\x00-\x1f\x7f\\:*?"<>|]'
+)  # what is no part of a file name somewhere, or leads out of a folder
+
+
+class HubError(SlipstreamError):
+    """The hub, or what is asked of it, is wrong, or a file of it is not here."""
+
+
+class UnreachableError(HubError):
+    """The hub could not be asked at all."""
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """`hf:owner/repo:file` as repo and file, of which the latter may be empty. Raises HubError."""
+    repo, _, file = name.removeprefix("hf:").partition(":")
+    if not REPO.fullmatch(repo) or ".." in repo or "--" in repo:
+        raise HubError(f"'{shortened(name)}' names nothing on the hub. Write owner/repo, or owner/repo:file.gguf.")
+    if file and not is_safe(file):
+        raise HubError(
+            f"'{shortened(file)}' is no name of a file on the hub: it must be a plain name, perhaps in a folder of the "
+            "repository."
+        )
+    return repo, file
+
+
+def shortened(name: str) -> str:
+    """What a sentence can hold of it."""
+    return name if len(name) <= 100 else f"{name[:100]}..."
+
+
+def is_safe(file: str) -> bool:
+    """Does the name stay inside the folder that it is put into, on every system?"""
+    steps = file.split("/")
+    return (
+        len(file) < 512
+        and not FORBIDDEN.search(file)
+        and all(step.strip(". ") and step == step.rstrip(". ") for step in steps)
+    )
+
+
+def pick(repo: str, names: Sequence[str], wanted: str) -> str:
+    """The one model file that `wanted` means: a whole name, a quantization such as Q4_K_M, or nothing where there is
+    but one.
+    """
+    models = sorted(name for name in names if is_first(name) and not name.rpartition("/")[2].startswith("mmproj"))
+    if wanted in models:
+        return wanted
+    tag = re.compile(rf"(?:^|[-._/]){re.escape(wanted)}(?:[-._/]|$)", re.IGNORECASE)
+    found = [name for name in models if not wanted or tag.search(name)]
+    if len(found) == 1:
+        return found[0]
+    if not models:
+        raise HubError(
+            f"{repo} has no GGUF file. Look for one with `slipstream models search {repo.partition('/')[2]}`."
+        )
+    what = (
+        f"{len(found)} files fit '{wanted}'"
+        if wanted and found
+        else f"no file fits '{wanted}'"
+        if wanted
+        else f"{repo} has {len(models)} models"
+    )
+    shown = ", ".join((found or models)[:12]) + ", ..." * (len(found or models) > 12)
+    raise HubError(f"{what[0].upper()}{what[1:]}: {shown}. Name one, as in {repo}:{(found or models)[0]}.")

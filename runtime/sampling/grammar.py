@@ -1,0 +1,124 @@
+"""What a reply must look like: JSON by schema, any JSON object, a regular expression or a Lark grammar, through
+llguidance.
+
+A compiled grammar is a memo like the cache: asked for a path it goes back to what is shared and forward from there, so
+a rejected draft leaves no trace in it. Knows token ids; knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.core.draft import Path, Tokens
+from runtime.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
+KINDS = ("json_object", "json_schema", "regex", "lark")
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A kind out of KINDS, and the schema or grammar as text (none for json_object)."""
+
+    kind: str
+    text: str = ""
+
+
+def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
+    """Raises SettingsError with the library's explanation when the grammar is not valid."""
+    from llguidance import LLMatcher
+
+    try:
+        source = translate(grammar, LLMatcher)
+    except ValueError as error:
+        raise SettingsError(f"The {grammar.kind} is not valid JSON: {error}. Mend it and ask again.") from error
+    matcher = LLMatcher(tokenizer, source, log_level=0)
+    if matcher.is_error():
+        raise SettingsError(
+            f"The {grammar.kind} cannot be used: {' '.join(matcher.get_error().split())}. Mend it and ask again."
+        )
+    return matcher
+
+
+def translate(grammar: Grammar, matcher: Any) -> str:
+    """The grammar in llguidance's own notation. Raises ValueError for what is not JSON and should be."""
+    if grammar.kind == "regex":
+        return str(matcher.grammar_from_regex(grammar.text))
+    if grammar.kind == "lark":
+        return str(matcher.grammar_from_lark(grammar.text))
+    if grammar.kind not in KINDS:
+        raise SettingsError(f"There is no grammar kind '{grammar.kind}'. Known: {', '.join(KINDS)}.")
+    schema = json.loads(grammar.text) if grammar.kind == "json_schema" else {"type": "object"}
+    if not isinstance(schema, (dict, bool)):
+        raise ValueError("a schema is an object")
+    return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
+
+
+class GrammarMask:
+    """One reply's grammar. Implements TokenMask."""
+
+    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+        self.n_vocab = n_vocab
+        self._fresh, self._matcher = matcher, matcher.deep_copy()
+        self._words = np.zeros((n_vocab + 31) // 32, dtype=np.int32)
+        self._reply: list[int] = []  # what the reply has said
+        self._path: list[int] = []  # what the matcher has consumed beyond that
+        self._masks: dict[Path, NDArray[np.bool_]] = {}  # of this step: target and drafter ask for the same paths
+
+    def begin(self, reply: Tokens) -> None:
+        """The reply has these tokens [n] now: those of the last time, and more."""
+        self._masks.clear()
+        new = reply[len(self._reply) :].tolist()
+        self._go_to(tuple(new))
+        self._reply += new
+        self._path = self._path[len(new) :]
+
+    def allowed(self, path: Path) -> NDArray[np.bool_]:
+        """[n_vocab] which tokens may follow the reply and `path`; all of them where the reply has left it, which no
+        kept token does.
+        """
+        mask = self._masks.get(path)
+        if mask is None:
+            mask = self._masks[path] = self._compute() if self._go_to(path) else np.ones(self.n_vocab, dtype=np.bool_)
+        return mask
+
+    def forced(self) -> Path:
+        """The tokens that must come next, as text; a model may cut that text into other tokens."""
+        return tuple(self._matcher.compute_ff_tokens()) if self._go_to(()) else ()
+
+    def _go_to(self, path: Path) -> bool:
+        """Brings the matcher to the state after the reply and `path`; False when the grammar ends or breaks before."""
+        shared = next(
+            (i for i, (a, b) in enumerate(zip(self._path, path, strict=False)) if a != b),
+            min(len(self._path), len(path)),
+        )
+        if shared < len(self._path):
+            self._matcher.rollback(len(self._path) - shared)
+        n_more = self._matcher.try_consume_tokens(list(path[shared:])) if shared < len(path) else 0
+        self._path = list(path[: shared + n_more])
+        self._check()
+        return len(self._path) == len(path)
+
+    def _compute(self) -> NDArray[np.bool_]:
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._check()
+        return np.unpackbits(self._words.view(np.uint8), bitorder="little")[: self.n_vocab].view(np.bool_)
+
+    def _check(self) -> None:
+        """Raises SettingsError when the grammar proves too complex for the library; the next path is asked of a new
+        matcher.
+        """
+        if not self._matcher.is_error():
+            return
+        reason = self._matcher.get_error()
+        self._matcher, self._path = self._fresh.deep_copy(), []
+        self._matcher.try_consume_tokens(self._reply)
+        raise SettingsError(f"The grammar failed in the middle of the reply: {reason}. Simplify it and ask again.")

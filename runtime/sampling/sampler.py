@@ -1,0 +1,231 @@
+"""From a row of logits to a choice: the settings and the pipeline, the same for the target and for the drafters of a
+reply.
+
+The pipeline's order: logit bias, grammar mask, repetition, frequency and presence penalties, temperature, top-k, top-p,
+min-p. Knows nothing about drafts' acceptance (see verify.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.core.draft import Distribution, Logits, Path, Pick, Tokens, certain
+from runtime.core.errors import SettingsError
+from runtime.sampling.gumbel import MASK, gumbel
+from runtime.sampling.logits import Row, nucleus, softmax
+
+ROUNDING = 1e-3  # what a bound on exponents must leave to be safe from it
+NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Temperature 0 takes the likeliest token; a seed makes the text reproducible with any drafter.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40  # 0 = off
+    top_p: float = 0.95  # 1 = off
+    min_p: float = 0.05  # 0 = off
+    seed: int | None = None
+    repetition_penalty: float = 1.0  # divides positive logits of recent tokens and multiplies negative ones; 1 = off
+    frequency_penalty: float = 0.0  # taken off for each recent occurrence; 0 = off
+    presence_penalty: float = 0.0  # taken off once; 0 = off
+    penalty_last_n: int = 64  # how many tokens count as recent; 0 = the whole context
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit); minus infinity forbids it
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError naming the field."""
+        check("temperature", self.temperature, 0 <= self.temperature <= 100, "from 0 to 100")
+        check("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")
+        check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
+        check("min_p", self.min_p, 0 <= self.min_p < 1, "from 0 (off) to below 1")
+        check("seed", self.seed, self.seed is None or 0 <= self.seed <= MASK, "from 0 to 2^64 - 1")
+        check(
+            "repetition_penalty",
+            self.repetition_penalty,
+            0 < self.repetition_penalty <= 100,
+            "above 0 (1 is off) and at most 100",
+        )
+        check("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= 100, "from -100 to 100")
+        check("presence_penalty", self.presence_penalty, abs(self.presence_penalty) <= 100, "from -100 to 100")
+        check("penalty_last_n", self.penalty_last_n, self.penalty_last_n >= 0, "0 (the whole context) or more")
+        for token, bias in self.logit_bias:
+            check("logit_bias", token, token >= 0, "a map of token ids, 0 or more")
+            check(
+                f"logit_bias of token {token}", bias, bias < math.inf, "a number, or minus infinity to forbid the token"
+            )
+
+    @property
+    def penalises(self) -> bool:
+        """Does what was said before change what is likely?"""
+        return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
+
+
+def check(field: str, value: float | None, good: bool, wanted: str) -> None:
+    """Raises SettingsError unless `good` (a comparison with NaN is not)."""
+    if not good:
+        raise SettingsError(f"{field} is {value}: it must be {wanted}.")
+
+
+class TokenMask(Protocol):
+    """Which tokens a grammar allows after what the reply has said so far."""
+
+    def begin(self, reply: Tokens) -> None:
+        """The reply has these tokens [n] now."""
+
+    def allowed(self, path: Path) -> NDArray[np.bool_]:
+        """[n_vocab] which tokens may follow the reply and the tentative tokens of `path`."""
+
+    def forced(self) -> Path:
+        """The tokens that must come next, as far as is known."""
+
+
+def lead(sampling: Sampling, n: int) -> float:
+    """By how much the likeliest of `n` tokens must be ahead of the next to be sure to be the only one that is left;
+    temperature above 0.
+    """
+    by_min_p = -math.log(sampling.min_p) if sampling.min_p else math.inf
+    n_others = max(1, (sampling.top_k or n) - 1)
+    by_top_p = math.log(n_others * sampling.top_p / (1 - sampling.top_p)) if sampling.top_p < 1 else math.inf
+    return sampling.temperature * (max(0.0, min(by_min_p, by_top_p)) + ROUNDING)
+
+
+def distribution(row: Row, sampling: Sampling) -> Distribution:
+    """What the next token is drawn from, from temperature on, which is above 0."""
+    n = len(row.logits)
+    if (token := row.lone(lead(sampling, n))) is not None:
+        return certain(token)
+    ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k else np.arange(n)
+    probs = softmax(row.logits[ids], sampling.temperature)
+    kept = nucleus(probs, sampling.top_p) if sampling.top_p < 1 else np.arange(len(ids))
+    near = probs[kept]
+    kept = np.sort(kept[near >= max(sampling.min_p * near.max(), 1e-300)])
+    return Distribution(ids[kept], probs[kept] / probs[kept].sum())
+
+
+def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
+    """Applies the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
+    ids, counts = np.unique(recent, return_counts=True)
+    inside = ids < len(logits)
+    ids, counts = ids[inside], counts[inside]
+    values = logits[ids]
+    values = np.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
+    logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty
+
+
+class Sampler:
+    """One reply's choices. `begin` says before each step what came so far; paths are tentative tokens after it."""
+
+    def __init__(self, sampling: Sampling, mask: TokenMask | None = None, tolerance: float = 0.0) -> None:
+        self.sampling, self.mask = sampling, mask
+        self.tolerance, self.n_near_ties = (
+            tolerance,
+            0,
+        )  # by how much a logit may differ between batch widths; choices that it could turn
+        self.is_greedy = sampling.temperature == 0
+        self.is_coupled = self.is_greedy or sampling.seed is not None
+        self.rng = np.random.default_rng(sampling.seed)
+        self._bias_ids = np.array([token for token, _ in sampling.logit_bias], dtype=np.int64)
+        self._biases = np.array([bias for _, bias in sampling.logit_bias], dtype=np.float32)
+        self._changes_logits = bool(sampling.logit_bias or mask or sampling.penalises)
+        self.context, self.position = NO_CONTEXT, 0
+
+    def begin(self, context: Tokens, position: int) -> None:
+        """Every path starts after `context` [n], whose last `position` tokens are the reply's."""
+        self.context, self.position = context, position
+        if self.mask:
+            self.mask.begin(context[len(context) - position :])
+
+    def adjusted(self, logits: Logits, path: Path = ()) -> Logits:
+        """The row after bias, mask and penalties; the row itself where none applies."""
+        if not self._changes_logits:
+            return logits
+        row = logits.copy()
+        inside = self._bias_ids < len(row)  # a draft model's vocabulary may be shorter
+        np.add.at(row, self._bias_ids[inside], self._biases[inside])
+        if self.mask:
+            row[~self.mask.allowed(path)[: len(row)]] = -np.inf
+        if row.max() == -np.inf:
+            raise SettingsError(
+                "No token is left to choose from: logit_bias forbids what the grammar demands. Forbid less."
+            )
+        if self.sampling.penalises:
+            n = self.sampling.penalty_last_n
+            recent = np.concatenate([self.context[-n:], np.array(path, dtype=np.int32)])[-n:]
+            penalise(row, recent, self.sampling)
+        return row
+
+    def forced(self) -> Path:
+        """What the grammar leaves no choice about."""
+        return self.mask.forced() if self.mask else ()
+
+    def distribution(self, logits: Logits, path: Path = ()) -> Distribution:
+        """What the token after `path` is drawn from, after the whole pipeline; temperature above 0."""
+        return distribution(Row(self.adjusted(logits, path)), self.sampling)
+
+    def choose(self, logits: Logits, path: Path = ()) -> int:
+        """The coupled rule's token: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
+        row = self.adjusted(logits, path)
+        if self.is_greedy:
+            token = int(row.argmax())
+            if self.tolerance:
+                self._count_near_tie(np.sort(row[Row(row).top_ids(2)]))
+            return token
+        given = distribution(Row(row), self.sampling)
+        if self.tolerance and self.sampling.seed is not None:
+            self._count_near_tie(np.sort(self._scores(given, len(path))) * self.sampling.temperature)
+        return self.couple(given, len(path))
+
+    def _count_near_tie(self, scores: NDArray[np.floating]) -> None:
+        """`scores` in ascending order, on the scale of logits: could rounding have turned the best two around?"""
+        self.n_near_ties += len(scores) > 1 and bool(scores[-1] - scores[-2] <= 2 * self.tolerance)
+
+    def couple(self, given: Distribution, depth: int) -> int:
+        """The token of `given` that the seed's noise selects at `depth` tokens after the context; without a seed, one
+        drawn.
+        """
+        if len(given.ids) == 1:
+            return int(given.ids[0])
+        return (
+            self.draw(given) if self.sampling.seed is None else int(given.ids[int(self._scores(given, depth).argmax())])
+        )
+
+    def _scores(self, given: Distribution, depth: int) -> NDArray[np.float64]:
+        """[n] by which the tokens of `given` are chosen: log p(x), and with a seed its noise."""
+        scores: NDArray[np.float64] = np.log(given.probs)
+        return (
+            scores
+            if self.sampling.seed is None
+            else scores + gumbel(self.sampling.seed, self.position + depth, given.ids)
+        )
+
+    def draw(self, given: Distribution) -> int:
+        """A token drawn from `given` with the generator."""
+        i = int(given.probs.cumsum().searchsorted(self.rng.random(), side="right"))
+        return int(given.ids[min(i, len(given.ids) - 1)])
+
+    def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
+        row = Row(self.adjusted(logits, path))
+        confidence = row.peak()
+        if self.is_greedy:
+            token = row.likeliest()
+            near = row.top_ids(n_others + 1) if n_others else None
+            return Pick(token, confidence, None, () if near is None else best(near, row.logits[near], token, n_others))
+        given = distribution(row, self.sampling)
+        token = self.couple(given, len(path))
+        others = best(given.ids, self._scores(given, len(path)), token, n_others) if n_others else ()
+        return Pick(token, confidence, None if self.is_coupled else given, others)
+
+
+def best(ids: NDArray[np.int64], scores: NDArray[np.floating], besides: int, n: int) -> Path:
+    """The `n` of `ids` with the highest scores but for `besides`, best first."""
+    return tuple(token for token in ids[np.argsort(-scores, kind="stable")[: n + 1]].tolist() if token != besides)[:n]

@@ -1,0 +1,152 @@
+"""How often what a drafter says comes true: by its own confidence, and quick to notice that the text has become
+another.
+
+Counts only; knows no costs and no tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # between which confidences are calibrated together
+N_BINS = len(EDGES) + 1
+UNKNOWN = N_BINS  # in a bin's place
+PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 6.0, 0.8
+MOST = 200.0  # observations of a bin, before they count half
+DECAY = 0.97  # of recent counts, per step
+QUICK = 0.12  # step of the offset per observation, in logits
+FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to learn
+
+
+def bin_of(confidence: float) -> int:
+    """Index into the bins."""
+    return bisect_right(EDGES, confidence)
+
+
+class Acceptance:
+    """Calibration of one drafter's confidence to the chance of acceptance.
+
+    Slow counts per bin of confidence, shifted in logits by an offset that follows the last few tokens (Platt's scaling,
+    learned online), one for each kind of text. A token counts as tried only when all before it were accepted: an
+    accepted window says "at least".
+    """
+
+    def __init__(self) -> None:
+        middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
+        self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * middle] for middle in middles]  # tried, accepted
+        # From a confidence's bin to the next one's: within a draft; from the last one of the step before, the last row
+        # where none is known.
+        self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]
+        self.starts = [
+            [1.0 if after == bin_of(PRIOR_ACCEPTANCE) else 0.05 for after in range(N_BINS)] for _ in range(N_BINS + 1)
+        ]
+        self.last = UNKNOWN
+        self.visits = [0.01] * N_BINS + [1.0]  # how often a step began after each of these
+        self.n_seen = 0  # tokens that were compared with what came
+        self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
+        self.kind, self._offsets = "", {"": 0.0}
+        self._shift = 1.0  # exp(-offset)
+
+    @property
+    def rate(self) -> float:
+        """Share of the lately tried tokens that were accepted."""
+        return self._total[1] / self._total[0]
+
+    @property
+    def chances(self) -> list[float]:
+        """[N_BINS] chance of acceptance by bin of confidence, now."""
+        return [self._chance(which) for which in range(N_BINS)]
+
+    def chance(self, confidence: float) -> float:
+        """What such a confidence means now."""
+        return self._chance(bin_of(confidence))
+
+    def _chance(self, which: int) -> float:
+        tried, accepted = self.bins[which]
+        rate = min(max(accepted / tried, 0.001), 0.999)
+        return rate / (rate + (1 - rate) * self._shift)
+
+    def set_kind(self, kind: str) -> None:
+        """Says of what kind the text is from now on; a new kind begins with what the last one meant."""
+        if kind != self.kind:
+            self._offsets.setdefault(kind, self._offsets[self.kind])
+            self.kind = kind
+            self._shift_by(self._offsets[kind])
+
+    def rest(self) -> None:
+        """A step in which nothing was said."""
+        self._visit()
+        self.last = UNKNOWN
+
+    def _visit(self) -> None:
+        self.visits = [DECAY * count for count in self.visits]
+        self.visits[self.last] += 1
+
+    def observe(self, confidences: Sequence[float], n_accepted: int, n_known: int) -> None:
+        """Learns from what was said with these confidences: of the first `n_known` is known what came in their place,
+        the first `n_accepted` were right.
+        """
+        self._visit()
+        self._total = [DECAY * count for count in self._total]
+        offset = FADE * self._offsets[self.kind]
+        for depth, confidence in enumerate(confidences):
+            which = bin_of(confidence)
+            seen = (self.moves if depth else self.starts)[self.last]
+            seen[which] += 1
+            if seen[which] > MOST:
+                seen[:] = [count / 2 for count in seen]
+            self.last = which
+            if depth <= n_accepted and depth < n_known:
+                hit = float(depth < n_accepted)
+                offset += QUICK * (hit - self._chance(which))
+                self._count(which, hit)
+        self._shift_by(offset)
+
+    def _count(self, which: int, hit: float) -> None:
+        self.n_seen += 1
+        cell, total = self.bins[which], self._total
+        if cell[0] >= MOST:
+            cell[:] = [cell[0] / 2, cell[1] / 2]
+        cell[0], cell[1] = cell[0] + 1, cell[1] + hit
+        total[0], total[1] = total[0] + 1, total[1] + hit
+
+    def _shift_by(self, offset: float) -> None:
+        """In the kind of text of now."""
+        self._offsets[self.kind], self._shift = offset, math.exp(-offset)
+
+    def doubt(self) -> None:
+        """Lets what was learned count half, so that a probe after a long pause can change the belief."""
+        for cell in (self._total, *self.bins):
+            cell[:] = [(cell[0] + PRIOR_WEIGHT) / 2, (cell[1] + PRIOR_WEIGHT * cell[1] / cell[0]) / 2]
+        self._shift_by(self._offsets[self.kind] / 2)
+
+    def state(self) -> dict[str, Any]:
+        """What is worth keeping until the next start, as plain data."""
+        return {"bins": self.bins, "moves": self.moves, "starts": self.starts, "total": self._total}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes up what `state` gave, with doubt.
+
+        Raises ValueError, KeyError or TypeError when it is not of this form.
+        """
+        bins, moves, starts, total = (np.array(state[key], dtype=float) for key in ("bins", "moves", "starts", "total"))
+        if (bins.shape, moves.shape, starts.shape, total.shape) != (
+            (N_BINS, 2),
+            (N_BINS, N_BINS),
+            (N_BINS + 1, N_BINS),
+            (2,),
+        ):
+            raise ValueError("counts of another form")
+        tried, accepted = np.vstack([bins, total]).T
+        if (
+            not (np.vstack([moves, starts]) > 0).all()
+            or not ((tried > 0) & (accepted >= 0) & (accepted <= tried)).all()
+        ):
+            raise ValueError("counts that cannot be")
+        self.bins, self.moves, self.starts, self._total = bins.tolist(), moves.tolist(), starts.tolist(), total.tolist()
+        self.doubt()

@@ -1,0 +1,103 @@
+"""What the controller knows and therefore chooses, as plain data for people to look at. Reads; decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.speculative.control.controller import MARGIN, Controller
+from runtime.speculative.control.drafter_state import Known
+from runtime.speculative.control.probes import SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One target pass of a reply."""
+
+    seconds: float
+    drafter: str  # "none" for a plain one
+    n_drafted: int
+    n_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFacts:
+    """One drafter: what it costs, how often it is right, what that promises."""
+
+    name: str
+    is_free: bool  # costs nothing to use once it has spoken
+    acceptance: float  # share of its lately tried tokens that were accepted
+    n_seen: int  # tokens that were compared with what came
+    first_seconds: float  # until its first token
+    rest_seconds: float  # for each further one
+    tokens: tuple[float, ...]  # [max_k] expected tokens of a pass, by draft length - 1
+    per_second: tuple[float, ...]  # [max_k] expected tokens per second, by draft length - 1
+    surplus: float  # tokens per step beyond plain decode that the controller believes in
+    is_barred: bool  # it lost more time than was believed
+    n_waited: int  # steps since it was parked or probed
+    n_wait: int  # steps until the next probe
+
+    @property
+    def best_k(self) -> int:
+        """The draft length that promises most, were every draft as long."""
+        return 1 + max(range(len(self.per_second)), key=self.per_second.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The decision and what it rests on."""
+
+    passes: tuple[float, ...]  # [max_k + 1] seconds of a target pass over 1, 2, ... rows
+    measured: tuple[int, ...]  # the widths that were measured; the others lie between or beyond
+    plain_per_second: float
+    rate: float  # tokens per second of the best way known
+    overhead: float  # seconds per token outside models
+    fixed_k: int | None
+    drafters: tuple[DrafterFacts, ...]  # those that promise most first
+    chosen: str | None  # the drafter asked first because it pays; None: plain decode
+    decode_seconds: float
+    probe_seconds: float  # of those, lost to asking drafters that are not believed to pay
+    probe_share: float  # that they may cost
+    why_plain: str  # the reason for plain steps, in words
+
+
+def explain(controller: Controller, n_context: int, why_plain: str) -> Explanation:
+    """Takes stock of a controller at that context length."""
+    costs = controller.costs
+    passes = tuple(costs.up_to(controller.max_k + 1, n_context))
+    plain = 1 / max(passes[0] + controller.overhead, 1e-9)
+    ranked = sorted(controller.known.items(), key=lambda item: -item[1].surplus)
+    paying = [name for name, known in ranked if known.surplus > MARGIN and not known.is_barred]
+    return Explanation(
+        passes=passes,
+        measured=tuple(sorted(costs.widths(n_context))),
+        plain_per_second=plain,
+        rate=max(controller.rate, plain),
+        overhead=controller.overhead,
+        fixed_k=controller.fixed_k,
+        drafters=tuple(facts(name, known, passes, controller.overhead) for name, known in ranked),
+        chosen=paying[0] if paying else None,
+        decode_seconds=controller.probes.decode_seconds,
+        probe_seconds=controller.probes.seconds,
+        probe_share=SHARE,
+        why_plain=why_plain,
+    )
+
+
+def facts(name: str, known: Known, passes: tuple[float, ...], overhead: float) -> DrafterFacts:
+    """What one drafter promises at every draft length."""
+    acceptance = known.acceptance.rate
+    tokens = tuple(expected_tokens(acceptance, k) for k in range(1, len(passes)))
+    per_second = tuple(
+        n / (known.seconds_for(k) + seconds + n * overhead)
+        for k, (n, seconds) in enumerate(zip(tokens, passes[1:], strict=True), start=1)
+    )
+    return DrafterFacts(
+        name, known.is_free, acceptance, known.acceptance.n_seen, known.first_seconds, known.rest_seconds, tokens,
+        per_second,
+        known.surplus, known.is_barred, known.waited, known.wait,
+    )  # fmt: skip
+
+
+def expected_tokens(acceptance: float, k: int) -> float:
+    """E(k): the tokens of a pass over k drafted ones, each accepted with that chance, and one of the target's own."""
+    return float(sum(acceptance**i for i in range(k + 1)))

@@ -1,0 +1,138 @@
+"""When to stop drafting: optimal stopping by dynamic programming over depth, the chance that all so far survives, and
+the last confidence.
+
+Everything is counted in tokens: a second is worth the tokens that the best way of decoding makes in it (Dinkelbach's
+method for the ratio of expected tokens to expected time). Knows chances and seconds; knows no drafter, no tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
+
+GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
+STEP = 0.02  # by which a second rate differs, for the slope
+PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What the tokens of a draft cost: seconds until the first is known, and of each further one; of sampling, per
+    token kept.
+    """
+
+    first: float
+    rest: float
+    overhead: float
+
+
+class Policy:
+    """What one drafter is worth at a `rate` in tokens per second, and how far to draft with it.
+
+    `passes` [max_k + 1] are the target's seconds by width - 1.
+    """
+
+    def __init__(self, acceptance: Acceptance, passes: Sequence[float], price: Price, rate: float) -> None:
+        rates = np.array([rate, (1 + STEP) * rate])
+        self.chances = acceptance.chances  # as they were believed to be
+        self._gain = 1 - rate * price.overhead
+        self._stop = [-rate * seconds for seconds in passes]
+        self._values: list[
+            list[float]
+        ] = []  # by number of tokens drafted; survival by bin of the last one's confidence, flat
+        asked = self._solve(acceptance, np.array(passes), price, rates)
+        self.asked = (
+            asked[0] - self._stop[0]
+        ).tolist()  # by the bin last known, the tokens that asking brings beyond a plain pass
+        often = np.array(acceptance.visits) / sum(acceptance.visits)
+        plain = -rates * passes[0]
+        worth = np.maximum(asked, plain[:, None]) @ often
+        self.surplus = float(
+            worth[0] - plain[0]
+        )  # tokens per step beyond plain decode, where it is asked whenever that pays
+        worth += 1 - rates * price.overhead
+        mean_seconds = max(float(worth[0] - worth[1]) / (STEP * rate), 1e-12)
+        self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second that way
+
+    def _solve(
+        self, acceptance: Acceptance, passes: NDArray[np.float64], price: Price, rates: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Backward from the longest draft.
+
+        Returns the value of asking for a first token, by rate and the bin last known.
+        """
+        moves, starts = transitions(acceptance)
+        survival = (GRID[:, None] * np.array(self.chances)).ravel()  # after one more token of each confidence
+        there, rates = interpolation(survival), rates[:, None]
+        gain = (1 - rates * price.overhead) * survival - rates * price.rest  # of that token, less its time
+        ends = (-rates * passes[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
+        drawn = ends - rates * price.rest  # the same where the token's time has been spent
+        value = ends[-1]
+        for end, drawn_end in zip(ends[-2::-1], drawn[-2::-1], strict=True):
+            self._values.append(value[0].tolist())
+            best = np.maximum(drawn_end, gain + value @ there)
+            value = np.maximum(end, (best.reshape(-1, N_BINS) @ moves).reshape(end.shape))
+        self._values.append(value[0].tolist())
+        self._values.reverse()
+        asked: NDArray[np.float64] = best[:, -N_BINS:] @ starts + rates * (price.rest - price.first)
+        return asked
+
+    def _value(self, n_drafted: int, survival: float, which: int) -> float:
+        """Tokens still to be expected, less what they cost, when so many are drafted and all of them survive with that
+        chance.
+        """
+        place = survival * (len(GRID) - 1)
+        low = min(int(place), len(GRID) - 2)
+        share, values, at = place - low, self._values[n_drafted], low * N_BINS + which
+        return values[at] * (1 - share) + values[at + N_BINS] * share
+
+    def includes(self, n_drafted: int, survival: float, confidence: float) -> bool:
+        """Is one more token, of that confidence and with that chance that it and all before it survive, worth
+        verifying?
+        """
+        if n_drafted >= len(self._stop) - 1:
+            return False
+        return self._gain * survival + self._value(n_drafted + 1, survival, bin_of(confidence)) > self._stop[n_drafted]
+
+    def goes_on(self, n_drafted: int, survival: float, confidence: float) -> bool:
+        """Is it worth drafting another token, of which nothing is known yet, after one of that confidence?"""
+        return self._value(n_drafted, survival, bin_of(confidence)) > self._stop[n_drafted] + 1e-12
+
+
+def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How likely a bin of confidence follows on another: [after, before] within a draft, and from the last one of the
+    step before.
+    """
+    counts = np.array(acceptance.moves + acceptance.starts)
+    probs = counts.T / np.add.reduce(counts, axis=1)
+    return probs[:, :N_BINS], probs[:, N_BINS:]
+
+
+def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[places, places] that takes values on the grid to those at `survival` [places], each in its own bin."""
+    at = survival * (len(GRID) - 1)
+    low = np.minimum(at.astype(int), len(GRID) - 2)
+    near = low * N_BINS + PLACES % N_BINS
+    weights = np.zeros((len(PLACES), len(PLACES)))
+    weights[near, PLACES] = 1 - (at - low)
+    weights[near + N_BINS, PLACES] = at - low
+    return weights
+
+
+def best_length(chances: Sequence[float], passes: Sequence[float], rate: float, overhead: float) -> tuple[int, float]:
+    """How much of a draft that costs nothing to use, and the tokens that brings beyond a plain pass; the tokens' own
+    chances are given.
+    """
+    best, most, survival, gain = 0, 0.0, 1.0, 0.0
+    for k, chance in enumerate(chances[: len(passes) - 1], start=1):
+        survival *= chance
+        gain += survival * (1 - rate * overhead)
+        value = gain - rate * (passes[k] - passes[0])
+        if value > most:
+            best, most = k, value
+    return best, most

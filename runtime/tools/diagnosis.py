@@ -1,0 +1,43 @@
+"""What passes of a pair cost here and how exact they are, measured at leisure.
+
+Knows the engine; says nothing about what follows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from runtime.drafters.model import ModelDrafter
+from runtime.engine import Engine
+from runtime.loading.calibration import passes
+from runtime.loading.exactness import Exactness
+from runtime.models.registry import Pair
+from runtime.speculative.control.costs import PassCosts, measure, timed
+
+MAX_WIDTH = 9  # rows: the longest draft by default, and one
+BUDGET = 4.0  # seconds; widths that do not fit are left out
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Seconds of a target pass by width, and of a token of the draft model (0 without one)."""
+
+    pass_seconds: dict[int, float]
+    draft_seconds: float
+    exactness: Exactness
+
+
+def diagnose(pair: Pair) -> Diagnosis:
+    """Opens the pair and measures. Raises ModelError and the like."""
+    engine = Engine(pair)
+    try:
+        costs, drafting = (
+            PassCosts(),
+            [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)],
+        )
+        measure(costs, passes(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
+        seconds = [timed(passes(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
+        return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.exactness)
+    finally:
+        engine.close()

@@ -1,0 +1,114 @@
+"""What this machine has: memory, its bandwidth, devices, and what llama.cpp was compiled for.
+
+Measures and asks; what follows from it is said elsewhere. Knows no model, and loads the library only where it must be
+asked.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+BANDWIDTH_SECONDS = 0.4
+BANDWIDTH_BYTES = 2**28  # far more than caches hold
+LIBRARIES = "slipstream", "llama-cpp-python", "llguidance", "numpy", "huggingface-hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One that llama.cpp can use as it is compiled."""
+
+    backend: str  # such as CUDA, Metal, CPU
+    name: str
+    free_bytes: int
+    total_bytes: int
+
+
+def memory_bandwidth() -> float:
+    """Bytes per second that all cores together read, at best over a short while."""
+    n = n_cores()
+    slices = np.array_split(
+        np.ones(min(BANDWIDTH_BYTES, psutil.virtual_memory().available // 4) // 4, dtype=np.float32), n
+    )
+    n_bytes, best, ends = sum(part.nbytes for part in slices), float("inf"), time.perf_counter() + BANDWIDTH_SECONDS
+    with ThreadPoolExecutor(n) as threads:
+        while best == float("inf") or time.perf_counter() < ends:
+            began = time.perf_counter()
+            list(threads.map(np.max, slices))
+            best = min(best, time.perf_counter() - began)
+    return n_bytes / best
+
+
+def n_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """Its name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
+        platform.processor() or platform.machine(),
+    )
+
+
+def cpu_features() -> list[str]:
+    """Instruction sets and options that llama.cpp was compiled with for the CPU."""
+    from runtime.backends import devices as compiled
+
+    return compiled.cpu_features()
+
+
+def backends() -> list[str]:
+    """Those that llama.cpp was compiled with, such as CUDA and CPU."""
+    from runtime.backends import devices as compiled
+
+    return compiled.backends()
+
+
+def devices() -> list[Device]:
+    """Those that llama.cpp sees, the CPU among them."""
+    from runtime.backends import devices as compiled
+
+    return [Device(*found) for found in compiled.devices()]
+
+
+def processor_flags() -> set[str]:
+    """Instruction sets that the processor itself names; empty where it is not asked (only Linux is)."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
+    return set(next((line.partition(": ")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
+
+
+def gpu_hardware() -> list[str]:
+    """Ways to use a GPU for which this machine has a driver, of CUDA, HIP, METAL and VULKAN."""
+    signs = {
+        "CUDA": Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi"),
+        "HIP": Path("/dev/kfd").exists(),
+        "METAL": sys.platform == "darwin" and platform.machine() == "arm64",
+        "VULKAN": any(Path("/dev/dri").glob("renderD*")),
+    }
+    return [name for name, found in signs.items() if found]
+
+
+def versions() -> dict[str, str]:
+    """Python's, and those of the libraries that matter here."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,157 @@
+"""Which of the models that are here drafts best for a target: vocabularies compared, the rest measured with the real
+engine, the best kept.
+
+Knows headers, engines and times; where candidates come from is said by the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+
+from runtime.backends import library
+from runtime.backends.vocab import HeaderVocab, compare_vocabularies
+from runtime.core.errors import SlipstreamError
+from runtime.engine import Engine, Sampling
+from runtime.engine.chat_template import Message
+from runtime.engine.stats import Stats
+from runtime.loading.profile_cache import Measured, fingerprint
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.registry import Pair
+from runtime.models.shards import is_first
+
+BUDGET = 8.0  # seconds for one candidate, beside its loading
+LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
+GAIN = 1.03  # times the speed without it, from which a draft model is kept
+MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, and of one that counts
+PROMPTS = (
+    "Explain in a few sentences how a bicycle stays upright.",
+    "Write a Python function that counts the words in a text file.",
+    "List the months of the year with their number of days.",
+    "Summarise: The meeting began at nine. Two plans were compared, and the cheaper one was chosen after an hour.",
+    "What does a hash table do, and when is it slow?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How a draft model did: speed over that without it, and the share of its guesses that were accepted."""
+
+    gain: float
+    acceptance: float
+    per_second: float
+
+
+class Target:
+    """A model that a draft model is looked for."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = replace(pair, draft=None)
+        self.facts = ModelFacts(read_model_header(pair.target))
+        self._vocab = HeaderVocab(self.facts.header)
+
+    def refusal(self, path: Path) -> str:
+        """Why a file cannot draft; "" when it can. The first difference, where it is the vocabulary."""
+        try:
+            facts = ModelFacts(read_model_header(path))
+            if facts.n_bytes_per_token > LARGEST * self.facts.n_bytes_per_token:
+                share = facts.n_bytes_per_token / max(1, self.facts.n_bytes_per_token)
+                return f"it reads {share:.0%} of what the target reads for a token, so it can hardly pay"
+            if not facts.n_bytes or not facts.n_vocab:
+                return "it has no weights or no vocabulary"
+            compare_vocabularies(self._vocab, HeaderVocab(facts.header), self.pair.target.name, path.name)
+        except SlipstreamError as error:
+            return str(error)
+        return ""
+
+    def open(self, draft: Path | None) -> Engine:
+        """An engine with that draft model, or without any."""
+        return Engine(replace(self.pair, draft=draft))
+
+    def try_out(self, plain: Engine, draft: Path) -> Trial:
+        """Takes turns with an engine without the draft model, so that a busy moment hits both.
+
+        Raises SlipstreamError.
+        """
+        engine, ends = self.open(draft), time.perf_counter() + BUDGET
+        ratios: list[float] = []
+        seen: list[Stats] = []
+        try:
+            for prompt in PROMPTS * 4:
+                before, after = self._answer(plain, prompt), self._answer(engine, prompt)
+                if min(before.predicted_n, after.predicted_n) >= LEAST_TOKENS:
+                    ratios.append(after.predicted_per_second / before.predicted_per_second)
+                    seen.append(after)
+                if time.perf_counter() > ends:
+                    break
+        finally:
+            engine.close()
+        n_drafted = sum(stats.draft_n for stats in seen)
+        acceptance = sum(stats.draft_n_accepted for stats in seen) / n_drafted if n_drafted else 0.0
+        return Trial(
+            median(ratios or [0.0]), acceptance, median([stats.predicted_per_second for stats in seen] or [0.0])
+        )
+
+    def _answer(self, engine: Engine, prompt: str) -> Stats:
+        """A short reply's numbers."""
+        asked = [Message("user", prompt)] if self.facts.has_template else prompt
+        *_, last = engine.reply(asked, Sampling(temperature=0.0), MAX_TOKENS)
+        assert last.stats is not None
+        return last.stats
+
+    def keep(self, trials: dict[Path, Trial], found: Iterable[Path] = ()) -> Path | None:
+        """Remembers the draft model that gained most, or that none did, for this file, device and build, and what there
+        was to choose from.
+        """
+        best = max(trials, key=lambda path: trials[path].gain, default=None)
+        if best is not None and trials[best].gain < GAIN:
+            best = None
+        kept = {"draft": str(best.absolute()), "key": fingerprint(best)} if best else {"draft": ""}
+        _memo(self.pair.target).write(kept | {"found": summary(found)})
+        return best
+
+
+def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
+    """GGUF files beside the target, and `others`: each once, models only, without the target itself."""
+    found = {
+        path.resolve(): path
+        for path in (*sorted(target.parent.glob("*.gguf")), *others)
+        if path.is_file() and is_first(path.name)
+    }
+    return [path for real, path in found.items() if real != target.resolve()]
+
+
+def remembered(target: Path) -> Path | None:
+    """The draft model that was kept for a target, if it still is what it was."""
+    with suppress(OSError):
+        kept = _memo(target).read()
+        path = Path(str(kept.get("draft") or ""))
+        if kept.get("draft") and fingerprint(path) == kept.get("key"):
+            return path
+    return None
+
+
+def is_settled(target: Path, found: Iterable[Path]) -> bool:
+    """Was a draft model, or none, chosen for the target when the same models were here?"""
+    with suppress(OSError):
+        return _memo(target).read().get("found") == summary(found)
+    return False
+
+
+def summary(found: Iterable[Path]) -> str:
+    """Short for the models that are here now; another one, or one that changed, gives another."""
+    keys = list[str]()
+    for path in found:
+        with suppress(OSError):  # gone since it was found
+            keys.append(fingerprint(path))
+    return sha256(repr(sorted(keys)).encode()).hexdigest()[:32]
+
+
+def _memo(target: Path) -> Measured:
+    return Measured(fingerprint(target, "pairing", library.version(), library.has_gpu()))
