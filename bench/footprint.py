@@ -19,7 +19,6 @@ import psutil
 
 from bench.planted import FILE_TYPES
 from bench.processes import elsewhere
-from bench.shapes import LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
 from bench.timing import report
 from runtime.backends import library
 from runtime.backends.llama import LlamaBackend
@@ -28,6 +27,7 @@ from runtime.memory.footprint import Footprint, Way, estimate
 from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
+from tests.support.shapes import LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
 
 SHAPES = {
     "135m": SMOL_135M,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.planted import plant, walk
-from bench.shapes import Shape
 from bench.timing import report
 from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
 from runtime.memory.footprint import DRAFT_WINDOW, draft_context
@@ -24,6 +23,7 @@ from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair, load_registry
+from tests.support.shapes import Shape
 
 K = 4  # tokens of every draft
 N_TOKENS = 96  # of each reply

@@ -14,7 +14,6 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from bench.shapes import SMOL_135M, write_random
 from bench.timing import interleaved, ratios, report, spread
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -24,6 +23,7 @@ from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts, fastest_threads
 from runtime.speculative.loop import SpecLoop
+from tests.support.shapes import SMOL_135M, write_random
 
 PROMPT, REPLY = 32, 128
 

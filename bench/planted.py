@@ -24,7 +24,9 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
-from bench.shapes import (
+from runtime.backends import library
+from runtime.models.registry import Pair
+from tests.support.shapes import (
     DRAFT_10M,
     LLAMA_1B,
     LLAMA_3B,
@@ -38,8 +40,6 @@ from bench.shapes import (
     finish,
     requantize,
 )
-from runtime.backends import library
-from runtime.models.registry import Pair
 
 SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B}
 FILE_TYPES = {

@@ -25,8 +25,8 @@ from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.engine import Engine, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
-from tests.forms import SCHEMA, follows_schema
-from tests.laws import DRAFTERS, count, exact_law, p_value
+from tests.support.forms import SCHEMA, follows_schema
+from tests.support.laws import DRAFTERS, count, exact_law, p_value
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.shapes import TINY, write_random
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
+from tests.support.shapes import TINY, write_random
 
 OpenEngine = Callable[..., Engine]
 

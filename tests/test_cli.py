@@ -206,7 +206,7 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str,
     files = {name: folder / f"{name}.gguf" for name in contents}
     for name, content in contents.items():
         files[name].write_bytes(content)
-    from bench.shapes import TINY, write_random
+    from tests.support.shapes import TINY, write_random
 
     write_random(files["foreign"], TINY, architecture="martian")
     (folder / "schema.json").write_text('{"type":')

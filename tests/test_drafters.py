@@ -14,7 +14,7 @@ from runtime.drafters import lookup
 from runtime.drafters.lookup import END, Lookup, tail_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from tests.toy import ToyBackend
+from tests.support.toy import ToyBackend
 
 
 def budget(k: int, go_on: Callable[[float], bool] = lambda confidence: True) -> Budget:

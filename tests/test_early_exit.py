@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.shapes import Shape, write_random
 from demo.evaluate import keep_first_layers
 from runtime.backends import early_exit, llama, nodes
 from runtime.backends.early_exit import Check, EarlyExitBackend
@@ -27,6 +26,7 @@ from runtime.core.errors import ContextError, ModelError, SettingsError
 from runtime.engine import Engine, Options
 from runtime.loading.open import Loaded
 from runtime.models.registry import load_registry
+from tests.support.shapes import Shape, write_random
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=512)
 EXITS, MOST, N_CTX = (2, 4), 8, 600

@@ -12,12 +12,12 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
-from bench.shapes import K_QUANTS, requantize, write_random
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.loading.exactness import self_test
 from runtime.loading.profile_cache import Measured, fingerprint
 from tests.conftest import OpenEngine
-from tests.toy import ToyBackend
+from tests.support.shapes import K_QUANTS, requantize, write_random
+from tests.support.toy import ToyBackend
 
 
 class Rounding(ToyBackend):

@@ -10,7 +10,6 @@ import pytest
 
 from bench.footprint import Case, measured
 from bench.processes import elsewhere
-from bench.shapes import DRAFT_10M, write_random
 from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
 from runtime.loading.open import Loaded
@@ -20,6 +19,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.header_strings import Strings
 from runtime.models.registry import load_registry
+from tests.support.shapes import DRAFT_10M, write_random
 
 
 def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1000, heads: int = 16) -> ModelFacts:

@@ -18,7 +18,7 @@ from runtime.drafters.grammar import GrammarDrafter
 from runtime.engine import Engine, Grammar, Message, Sampling
 from runtime.sampling.grammar import GrammarMask, compile_grammar
 from tests.conftest import OpenEngine
-from tests.forms import SCHEMA, follows_schema
+from tests.support.forms import SCHEMA, follows_schema
 
 LARK = 'start: "def " NAME "(): return " NUMBER\nNAME: /[a-z]{3,8}/\nNUMBER: /[0-9]{1,4}/'
 WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",), "fixed_k": 8}, {"branches": 2}, {}]

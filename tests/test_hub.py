@@ -27,7 +27,7 @@ from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError, UnreachableError, is_safe, pick, split_name
 from runtime.models.registry import find_pair, load_registry
 from runtime.models.shards import is_first
-from tests.hub_server import Behaviour, serving
+from tests.support.hub_server import Behaviour, serving
 
 CONTENT = fuzz.sample() + bytes(range(256)) * 1024
 NAME, FILE = "owner/small", "small-Q4_K_M.gguf"

@@ -21,7 +21,7 @@ from runtime.drafters.layerskip import agreement_with, best_exit, own_text, sett
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.loading.profile_cache import Measured
 from runtime.models.registry import Pair, load_registry
-from tests.toy import ToyBackend
+from tests.support.toy import ToyBackend
 
 QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
 

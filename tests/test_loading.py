@@ -23,7 +23,7 @@ from runtime.models.facts import WORDS
 from runtime.models.header import Header
 from runtime.models.header_strings import Strings
 from runtime.models.registry import load_registry
-from tests.toy import ToyBackend
+from tests.support.toy import ToyBackend
 
 
 class Words:

@@ -19,9 +19,9 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import Scored
 from runtime.speculative.loop import SpecLoop
+from tests.support.toy import ToyBackend
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
-from tests.toy import ToyBackend
 
 GREEDY = Sampling(temperature=0)
 

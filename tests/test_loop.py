@@ -11,7 +11,7 @@ from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
-from tests.toy import ToyBackend
+from tests.support.toy import ToyBackend
 
 GREEDY = Sampling(temperature=0)
 

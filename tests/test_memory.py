@@ -30,7 +30,7 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.degradation import Shortage
 from runtime.speculative.loop import SpecLoop
-from tests.toy import ToyBackend
+from tests.support.toy import ToyBackend
 
 TOTAL = 16_000 * MIB
 OK, TIGHT, CRITICAL = Level.OK, Level.TIGHT, Level.CRITICAL

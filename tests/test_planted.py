@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from bench.planted import FILE_TYPES, plant, prompts, walk
-from bench.shapes import Shape
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.engine import Chunk, Engine, Options, Sampling
 from runtime.models.registry import Pair
 from runtime.sampling.logits import softmax
+from tests.support.shapes import Shape
 
 TARGET = Shape(width=128, layers=2, heads=2, kv_heads=1, ffn=256, vocab=2048)
 DRAFT = replace(TARGET, layers=1)

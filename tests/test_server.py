@@ -16,7 +16,7 @@ import pytest
 from runtime.engine import Engine, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.serving import PATIENCE, Running, running
+from tests.support.serving import PATIENCE, Running, running
 
 QUESTION = "What does os.path.join do?"
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]

@@ -15,12 +15,12 @@ import pytest
 from app.server.llamacpp import RootRequest
 from app.server.openai.calls import Calls, merged
 from app.server.openai.tools import BEGIN, END
-from bench.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 from runtime.engine import Engine, Infill, Message, Options, Sampling
 from runtime.engine.prompt import infill_ids
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
-from tests.serving import running
+from tests.support.serving import running
+from tests.support.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 
 QUESTION = "What does os.path.join do?"
 GREEDY = Sampling(temperature=0.0)

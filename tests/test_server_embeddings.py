@@ -11,7 +11,7 @@ import pytest
 
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
-from tests.serving import PATIENCE, Running, running
+from tests.support.serving import PATIENCE, Running, running
 
 TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain falls in Spain"]
 

@@ -15,7 +15,7 @@ import pytest
 from app.server.guard import Guard, is_loopback
 from runtime.engine import Engine, Options
 from runtime.models.registry import find_pair, load_registry
-from tests.serving import Running, running
+from tests.support.serving import Running, running
 
 LONG = "word " * 3000
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}

@@ -30,7 +30,7 @@ from runtime.core.errors import ModelError
 from runtime.engine import Chunk, Engine, Options, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.serving import PATIENCE, Running, running, wait_for
+from tests.support.serving import PATIENCE, Running, running, wait_for
 
 SERVE = [sys.executable, "-m", "app.cli", "serve"]
 GREEDY = Sampling(temperature=0.0)

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from app.server.application import REPLIES, application
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
-from tests.serving import Running, running
+from tests.support.serving import Running, running
 
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",

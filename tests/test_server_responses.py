@@ -11,7 +11,7 @@ import pytest
 
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
-from tests.serving import PATIENCE, running
+from tests.support.serving import PATIENCE, running
 
 QUESTION = "What does os.path.join do?"
 

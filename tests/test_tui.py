@@ -26,8 +26,8 @@ from runtime.core.errors import ModelError
 from runtime.engine import Engine, Ids, Message, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.scripted import ScriptedEngine
-from tests.tui import PATIENCE, opened, piloted
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import PATIENCE, opened, piloted
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from runtime.speculative.control.controller import Controller, Scored
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from tests.conftest import OpenEngine
-from tests.scripted import ScriptedEngine
+from tests.support.scripted import ScriptedEngine
 
 
 def controller(times: tuple[float, ...], drafted: float) -> Controller:

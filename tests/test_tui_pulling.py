@@ -12,9 +12,9 @@ from app.tui.prompt import PromptBox
 from runtime.engine import Message
 from runtime.models.hub import fetch
 from runtime.models.hub.fetch import Hub
-from tests.hub_server import Behaviour, serving
-from tests.scripted import ScriptedEngine
-from tests.tui import Chat, opened, piloted
+from tests.support.hub_server import Behaviour, serving
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import Chat, opened, piloted
 
 NAME, FILE = "owner/tiny-GGUF", "tiny-Q4_K_M.gguf"
 

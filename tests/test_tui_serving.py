@@ -16,9 +16,9 @@ from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.scripted import ScriptedEngine
-from tests.serving import PATIENCE
-from tests.tui import opened, piloted
+from tests.support.scripted import ScriptedEngine
+from tests.support.serving import PATIENCE
+from tests.support.tui import opened, piloted
 
 QUESTION = [Message("user", "Q")]
 GREEDY = Sampling(temperature=0)

@@ -14,8 +14,8 @@ import pytest
 from textual.pilot import Pilot
 
 from app.tui.chat import DARK, LIGHT
-from tests.scripted import ScriptedEngine
-from tests.tui import Chat, chat_app
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import Chat, chat_app
 
 REPLY = "A **deque** grows at both ends:\n\n```python\nfrom collections import deque\n"
 REPLY += "d = deque([1, 2])\n```\n\n- `appendleft(x)`\n- `popleft()`\n"

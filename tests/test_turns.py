@@ -27,7 +27,7 @@ from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Options, Sampli
 from runtime.models.registry import load_registry
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from tests.serving import PATIENCE
+from tests.support.serving import PATIENCE
 
 N_CTX = 256
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")

@@ -12,8 +12,8 @@ from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative import verify as verify_module
 from runtime.speculative.verify import verify
-from tests.laws import DRAFTERS, generate, make_loop
-from tests.toy import ToyBackend
+from tests.support.laws import DRAFTERS, generate, make_loop
+from tests.support.toy import ToyBackend
 
 
 @pytest.mark.parametrize("drafters", DRAFTERS)

@@ -18,7 +18,7 @@ from app.tui.app import ChatApp
 from app.tui.session import Session
 from runtime.engine import Options
 from runtime.models.registry import Pair
-from tests.scripted import ScriptedEngine
+from tests.support.scripted import ScriptedEngine
 
 PATIENCE = 10.0  # seconds, after which something is held not to come
 

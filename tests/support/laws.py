@@ -20,7 +20,7 @@ from runtime.sampling.sampler import Sampler, Sampling, distribution
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
-from tests.toy import ToyBackend
+from tests.support.toy import ToyBackend
 
 N_VOCAB = 6
 CONTEXT = [1, 2, 1, 5, 1, 2]  # its end stood before, so that n-gram lookup has something to say
