@@ -30,9 +30,8 @@ N_TOKENS = 96  # of each reply
 N_LAST = 6  # replies of the bundled pair
 ALL = 1 << 20  # a window that no context fills
 NARROW = 32, 64, 256, 1024  # for the bundled pair, whose context is short
-SMALL = Shape(
-    width=64, layers=2, heads=1, kv_heads=1, ffn=128, vocab=1024
-)  # of both planted models: 32k tokens of attention take a while
+# Of both planted models: 32k tokens of attention take a while
+SMALL = Shape(width=64, layers=2, heads=1, kv_heads=1, ffn=128, vocab=1024)
 WORDS = 512  # of the walk
 QUESTIONS = (
     "os.path.join",

@@ -129,9 +129,8 @@ def entries() -> list[Entry]:
     seen: dict[str, int] = {}
     for name, thing, limit in candidates():
         doc = shorten(inspect.getdoc(thing) or "", limit)
-        generated = (
-            doc.startswith(name.rpartition(".")[2] + "(") and "\n" not in doc
-        )  # a signature in the docstring's place
+        # A signature in the docstring's place
+        generated = doc.startswith(name.rpartition(".")[2] + "(") and "\n" not in doc
         if name in found or len(doc) < MIN_CHARS or generated or seen.get(doc, 0) >= 3:
             continue
         seen[doc] = seen.get(doc, 0) + 1

@@ -37,9 +37,8 @@ BATCH_TOKENS = 1024
 EXIT_WEIGHT = 0.3
 SAVE_EVERY, LOG_EVERY = 250, 50
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-FAST_BF16 = DEVICE.type == "cuda" or torch.cpu.get_capabilities().get(
-    "amx_bf16", False
-)  # elsewhere it is emulated, and slower
+# Elsewhere it is emulated, and slower
+FAST_BF16 = DEVICE.type == "cuda" or torch.cpu.get_capabilities().get("amx_bf16", False)
 
 
 @dataclass(frozen=True, slots=True)

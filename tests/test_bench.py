@@ -111,9 +111,8 @@ def test_hindsight_drafts_exactly_what_comes_true() -> None:
         [(3.0, "model", 2, 0), (5.0, "model", 2, 2), (4.0, "model", 2, 2), (2.5, "model", 1, 1), (2.0, "none", 0, 0)]
     )
     assert seconds == {2: 4.0, 1: 2.5, 0: 2.0}
-    assert (
-        shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0
-    )  # two and the next, one and the next, and the last alone
+    # Two and the next, one and the next, and the last alone
+    assert shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0
     assert shortest(6, 2.0, []) == 12.0
 
 
@@ -227,9 +226,8 @@ def test_an_axis_reaches_above_every_range() -> None:
     results.samples = [
         replace(sample, seconds=sample.seconds / (9 if sample.round == 1 else 1)) for sample in results.samples
     ]
-    assert (
-        ">1200</text>" in plots(results)[0].svg
-    )  # the fastest round makes 1,200 tokens a second, the fastest median 667
+    # The fastest round makes 1,200 tokens a second, the fastest median 667
+    assert ">1200</text>" in plots(results)[0].svg
 
 
 def test_an_interrupted_report_says_so() -> None:

@@ -500,6 +500,5 @@ def test_acceptance_is_censored_by_the_window() -> None:
     for _ in range(100):
         known.observe([0.95, 0.5], 0, 1)
     assert known.chance(0.95) < 0.1
-    assert known.chance(0.5) == pytest.approx(
-        Acceptance().chance(0.5), abs=0.4
-    )  # never tried: only the offset speaks of it
+    # Never tried: only the offset speaks of it
+    assert known.chance(0.5) == pytest.approx(Acceptance().chance(0.5), abs=0.4)

@@ -156,9 +156,8 @@ def test_the_rows_of_the_window_are_part_of_its_price() -> None:
     dear, cheap = controller([1.0, 1.2, 1.4, 1.6, 1.8], riding=4), controller([1.0, 1.2, 1.4, 1.6, 1.8])
     assert cheap.is_worth_asking("lookahead")
     assert cheap.known["lookahead"].surplus > dear.known["lookahead"].surplus
-    assert (
-        controller(riding=4).known["lookahead"].surplus == controller().known["lookahead"].surplus
-    )  # rows that cost nothing
+    # Rows that cost nothing
+    assert controller(riding=4).known["lookahead"].surplus == controller().known["lookahead"].surplus
 
 
 def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:

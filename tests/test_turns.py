@@ -161,9 +161,8 @@ def test_changing_conversations_costs_no_reading(engine: Engine) -> None:
     before = backend.n_decoded
     chunks = [next(reply) for _ in range(4) for reply in replies]
     n_rows = sum(len(chunk.tokens) for chunk in chunks)
-    assert (
-        backend.n_decoded - before <= 12 * 4 + n_rows
-    )  # the last token and a draft of three for each, and nothing of what was said before
+    # The last token and a draft of three for each, and nothing of what was said before
+    assert backend.n_decoded - before <= 12 * 4 + n_rows
 
 
 @contextmanager

@@ -21,9 +21,8 @@ TALK = [
     Message("assistant", "d"),
     Message("user", "e"),
 ]
-WILD = Sampling(
-    temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0, logit_bias=((2, float("-inf")),)
-)  # never ends its turn
+# Never ends its turn
+WILD = Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0, logit_bias=((2, float("-inf")),))
 
 
 def test_the_oldest_turn_goes_whole() -> None:

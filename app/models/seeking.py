@@ -138,9 +138,8 @@ class SeekingEngine(Engine):
         super().__init__(pair, options, on_progress)
         self._search = Search(pair.target, say) if pair.draft is None and "model" in names else None
         self._has_replied = False
-        self._is_alone = any(
-            device.backend != "CPU" for device in machine.devices()
-        )  # a GPU's memory holds no second copy; files in RAM are shared
+        # A GPU's memory holds no second copy; files in RAM are shared
+        self._is_alone = any(device.backend != "CPU" for device in machine.devices())
 
     def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
         """As an engine's; a search that runs is stopped."""

@@ -141,9 +141,8 @@ class Replying(ChatView):
         self.transcript.anchor()
         asked = Asked(turn.message, self.conversation.turns(), self.session.sampling, self.session.max_tokens)
         work = partial(answer, engine, asked, self.cancelled.is_set, self.post_message)
-        self.call_after_refresh(
-            self.run_worker, work, thread=True, group="engine"
-        )  # drawing the question would slow down the first passes
+        # Drawing the question would slow down the first passes
+        self.call_after_refresh(self.run_worker, work, thread=True, group="engine")
 
     @on(Reading)
     def show_reading(self, event: Reading) -> None:

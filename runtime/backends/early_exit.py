@@ -62,9 +62,8 @@ class EarlyExitBackend(LlamaBackend):
         except EarlyExitError:
             self.close()
             raise
-        self._rows = np.empty(
-            (self.n_rows, self.nodes.width), dtype=np.float32
-        )  # the first layers' output, from position `_n_held` on
+        # The first layers' output, from position `_n_held` on
+        self._rows = np.empty((self.n_rows, self.nodes.width), dtype=np.float32)
         self._cells = np.empty((self.nodes.n_cells, self.n_rows), dtype=np.int64)
         self.early = EarlyExit(self)
         self.reuses = False  # until it was checked

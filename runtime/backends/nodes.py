@@ -23,9 +23,8 @@ from runtime.core.errors import ModelError
 F32 = 0  # ggml.h: GGML_TYPE_F32
 COMPUTE = 16  # ggml.h: GGML_TENSOR_FLAG_COMPUTE; every backend skips a node without it
 OBJECT_SIZE = 32  # of what ggml keeps in front of each tensor
-ASK = ctypes.CFUNCTYPE(
-    ctypes.c_bool, ctypes.c_void_p
-)  # the scheduler passes more, which the calling conventions of 64-bit systems let us ignore
+# The scheduler passes more, which the calling conventions of 64-bit systems let us ignore
+ASK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
 ggml = lib._lib
 ggml.ggml_tensor_overhead.restype = ctypes.c_size_t
 ggml.ggml_op_name.restype = ctypes.c_char_p

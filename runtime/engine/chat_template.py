@@ -25,9 +25,8 @@ class Message:
 
     role: str  # system, user, assistant; tool, where the template knows tools
     content: str
-    more: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what a template that knows tools reads besides, such as tool_calls
+    # What a template that knows tools reads besides, such as tool_calls
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _refuse(text: str) -> NoReturn:
@@ -53,9 +52,8 @@ class ChatTemplate:
 
     def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
         environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = lambda value, **form: json.dumps(
-            value, ensure_ascii=False, **form
-        )  # Jinja's own is for HTML
+        # Jinja's own is for HTML
+        environment.filters["tojson"] = lambda value, **form: json.dumps(value, ensure_ascii=False, **form)
         environment.globals.update(raise_exception=_refuse, strftime_now=lambda form: datetime.now().strftime(form))
         self._tokens: dict[str, Any] = {"bos_token": bos, "eos_token": eos}
         try:

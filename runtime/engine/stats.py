@@ -28,9 +28,8 @@ class Stats:
     accepted_lengths: Counter[int] = field(default_factory=Counter)  # accepted draft tokens per drafted pass -> passes
     drafters: Counter[str] = field(default_factory=Counter)  # passes by drafter, "none" for plain ones
     k: Counter[int] = field(default_factory=Counter)  # drafted tokens -> passes
-    steps: list[tuple[float, str, int, int]] = field(
-        default_factory=list
-    )  # per pass: seconds, drafter, tokens drafted, accepted
+    # Per pass: seconds, drafter, tokens drafted, accepted
+    steps: list[tuple[float, str, int, int]] = field(default_factory=list)
     reason: Reason | None = None  # why passes were plain, when most were
     memory_bytes: int = 0  # of this process
     memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL

@@ -50,9 +50,8 @@ def open_draft(
 
     Raises VocabError, RoomError, ModelError.
     """
-    headers = (
-        [(wish.target, wish.draft)] if wish and wish.draft else []
-    )  # read already; opened again, the file may be another
+    # Read already; opened again, the file may be another
+    headers = [(wish.target, wish.draft)] if wish and wish.draft else []
 
     def opens(stack: ExitStack, report: OnProgress) -> LlamaBackend:
         ids = shared_ids(target.path, path, headers.pop() if headers else None)

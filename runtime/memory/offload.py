@@ -41,9 +41,8 @@ def with_layers(wish: Wish, devices: Sequence[Place], room: Room, host: Room | N
     way = replace(wish.way, n_ctx=min(wish.floor, wish.way.n_ctx), cache=wish.caches[-1])
     parts, overhead = layer_bytes(wish.target, way), compute_bytes(wish.target, way, way.n_ctx)
     budget = room.free - room.for_context - len(devices) * overhead
-    n_layers = n_fitting(
-        parts, budget - max(parts) * (len(devices) - 1)
-    )  # a layer that would lie across two devices moves as a whole
+    # A layer that would lie across two devices moves as a whole
+    n_layers = n_fitting(parts, budget - max(parts) * (len(devices) - 1))
     if host is not None and (rest := sum(parts[n_layers:]) + overhead) > host.free:
         raise ModelError(
             f"{name} needs {rest // MIB:,} MiB beside the {n_layers} layers that fit on the GPU, but "
@@ -75,9 +74,8 @@ def layer_bytes(facts: ModelFacts, way: Way) -> list[int]:
     """
     n = facts.n_layers
     sizes, cache = [0] * (n + 1), facts.cache_bytes(way.n_ctx, way.cache) // max(1, n)
-    is_tied = all(
-        tensor.name != "output.weight" for tensor in facts.header.tensors
-    )  # then the input table is there a second time
+    # Then the input table is there a second time
+    is_tied = all(tensor.name != "output.weight" for tensor in facts.header.tensors)
     for tensor in facts.header.tensors:
         kind, _, rest = tensor.name.partition(".")
         number = rest.split(".")[0]

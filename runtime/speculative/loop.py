@@ -60,18 +60,16 @@ class SpecLoop:
         threads: Threads | None = None,
     ) -> None:
         self.backend, self.controller, self.threads = backend, controller, threads
-        self.branches = (
-            branches if backend.can_branch else 0
-        )  # side branches per drafted token; all proposals then form one tree
+        # Side branches per drafted token; all proposals then form one tree
+        self.branches = branches if backend.can_branch else 0
         self.drafters = list(drafters)
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.short: Reason | None = (
             None  # set when drafters were given up for want of memory, during this reply or before
         )
         self.memory_level = "OK"  # how short memory is, as far as the drafters are kept to it
-        self.watch: Callable[[Tokens], None] = lambda context: (
-            None
-        )  # looks at the memory before each step; may take drafters away, and back
+        # Looks at the memory before each step; may take drafters away, and back
+        self.watch: Callable[[Tokens], None] = lambda context: None
         self.part = Part(drafters={drafter.name for drafter in drafters})  # of the reply that is being made
         self.switch_seconds = 0.0  # that the last change from one reply to another took
 

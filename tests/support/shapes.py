@@ -31,16 +31,13 @@ class Shape:
 
 
 SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
-LLAMA_1B = Shape(
-    width=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32_768
-)  # its vocabulary is smaller than the real one's 128k
+# Its vocabulary is smaller than the real one's 128k
+LLAMA_1B = Shape(width=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32_768)
 LLAMA_3B = Shape(width=3072, layers=28, heads=24, kv_heads=8, ffn=8192, vocab=32_768)
-DRAFT_10M = Shape(
-    width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_152
-)  # weights that a token reads, the head included
-K_QUANTS = Shape(
-    width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512
-)  # the least that K-quants' blocks of 256 fit
+# Weights that a token reads, the head included
+DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_152)
+# The least that K-quants' blocks of 256 fit
+K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
 
 

@@ -14,9 +14,8 @@ from typing import Any
 from app.server.openai.tools import BEGIN, END
 
 Delta = dict[str, Any]
-HEAD = re.compile(
-    r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\S)'
-)  # whole when the arguments begin, however it is cut
+# Whole when the arguments begin, however it is cut
+HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\S)')
 CLOSING = "} \n"  # at the end of what is known: may end the call and not its arguments
 
 

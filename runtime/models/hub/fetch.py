@@ -30,9 +30,8 @@ SPARE = 2**26  # bytes that stay free on the disk
 CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
 OnBytes = Callable[[str, int], object]  # (file, bytes of it that are here, or that were checked)
 
-constants.DOWNLOAD_CHUNK_SIZE = (
-    2**20
-)  # bytes that a cut loses and after which progress shows; the client's own 10 MB are long on a slow line
+# Bytes that a cut loses and after which progress shows; the client's own 10 MB are long on a slow line
+constants.DOWNLOAD_CHUNK_SIZE = 2**20
 
 for noisy in ("huggingface_hub", "huggingface_hub.file_download", "huggingface_hub.utils._http"):
     logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what it would say is said in a sentence here

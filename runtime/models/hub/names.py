@@ -12,9 +12,8 @@ from runtime.core.errors import SlipstreamError
 from runtime.models.shards import is_first
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-FORBIDDEN = re.compile(
-    r'[\x00-\x1f\x7f\\:*?"<>|]'
-)  # what is no part of a file name somewhere, or leads out of a folder
+# What is no part of a file name somewhere, or leads out of a folder
+FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
 
 
 class HubError(SlipstreamError):

@@ -142,9 +142,8 @@ class Controller:
         )
 
     def _pays(self, known: Known) -> bool:
-        asking = (
-            known.first_seconds * self.rate if known.is_free else 0.0
-        )  # the value of the others' drafts has it in already
+        # The value of the others' drafts has it in already
+        asking = known.first_seconds * self.rate if known.is_free else 0.0
         return known.surplus > asking and not known.is_barred
 
     def is_worth_asking(self, name: str) -> bool:

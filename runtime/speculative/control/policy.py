@@ -52,9 +52,8 @@ class Policy:
         often = np.array(acceptance.visits) / sum(acceptance.visits)
         plain = -rates * passes[0]
         worth = np.maximum(asked, plain[:, None]) @ often
-        self.surplus = float(
-            worth[0] - plain[0]
-        )  # tokens per step beyond plain decode, where it is asked whenever that pays
+        # Tokens per step beyond plain decode, where it is asked whenever that pays
+        self.surplus = float(worth[0] - plain[0])
         worth += 1 - rates * price.overhead
         mean_seconds = max(float(worth[0] - worth[1]) / (STEP * rate), 1e-12)
         self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second that way
