@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.timing import interleaved, report, spread
-from runtime.core.draft import NO_DRAFT, Draft, Drafter, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.drafter import Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
