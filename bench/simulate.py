@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,106 +23,8 @@ from bench.timing import report
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
-from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import Scored
 from runtime.speculative.control.policy import best_length
-
-MAX_K = 8
-NAME = "model"
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """Places in a text, and what passes and drafts cost there, in seconds."""
-
-    name: str
-    confidences: Sequence[float]
-    chances: Sequence[
-        float
-    ]  # of acceptance, where they are known; else estimated from the outcomes of alike confidences
-    agrees: Sequence[bool]
-    passes: Sequence[float]  # by width - 1
-    first: float
-    rest: float
-
-    def run(self, place: int, most: int = MAX_K) -> int:
-        """How many tokens from `place` on the target would accept."""
-        return next(
-            (k for k, agrees in enumerate(self.agrees[place : place + most]) if not agrees),
-            min(most, len(self.agrees) - place),
-        )
-
-    def draft_seconds(self, n_thought: int) -> float:
-        """Of so many draft tokens, the declined included."""
-        return self.first + (n_thought - 1) * self.rest if n_thought else 0.0
-
-    @property
-    def plain_seconds(self) -> float:
-        """Of the whole text without drafts."""
-        return len(self.agrees) * self.passes[0]
-
-
-def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
-    """One step of the controller at a place: (tokens that came, seconds)."""
-    controller.begin(0)
-    survival, k, said = 1.0, 0, list[float]()
-    most = min(controller.max_k, len(trace.agrees) - place - 1)
-    asked = most > 0 and controller.is_worth_asking(NAME)
-    while asked and k < most:
-        if k and not controller.goes_on(NAME, k, survival, said[-1]):
-            break
-        said.append(trace.confidences[place + k])
-        after = survival * controller.known[NAME].acceptance.chance(said[-1])
-        if not controller.includes(NAME, k, after, said[-1]):
-            break
-        survival, k = after, k + 1
-    right = min(k, trace.run(place))
-    draft, verify = trace.draft_seconds(len(said)), trace.passes[k]
-    if asked:
-        n_known = min(len(said), right + 1)
-        scored = [
-            Scored(
-                NAME,
-                said,
-                n_known,
-                trace.run(place, n_known),
-                trace.first,
-                (len(said) - 1) * trace.rest,
-                len(said) - 1,
-                k > 0,
-            )
-        ]
-        controller.learn(scored, right + 1, draft, verify, draft + verify)
-    else:
-        controller.learn([], 1, 0.0, verify, verify)
-    return right + 1, draft + verify
-
-
-def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:
-    """As after loading: costs are measured, nothing else is known."""
-    costs = PassCosts()
-    for width, seconds in enumerate(trace.passes[: max_k + 1], start=1):
-        costs.set(width, seconds)
-    return Controller(costs, {NAME: trace.rest}, max_k)
-
-
-def adaptive(trace: Trace, controller: Controller | None = None) -> float:
-    """Seconds of the whole text."""
-    controller, place, total = controller or controller_for(trace), 0, 0.0
-    while place < len(trace.agrees):
-        came, seconds = step(controller, trace, place)
-        place, total = place + came, total + seconds
-    return total
-
-
-def fixed(trace: Trace, k: int) -> float:
-    """Seconds with always `k` drafted tokens."""
-    place, total = 0, 0.0
-    while place < len(trace.agrees):
-        total += trace.draft_seconds(k) + trace.passes[k]
-        place += 1 + min(k, trace.run(place))
-    return total
+from tests.support.traces import LAWS, MAX_K, NAME, Trace, adaptive, fixed, made_up
 
 
 def clairvoyant(trace: Trace) -> float:
@@ -160,43 +62,6 @@ COSTS: dict[str, tuple[Sequence[float], float, float]] = {
     "GPU": ([10, 10.3, 10.6, 10.9, 11.2, 11.5, 11.8, 12.1, 17], 1.5, 1.4),
     "draft as slow": ([46, 67, 79, 82, 129, 132, 138, 143, 150], 50.0, 46.0),
 }
-Law = Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]  # length -> (confidences, chances)
-
-
-def unsure(chance: float) -> Law:
-    """A drafter whose confidence says nothing."""
-    return lambda n, rng: (np.full(n, 0.85), np.full(n, chance))
-
-
-def informed(mean: float, noise: float = 0.05) -> Law:
-    """Confidence is about the chance, which comes in stretches."""
-
-    def law(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        levels = rng.beta(3 * mean, 3 * (1 - mean), size=n // 6 + 1).repeat(6)[:n]
-        return np.clip(levels + rng.normal(0, noise, n), 0.01, 0.999), levels
-
-    return law
-
-
-def collapsing(before: float, after: float) -> Law:
-    """Acceptance changes in mid-text, confidence does not."""
-    return lambda n, rng: (np.full(n, 0.85), np.concatenate([np.full(n // 2, before), np.full(n - n // 2, after)]))
-
-
-LAWS = {f"unsure {chance}": unsure(chance) for chance in (0.1, 0.3, 0.5, 0.7, 0.9)}
-LAWS |= {f"informed {mean}": informed(mean) for mean in (0.3, 0.5, 0.7, 0.9)}
-LAWS |= {"0.9, then 0.1": collapsing(0.9, 0.1), "0.1, then 0.9": collapsing(0.1, 0.9)}
-
-
-def made_up(law: Law, costs: tuple[Sequence[float], float, float], n: int, seed: int, name: str = "") -> Trace:
-    """`n` places by a law, at the costs (milliseconds) of a machine."""
-    rng = np.random.default_rng(seed)
-    confidences, chances = law(n, rng)
-    passes, first, rest = costs
-    agrees = (rng.random(n) < chances).tolist()
-    return Trace(
-        name, confidences.tolist(), chances.tolist(), agrees, [1e-3 * t for t in passes], 1e-3 * first, 1e-3 * rest
-    )
 
 
 def made_up_traces(n: int, seed: int) -> Iterator[Trace]:

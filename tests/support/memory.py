@@ -1,0 +1,35 @@
+"""A machine whose memory and clock do as they are told."""
+
+from __future__ import annotations
+
+from runtime.memory.pressure import MIB, Level, Place, Reading, Thresholds, Watch
+
+TOTAL = 16_000 * MIB
+OK, TIGHT, CRITICAL = Level.OK, Level.TIGHT, Level.CRITICAL
+FREE = {OK: 9000, TIGHT: 1000, CRITICAL: 300}  # MiB
+
+
+def reading(free: int, **more: float) -> Reading:
+    """`free` MiB of 16,000."""
+    return Reading((Place("this machine", free * MIB, TOTAL),), **more)  # type: ignore[arg-type]
+
+
+class Machine:
+    """A reader and a clock that do as they are told."""
+
+    def __init__(self, thresholds: Thresholds | None = None, reserve: int = 0) -> None:
+        self.now, self.free, self.n_read = 0.0, FREE[OK], 0
+        self.watch = Watch(self.read, thresholds or Thresholds(), lambda: self.now, reserve)
+
+    def read(self) -> Reading:
+        self.n_read += 1
+        return reading(self.free)
+
+    def after(self, seconds: float, free: int) -> Level:
+        """Looks after so many seconds of that much memory."""
+        self.now, self.free = self.now + seconds, free
+        return self.watch.look()
+
+    def calm(self, seconds: int = 21) -> Level:
+        """All is free for so many seconds."""
+        return [self.after(1, FREE[OK]) for _ in range(seconds + 1)][-1]

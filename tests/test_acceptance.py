@@ -1,0 +1,41 @@
+"""Acceptance is learned from what was scored: by confidence, by kind of text, censored by the window."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.speculative.control.acceptance import Acceptance
+
+
+def test_a_confidence_that_was_declined_is_still_scored() -> None:
+    """Else a belief that keeps tokens from being tried could never be found wrong."""
+    known = Acceptance()
+    for _ in range(50):
+        known.observe([0.85], 0, 1)
+    low = known.chance(0.85)
+    for _ in range(300):
+        known.observe([0.85], 1, 1)
+    assert low < 0.2
+    assert known.chance(0.85) > 0.8
+
+
+def test_each_kind_of_text_has_its_own_acceptance() -> None:
+    known = Acceptance()
+    for _ in range(20):
+        for kind, right in (("prose", 0), ("code", 1)):
+            known.set_kind(kind)
+            for _ in range(5):
+                known.observe([0.85], right, 1)
+    known.set_kind("prose")
+    prose = known.chance(0.85)
+    known.set_kind("code")
+    assert known.chance(0.85) > prose + 0.2
+
+
+def test_acceptance_is_censored_by_the_window() -> None:
+    known = Acceptance()
+    for _ in range(100):
+        known.observe([0.95, 0.5], 0, 1)
+    assert known.chance(0.95) < 0.1
+    # Never tried: only the offset speaks of it
+    assert known.chance(0.5) == pytest.approx(Acceptance().chance(0.5), abs=0.4)

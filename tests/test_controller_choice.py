@@ -1,0 +1,89 @@
+"""What the controller chooses on traces of acceptance, under scripted times; no clock, no model."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.control.reasons import Reason
+from tests.support.control import PASSES, SLOW, STEEP, costs_of, trace
+from tests.support.traces import NAME, adaptive, controller_for, fixed, step
+
+
+def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
+    def used(seconds: float) -> int:
+        costs = costs_of(*PASSES)
+        return Controller(costs, {"ngram": 0.001, "model": seconds}, max_k=8, free=["ngram"]).length(
+            "ngram", [0.7] * 3
+        )[0]
+
+    assert used(seconds=40.0)
+    assert not used(seconds=0.5)
+
+
+@pytest.mark.parametrize(("chance", "least"), [(0.95, 1.5), (0.8, 1.2), (0.5, 0.98), (0.2, 0.98), (0.0, 0.98)])
+def test_drafting_happens_when_it_pays_and_costs_little_when_it_does_not(chance: float, least: float) -> None:
+    told = trace(chance, n=3000)
+    assert told.plain_seconds / adaptive(told) > least
+
+
+@pytest.mark.parametrize(
+    "law", ["unsure 0.3", "unsure 0.9", "informed 0.5", "informed 0.9", "0.9, then 0.1", "0.1, then 0.9"]
+)
+def test_it_is_about_as_good_as_the_best_fixed_k_that_one_could_have_chosen(law: str) -> None:
+    told = trace(law, n=2000)
+    assert min(fixed(told, k) for k in range(9)) / adaptive(told) > 0.95
+
+
+def test_a_draft_as_slow_as_the_target_is_refused_for_its_cost() -> None:
+    told = trace(1.0, SLOW, n=2000)
+    controller = controller_for(told)
+    assert told.plain_seconds / adaptive(told, controller) > 0.98
+    assert controller.reason().code == "cost"
+    first_reply = trace(1.0, SLOW, n=96)
+    assert first_reply.plain_seconds / adaptive(first_reply) > 0.98
+
+
+def test_after_a_collapse_of_acceptance_twenty_passes_are_enough_to_be_plain_again() -> None:
+    told = trace("0.9, then 0.1", n=2000)
+    controller, place, seconds, came, since = controller_for(told), 0, 0.0, 0, 0
+    while place < len(told.agrees):
+        n, took = step(controller, told, place)
+        since += place >= 1000
+        if since > 20:
+            seconds, came = seconds + took, came + n
+        place += n
+    assert came * told.passes[0] / seconds > 0.98
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.99])
+def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_reply(chance: float) -> None:
+    told = trace(chance, STEEP, n=128)
+    assert told.plain_seconds / adaptive(told) > 1.2
+    assert trace(0.1, STEEP, n=512).plain_seconds / adaptive(trace(0.1, STEEP, n=512)) > 0.98
+
+
+def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> None:
+    controller = Controller(costs_of(*PASSES), {"ngram": 0.01}, max_k=8, free=["ngram"])
+    for _ in range(100):
+        controller.begin(0)
+        assert controller.is_worth_asking("ngram")
+        k, _ = controller.length("ngram", [0.9] * 4)
+        controller.learn([Scored("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k > 0)], 1, 0.01, 46.0, 46.0)
+    assert k == 0
+
+
+def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
+    controller = Controller(costs_of(*PASSES), {NAME: 460.0}, max_k=8, fixed_k=3)
+    assert controller.is_worth_asking(NAME)
+    assert [controller.includes(NAME, depth, 0.0, 0.0) for depth in range(5)] == [True, True, True, False, False]
+
+
+def test_the_reason_for_being_off_is_kept() -> None:
+    assert Controller(costs_of(*PASSES), {}, 8, off=Reason("user", "drafters are switched off")).reason().code == "user"
+
+
+def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
+    controller = Controller(costs_of(*PASSES), {"grammar": 0.01, "ngram": 0.01}, max_k=8, free=["grammar", "ngram"])
+    assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"

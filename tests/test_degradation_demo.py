@@ -1,0 +1,151 @@
+"""Memory that runs short in mid-reply of the bundled pair: the text is plain decode's, the draft model goes and
+comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine.stats import Stats
+from runtime.memory.pressure import Level, Thresholds
+from runtime.models.registry import load_registry
+from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
+
+GREEDY = Sampling(temperature=0)
+SEEDED = Sampling(temperature=1.2, seed=11)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Engine]:
+    engine = Engine(load_registry()["demo"], Options(fixed_k=3, memory=Thresholds(calm_seconds=2)))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Engine]:
+    engine = Engine(load_registry()["demo"], Options(drafters=()))
+    yield engine
+    engine.close()
+
+
+def told(engine: Engine) -> Machine:
+    """A machine that this engine takes for its own."""
+    machine, watch = Machine(), engine.loop.watch.__self__.watch  # type: ignore[attr-defined]
+    watch.source, watch.clock, watch._next = machine.read, lambda: machine.now, 0.0
+    return machine
+
+
+def answer(
+    engine: Engine,
+    prompt: str,
+    sampling: Sampling,
+    machine: Machine | None = None,
+    changes: dict[int, Level] | None = None,
+) -> tuple[list[int], Stats]:
+    """The reply's tokens; `changes` says from which chunk on memory is how."""
+    tokens, stats = list[int](), None
+    for n, chunk in enumerate(engine.reply([Message("user", prompt)], sampling, 80)):
+        tokens, stats = tokens + list(chunk.tokens), chunk.stats
+        if machine is not None:
+            machine.now, machine.free = (
+                machine.now + 1,
+                FREE[(changes or {}).get(n, OK)] if n in (changes or {}) else machine.free,
+            )
+    assert stats is not None
+    return tokens, stats
+
+
+PROMPTS = ["What does os.path.join do?", "What does re.compile do?", "What is collections.deque?"]
+CHANGES = [{2: TIGHT}, {2: CRITICAL}, {1: TIGHT, 3: CRITICAL, 5: OK}, {1: CRITICAL, 2: OK, 9: TIGHT}]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_text_is_plain_decodes_when_memory_runs_short_in_mid_reply(
+    demo: Engine, plain: Engine, sampling: Sampling, changes: dict[int, Level]
+) -> None:
+    machine = told(demo)
+    for prompt in PROMPTS[:2]:
+        machine.free = FREE[OK]
+        tokens, stats = answer(demo, prompt, sampling, machine, changes)
+        assert tokens == answer(plain, prompt, sampling)[0]
+        assert stats.reason is not None
+        assert stats.reason.code == "memory"
+        assert "MiB" in stats.reason.text
+        assert stats.timings()["memory_level"] == demo.memory_level
+
+
+def test_the_draft_model_comes_back_and_drafts(demo: Engine, plain: Engine) -> None:
+    machine = told(demo)
+    answer(demo, PROMPTS[0], GREEDY, machine, {1: CRITICAL})
+    machine.free = FREE[OK]
+    for _ in range(50):
+        tokens, stats = answer(demo, PROMPTS[1], GREEDY, machine)
+        threading.Event().wait(0.02)
+        if stats.drafters["model"]:
+            break
+    assert stats.drafters["model"] > 0
+    assert tokens == answer(plain, PROMPTS[1], GREEDY)[0]
+
+
+def test_memory_is_looked_after_between_replies_too(demo: Engine) -> None:
+    machine = told(demo)
+    answer(demo, PROMPTS[2], GREEDY, machine)
+    machine.free = FREE[CRITICAL]
+    machine.now += 1
+    demo.tend()
+    assert (demo.memory_level, demo.loop.drafters) == ("CRITICAL", [])
+    assert demo.given_up.startswith("no drafter is used, because this machine had 300 MiB")
+    machine.free = FREE[OK]
+    for _ in range(500):
+        machine.now += 1
+        demo.tend()
+        threading.Event().wait(0.01)
+        if len(demo.loop.drafters) == len(demo.pair.drafters):
+            break
+    assert (demo.memory_level, demo.given_up) == ("OK", "")
+    assert "model" in [drafter.name for drafter in demo.loop.drafters]
+
+
+def test_freeing_the_draft_model_gives_its_memory_back() -> None:
+    engine = Engine(load_registry()["demo"], Options(drafters=("model",)))
+    machine = told(engine)
+    answer(engine, PROMPTS[0], GREEDY, machine)
+    before = psutil.Process().memory_full_info().uss
+    answer(engine, PROMPTS[0], GREEDY, machine, {0: TIGHT})
+    freed = before - psutil.Process().memory_full_info().uss
+    assert engine.loop.drafters == []
+    assert freed > 0.8 * load_registry()["demo"].draft.stat().st_size  # type: ignore[union-attr]
+    engine.close()
+
+
+def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened_again(
+    tmp_path: Path, tiny: Path, plain: Engine
+) -> None:
+    pair = load_registry()["demo"]
+    assert pair.draft is not None
+    draft = tmp_path / "draft.gguf"
+    draft.write_bytes(pair.draft.read_bytes())
+    engine = Engine(replace(pair, draft=draft, drafters=("model",)), Options(memory=Thresholds(calm_seconds=2)))
+    machine = told(engine)
+    answer(engine, PROMPTS[0], GREEDY, machine, {0: TIGHT})
+    draft.unlink()
+    draft.write_bytes(tiny.read_bytes())
+    machine.free = FREE[OK]
+    for _ in range(50):
+        tokens, stats = answer(engine, PROMPTS[1], GREEDY, machine)
+        threading.Event().wait(0.02)
+        if stats.reason is not None and stats.reason.code == "draft-error":
+            break
+    assert stats.reason is not None
+    assert "draft.gguf cannot draft for" in stats.reason.text
+    assert tokens == answer(plain, PROMPTS[1], GREEDY)[0]
+    engine.close()

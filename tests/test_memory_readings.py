@@ -1,0 +1,96 @@
+"""What this machine says of its memory: cgroups, stalls and devices, from files that tests write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.memory.pressure import MIB
+from runtime.memory.system import System, stalls
+
+
+def place(root: Path, **files: str) -> System:
+    """A System that finds these files under `root`, their names with "__" for "/"."""
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return System(root=root)
+
+
+def group(system: System) -> list[tuple[int, int]]:
+    return [(found.free, found.total) for found in system().places if "cgroup" in found.name]
+
+
+def test_without_proc_the_machine_itself_is_still_known(tmp_path: Path) -> None:
+    found = System(root=tmp_path)()
+    assert [place.name for place in found.places] == ["this machine"]
+    assert found.places[0].total == psutil.virtual_memory().total
+    assert (found.waited, found.stood) == (0, 0)
+
+
+V2 = {
+    "proc__self__cgroup": "0::/a/b\n",
+    "sys__fs__cgroup__a__b__memory.current": "700\n",
+    "sys__fs__cgroup__a__b__memory.max": "1000\n",
+}
+
+
+def test_limits_of_cgroup_v2_and_of_those_above_are_read(tmp_path: Path) -> None:
+    above = {"sys__fs__cgroup__a__memory.max": "900", "sys__fs__cgroup__a__memory.current": "850"}
+    files = {
+        "sys__fs__cgroup__a__b__memory.stat": "anon 5\ninactive_file 100\n",
+        "sys__fs__cgroup__a__b__memory.pressure": "some avg10=12.50 avg60=0",
+    }
+    system = place(tmp_path, **V2, **above, **files)
+    assert group(system) == [(400, 1000), (50, 900)]
+    assert system().waited == 0.125
+
+
+def test_a_limit_of_cgroup_v1_is_read(tmp_path: Path) -> None:
+    at = "sys__fs__cgroup__memory__x__memory."
+    files = {f"{at}limit_in_bytes": "5000", f"{at}usage_in_bytes": "6000", f"{at}stat": "total_inactive_file 9999999"}
+    system = place(tmp_path, proc__self__cgroup="9:cpu:/y\n4:memory:/x\n", **files)
+    assert group(system) == [(5000, 5000)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"sys__fs__cgroup__a__b__memory.max": "max\n"},
+        {"sys__fs__cgroup__a__b__memory.max": "9223372036854771712"},
+        {"sys__fs__cgroup__a__b__memory.max": "0"},
+        {"sys__fs__cgroup__a__b__memory.max": "lots"},
+        {"sys__fs__cgroup__a__b__memory.current": ""},
+        {"sys__fs__cgroup__a__b__memory.stat": "inactive_file lots\n"},
+        {"proc__self__cgroup": "rubbish"},
+        {"proc__self__cgroup": "0::/../../etc\n"},
+        {"proc__self__cgroup": "::\n:::\n"},
+    ],
+)
+def test_odd_cgroup_files_are_left_out(tmp_path: Path, odd: dict[str, str]) -> None:
+    system = place(tmp_path, **{**V2, **odd})
+    assert group(system) == []
+    assert system().places[0].total > 0
+
+
+def test_stalls_are_shares_and_rubbish_is_none() -> None:
+    assert stalls("some avg10=3.00 avg60=1.00 total=9\nfull avg10=1.50 avg60=0.00 total=9\n") == (0.03, 0.015)
+    assert stalls("some avg10=much\nnothing") == (0, 0)
+
+
+def test_devices_without_memory_or_that_fail_are_left_out() -> None:
+    listed = [("CPU", "a processor", 5, 9), ("CUDA", "a GPU", 7 * MIB, 9 * MIB)]
+    assert [found.name for found in System(lambda: listed)().places if found.is_device] == ["a GPU"]
+
+    def fail() -> list[tuple[str, str, int, int]]:
+        raise OSError("the driver is gone")
+
+    assert not any(found.is_device for found in System(fail)().places)
+
+
+def test_this_machine_can_be_read() -> None:
+    found = System()()
+    assert 0 < found.places[0].free <= found.places[0].total

@@ -1,0 +1,24 @@
+"""How many draft tokens pay at given chances, costs and rates."""
+
+from __future__ import annotations
+
+from runtime.speculative.control.acceptance import Acceptance
+from runtime.speculative.control.policy import Policy, Price, best_length
+from tests.support.control import PASSES
+
+
+def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
+    known = Acceptance()
+    for i in range(100):
+        known.observe([0.85, 0.85], int(i % 5 < 3), 1)  # six in ten are right
+    policy = Policy(known, PASSES, Price(4, 4, 0), 1 / 46)
+    chance = known.chance(0.85)
+    drafted = [policy.includes(depth, chance ** (depth + 1), 0.85) for depth in range(4)]
+    assert drafted == [True, True, True, False]  # four rows cost little more than three, five half as much again
+
+
+def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
+    assert best_length([0.9] * 8, PASSES, 1 / 46, 0.0)[0] == 8
+    assert best_length([0.6] * 8, PASSES, 1 / 46, 0.0)[0] == 3
+    assert best_length([0.9, 0.9, 0.01, 0.9], PASSES, 1 / 46, 0.0)[0] == 2
+    assert best_length([0.1] * 8, PASSES, 1 / 46, 0.0) == (0, 0.0)
