@@ -59,7 +59,7 @@ def backends(model: LlamaModel, request: pytest.FixtureRequest) -> Iterator[tupl
         backend.set_threads(1, 1)
     if isinstance(pair[0], EarlyExitBackend):
         pair[0].reuses = True
-    pair[0].keep(3)
+    pair[0].set_slots(3)
     yield pair
     for backend in pair:
         backend.close()
@@ -93,27 +93,25 @@ def test_conversations_in_turns_have_the_logits_that_each_has_alone(
 
 def test_a_kept_conversation_is_not_read_again(model: LlamaModel) -> None:
     backend = LlamaBackend(model, N_CTX, n_rows=9)
-    backend.keep(2)
+    backend.set_slots(2)
     first, second, third = (tokens(seed, 200) for seed in (1, 2, 3))
     for context in (first, second, first, second):
         backend.forward(context)
     assert backend.n_decoded == 400 + 2  # of what was read before, the last token
     backend.forward(third)
-    assert (backend.n_cached(second), backend.n_cached(first)) == (
-        199,
-        0,
-    )  # the one that was not used for longest has gone
+    # The one that was not used for longest has gone
+    assert (backend.n_cached(second), backend.n_cached(first)) == (199, 0)
     branch = np.concatenate([second[:100], third[:50]])
     backend.forward(branch)
     assert (backend.n_cached(second), backend.n_cached(branch)) == (199, 149)  # a branch leaves what it grew from
-    backend.keep(1)
+    backend.set_slots(1)
     assert (backend.n_cached(second), backend.n_cached(branch)) == (100, 149)
     backend.close()
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    opened = Engine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, n_kept=3))
+    opened = Engine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, slots=3))
     yield opened
     opened.close()
 
@@ -188,7 +186,7 @@ class Counting:
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds  # of a step
         self.order: list[str] = []
-        self.n_others: list[int] = []
+        self.n_waiting: list[int] = []
         self.go_on = threading.Event()
 
     def reply(
@@ -203,8 +201,8 @@ class Counting:
             yield Chunk("x", (1,))
         yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
 
-    def share(self, n_others: int) -> None:
-        self.n_others.append(n_others)
+    def share(self, n_waiting: int) -> None:
+        self.n_waiting.append(n_waiting)
 
     def tend(self) -> None:
         pass
@@ -238,7 +236,7 @@ def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() 
     rest = order.replace("sss", "")
     assert "ababab" in rest or "bababa" in rest
     assert rest.index("c") > rest.index("b")  # two at a time
-    assert max(engine.n_others) == 2
+    assert max(engine.n_waiting) == 2
 
 
 def test_completions_without_end_do_not_starve_a_chat() -> None:
@@ -280,7 +278,7 @@ def test_what_short_ones_had_before_other_chats_is_not_held_against_them() -> No
 class Breaking(Counting):
     """An engine that breaks between two steps."""
 
-    def share(self, n_others: int) -> None:
+    def share(self, n_waiting: int) -> None:
         self.go_on.wait(PATIENCE)
         raise MemoryError
 
@@ -332,7 +330,7 @@ def test_the_engine_alternates_behind_the_worker(engine: Engine) -> None:
         return await asyncio.gather(*map(heard, jobs))
 
     alone = ["".join(chunk.text for chunk in ask(engine, question, GREEDY)) for question in QUESTIONS[:2]]
-    opened = Engine(load_registry()["demo"], Options(threads=1, n_kept=3))
+    opened = Engine(load_registry()["demo"], Options(threads=1, slots=3))
     with worker_with(opened) as worker:
         assert asyncio.run(run()) == alone
 
@@ -342,9 +340,9 @@ def test_with_others_waiting_less_is_drafted() -> None:
     for width in range(1, 10):
         costs.set(width, 1 + 0.15 * (width - 1))
     lengths = []
-    for n_others in (0, 1, 4):
-        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, free=["ngram"])
-        controller.n_others = n_others
+    for n_waiting in (0, 1, 4):
+        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, model_free=["ngram"])
+        controller.n_waiting = n_waiting
         controller.begin(10)
         lengths.append(controller.length("ngram", [0.6] * 8)[0])
     assert lengths == sorted(lengths, reverse=True)
