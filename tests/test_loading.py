@@ -179,7 +179,7 @@ class NoWayBack(LlamaBackend):
 
 
 def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.loading.loaded_pair.LlamaBackend", NoWayBack)
+    monkeypatch.setattr("runtime.loading.opening.LlamaBackend", NoWayBack)
     seen: set[str] = set()
     loaded = LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
     assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")

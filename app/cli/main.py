@@ -77,6 +77,19 @@ def run(
         int | None,
         typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=opt.MODEL),
     ] = None,
+    branches: Annotated[
+        int,
+        typer.Option(min=0, max=8, help="Side branches per draft token (for comparisons).", rich_help_panel=opt.MODEL),
+    ] = 0,
+    draft_window: Annotated[
+        int | None,
+        typer.Option(
+            min=64,
+            help="Tokens of the context that a draft model sees (2048).",
+            show_default=False,
+            rich_help_panel=opt.MODEL,
+        ),
+    ] = None,
     context: opt.Context = None,
     threads: opt.Threads = None,
     temperature: Annotated[
@@ -148,6 +161,7 @@ def run(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
     pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact)
+    options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
     sampling = oneshot.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty,

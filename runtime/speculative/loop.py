@@ -64,7 +64,8 @@ class SpecLoop:
         """Reads the first `end` tokens of a prompt, as far as that was not done yet."""
         self._switch_to(request, context)
         self._degrade_if_due(context)
-        self.backend.forward(context[:end])
+        if end > self.backend.n_cached(context):
+            self.backend.forward(context[:end])
 
     def begin(
         self,
