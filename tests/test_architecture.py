@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/usage.md", "docs/how-it-works.md", "docs/drafters.md"
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/usage.md",
+    "docs/how-it-works.md",
+    "docs/drafters.md",
+)
 NAMED = re.compile(r"`((?:[\w-]+/)+[\w.-]*|[\w-]+\.(?:py|toml|md|svg))`|\]\(([\w./-]+\.(?:md|svg|py))\)")
 
 

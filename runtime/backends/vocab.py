@@ -98,7 +98,7 @@ class HeaderVocab:
 
     @property
     def words(self) -> Strings:
-        """All of them."""
+        """The spelling of every token."""
         return self.header.strings(WORDS)
 
     @property
@@ -116,7 +116,7 @@ class HeaderVocab:
 
 
 class Words(Protocol):
-    """What is compared of a vocabulary."""
+    """A vocabulary as far as two of them are compared."""
 
     @property
     def n_vocab(self) -> int:

@@ -51,7 +51,7 @@ class Reloadable(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Is it there?"""
+        """Is the memory there?"""
 
     def reopen(self) -> None:
         """Opens it beside whatever goes on, or takes up what was opened. Raises what opening raised."""

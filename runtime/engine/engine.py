@@ -202,7 +202,7 @@ class Engine:
 
     @property
     def n_embd(self) -> int:
-        """Numbers in an embedding."""
+        """How many numbers an embedding has."""
         return self._loaded.target.n_embd
 
     def embed(self, tokens: Sequence[int]) -> list[float]:
@@ -211,9 +211,7 @@ class Engine:
         return vector
 
     def tend(self) -> None:
-        """Between replies, where those are made: gives up, or takes back, what memory asks for, and what embeddings
-        took.
-        """
+        """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
         self._loaded.close_embedder()
         self.loop.degrade()
 

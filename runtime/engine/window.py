@@ -44,7 +44,7 @@ class PromptWindow:
 
 
 def drop_oldest(messages: Sequence[Message]) -> list[Message]:
-    """Without the oldest question and what answered it; the same messages when only the last question is left."""
+    """Leaves out the oldest question and what answered it; changes nothing when only the last question is left."""
     questions = [i for i, message in enumerate(messages) if message.role == "user"]
     if len(questions) < 2:
         return list(messages)

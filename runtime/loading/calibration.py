@@ -28,7 +28,7 @@ class Calibration:
     passes: dict[int, float]
 
     def scaled(self, factor: float) -> Calibration:
-        """The same where all passes take so much longer."""
+        """The calibration of a machine on which all passes take so much longer."""
         return replace(self, passes={width: factor * seconds for width, seconds in self.passes.items()})
 
     def costs(self) -> PassCosts:

@@ -66,7 +66,7 @@ def agreement_with(text: Tokens, target: EarlyExitBackend) -> float:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Of the fastest of a few runs."""
+    """Seconds of the fastest of a few runs."""
     taken = []
     for _ in range(4):
         began = time.perf_counter()

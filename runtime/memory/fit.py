@@ -54,7 +54,7 @@ class PairSpec:
         return target + (self.draft_needs(n_ctx) if with_draft else 0)
 
     def draft_needs(self, n_ctx: int) -> int:
-        """Bytes of the draft model."""
+        """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)
@@ -118,7 +118,7 @@ def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> Pl
 
 
 def headroom_of(reading: Reading, thresholds: Thresholds) -> Headroom | None:
-    """Of the machine's memory, where it is scarcest; None where it is not known.
+    """The headroom of the machine's memory, where it is scarcest; None where it is not known.
 
     A draft model must not make it TIGHT, a context not CRITICAL.
     """
@@ -146,7 +146,7 @@ def spec_of(
     window: int = DRAFT_WINDOW,
     on_device: bool = False,
 ) -> PairSpec | None:
-    """By the headers of a pair's files; None where they cannot be read, of which the library says more at loading."""
+    """The spec by the headers of a pair's files; None where they cannot be read: the library says more at loading."""
     try:
         facts = ModelFacts(read_model_header(target))
         draft_facts = None if draft is None else ModelFacts(read_model_header(draft))

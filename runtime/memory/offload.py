@@ -33,7 +33,7 @@ def fit_devices(
 
 
 def headroom_on(devices: Sequence[MemoryPool], thresholds: Thresholds) -> Headroom:
-    """Of all devices together: llama.cpp splits layers by what is free on each."""
+    """The headroom of all devices together: llama.cpp splits layers by what is free on each."""
     keep = (sum(thresholds.wanted(pool, level) for pool in devices) for level in (Level.TIGHT, Level.CRITICAL))
     return Headroom(sum(pool.free for pool in devices), *(int(thresholds.recovery * n) for n in keep))
 

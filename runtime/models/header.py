@@ -74,7 +74,7 @@ class TensorInfo:
 
     @property
     def n_values(self) -> int:
-        """Weights in it."""
+        """Number of weights in the tensor."""
         return prod(self.shape)
 
 

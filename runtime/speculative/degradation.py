@@ -74,7 +74,7 @@ class Degradation:
             self.reason = Reason("memory", f"{lost}, because {self.monitor.text}")
 
     def _restore(self) -> Change:
-        """Those that are allowed again; the draft model when it has been opened beside the decoding."""
+        """Takes back drafters that are allowed again; the model drafter once its model is open."""
         restored, failed = list[Drafter](), None
         for name in [name for name in self._suspended if not self._is_disallowed(name)]:
             try:

@@ -52,7 +52,7 @@ class SpecLoop:
         self.switch_seconds = 0.0  # that the last change from one reply to another took
 
     def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
-        """Those that take part from now on, in order of cost."""
+        """Sets the drafters that take part from now on, in order of cost."""
         self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
         self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
 
@@ -105,7 +105,7 @@ class SpecLoop:
     def _prefill_drafter(
         self, drafter: Drafter, context: Tokens, n_uncached: int, is_cancelled: Callable[[], bool]
     ) -> None:
-        """In pieces, so that it can be cancelled."""
+        """Has a drafter read the prompt in pieces, so that it can be cancelled."""
         began, n = time.perf_counter(), len(context)
         try:
             for end in [*range(n - n_uncached + PIECE, n, PIECE), n]:
@@ -191,7 +191,7 @@ class SpecLoop:
         return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), name, *seconds, each_logprobs)
 
     def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
-        """Of a pass; one that tried another number of threads says nothing about the next, unless it was taken."""
+        """Learns what a pass cost, unless it tried a number of threads that was not taken."""
         change: float | None = 1.0
         if self.threads:
             expected = self.controller.costs_of(drafter, width).seconds(width, n_context)

@@ -99,7 +99,7 @@ class Target:
         )
 
     def _answer(self, engine: Engine, prompt: str) -> Stats:
-        """A short reply's numbers."""
+        """Makes a short reply; returns its numbers."""
         asked = [Message("user", prompt)] if self.facts.has_template else prompt
         *_, last = engine.reply(asked, Sampling(temperature=0.0), MAX_TOKENS)
         assert last.stats is not None

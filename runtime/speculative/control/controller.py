@@ -149,12 +149,12 @@ class Controller:
         return [self._passes[0], *state.costs.up_to(self.max_k + 1, self._n_context)[1:]]
 
     def _pays(self, state: DrafterState) -> bool:
-        """Is it expected to gain anything? Of what is no lookup, the expected gain has the cost of asking in it."""
+        """Is the drafter expected to gain? Only a lookup's expected gain leaves the cost of asking out."""
         asking = state.first_seconds * self.rate if state.is_model_free else 0.0
         return state.expected_gain > asking and not state.is_disabled
 
     def _pays_now(self, state: DrafterState) -> bool:
-        """Is it worth asking after what was last seen of it?"""
+        """Is the drafter worth asking after the confidence that was last seen of it?"""
         if state.policy is None or state.is_disabled:
             return self._pays(state)
         gain: float = state.policy.asked[state.acceptance.last]
@@ -179,7 +179,7 @@ class Controller:
         return SHARE * self.decode_seconds
 
     def note(self, name: str, decision: Decision) -> None:
-        """What was decided is done."""
+        """Takes in that a decision is carried out."""
         state = self.states[name]
         if decision is Decision.USE:
             state.note_use()
@@ -190,7 +190,7 @@ class Controller:
             self._probe_k = self.probes.begin(state, self._scores_unused, self._passes_of(state))
 
     def criterion(self, name: str) -> StoppingCriterion:
-        """For a proposal of that drafter, which begins now."""
+        """The stopping criterion for a proposal of that drafter, which begins now."""
         limit = self.fixed_k
         if limit is None and self._probing == name:
             limit = self._probe_k
@@ -276,7 +276,7 @@ class Controller:
         self._suspended[name] = self.states.pop(name)
 
     def unsuspend(self, name: str) -> None:
-        """Takes it up again."""
+        """Takes a suspended drafter up again, with what was learned of it."""
         self.states[name] = self._suspended.pop(name)
 
     def state(self) -> dict[str, Any]:

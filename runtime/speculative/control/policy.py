@@ -63,7 +63,7 @@ class Policy:
     def _solve(
         self, acceptance: Acceptance, passes: NDArray[np.float64], price: Price, rates: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Backward from the longest draft.
+        """Solves the program backward from the longest draft.
 
         Returns the value of asking for a first token, by rate and the bin last known.
         """
@@ -143,7 +143,7 @@ class StoppingCriterion:
         return self._policy is not None and self._policy.goes_on(self._n_drafted, self._survival, confidence)
 
     def seconds(self) -> tuple[float, float]:
-        """Until the first token was known, and since then."""
+        """Seconds until the first token was known, and since then."""
         total = time.perf_counter() - self._began
         first = self._first_seconds or total
         return first, total - first

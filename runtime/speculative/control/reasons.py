@@ -26,9 +26,7 @@ NONE_ON = Reason("user", "no drafter is switched on")
 
 
 def why_plain(drafters: Mapping[str, DrafterState], passes: Sequence[float], plain_rate: float) -> Reason:
-    """Of `drafters`, at least one, none paid: by the one that promises most, at these seconds of passes over 1, 2, ...
-    rows.
-    """
+    """Why none of `drafters`, at least one, paid: judged by the one that promises most."""
     heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.is_model_free]
     if not heard:
         return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")
