@@ -26,7 +26,7 @@ from runtime.models.hub.cache import cached, here, remove
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError, UnreachableError, is_safe, pick, split_name
 from runtime.models.registry import find_pair, load_registry
-from runtime.models.shards import is_first
+from runtime.models.shards import is_first_shard
 from tests.support.hub_server import Behaviour, serving
 
 CONTENT = fuzz.sample() + bytes(range(256)) * 1024
@@ -345,7 +345,7 @@ def test_every_public_pair_names_files_that_the_hub_could_have() -> None:
     assert len(load_registry()) > 20
     for name in public:
         _, file = split_name(name)
-        assert is_first(file), name
+        assert is_first_shard(file), name
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from huggingface_hub import errors as hf
 from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 
 from runtime.models.hub.names import HubError, pick, split_name
-from runtime.models.shards import all_parts
+from runtime.models.shards import shard_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def here(name: str, cache: Path | None = None) -> Path:
     if not wanted.endswith(".gguf"):
         names = [file.name for file in cached(cache) if file.repo == repo]
         wanted = pick(repo, names, wanted) if names else wanted
-    paths = [try_to_load_from_cache(repo, part, cache_dir=cache) for part in all_parts(wanted or "model.gguf")]
+    paths = [try_to_load_from_cache(repo, part, cache_dir=cache) for part in shard_names(wanted or "model.gguf")]
     if not all(isinstance(path, str) for path in paths):
         raise HubError(
             f"{name} is not on this machine. Fetch it with `slipstream models pull {name.removeprefix('hf:')}`."
@@ -64,7 +64,7 @@ def parts_of(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
     names = [file.name for file in cached(cache) if file.repo == repo]
     if not names:
         raise HubError(f"Nothing of {repo} is on this machine. `slipstream models list` shows what is.")
-    return repo, set(all_parts(pick(repo, names, wanted)))
+    return repo, set(shard_names(pick(repo, names, wanted)))
 
 
 def remove(name: str, cache: Path | None = None) -> int:

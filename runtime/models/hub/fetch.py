@@ -24,7 +24,7 @@ from huggingface_hub.utils._headers import build_hf_headers
 
 from runtime.models.hub.errors import explained
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
-from runtime.models.shards import all_parts
+from runtime.models.shards import shard_names
 
 SPARE = 2**26  # bytes that stay free on the disk
 CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
@@ -85,7 +85,7 @@ class Hub:
         """All files of the model that `name` means. Raises HubError."""
         repo, wanted = split_name(name)
         names = self.names(repo)
-        files = all_parts(pick(repo, list(names), wanted))
+        files = shard_names(pick(repo, list(names), wanted))
         if missing := next((file for file in files if file not in names), None):
             raise HubError(
                 f"{repo} lacks {missing}, a part of the model. Choose another file of it, or another repository."
