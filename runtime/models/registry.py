@@ -152,9 +152,9 @@ def find_file(name: str) -> Path:
     Raises RegistryError and HubError.
     """
     if name.startswith(HUB):
-        from runtime.models.hub.cache import here
+        from runtime.models.hub.cache import cached_path
 
-        return here(name)
+        return cached_path(name)
     if len(name) > MAX_NAME or "\0" in name:
         raise RegistryError(f"'{name[:64]}...' cannot be the name of a file. Name a GGUF file, or a folder with one.")
     try:
