@@ -24,7 +24,7 @@ from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
-from runtime.models.shards import is_first
+from runtime.models.shards import is_first_shard
 
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
@@ -122,7 +122,7 @@ def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
     found = {
         path.resolve(): path
         for path in (*sorted(target.parent.glob("*.gguf")), *others)
-        if path.is_file() and is_first(path.name)
+        if path.is_file() and is_first_shard(path.name)
     }
     return [path for real, path in found.items() if real != target.resolve()]
 
