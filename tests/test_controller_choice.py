@@ -87,3 +87,14 @@ def test_the_reason_for_being_off_is_kept() -> None:
 def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
     controller = Controller(costs_of(*PASSES), {"grammar": 0.01, "ngram": 0.01}, max_k=8, free=["grammar", "ngram"])
     assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"
+
+
+def test_with_others_waiting_less_is_drafted() -> None:
+    costs, lengths = costs_of(*(1 + 0.15 * extra for extra in range(9))), []
+    for n_others in (0, 1, 4):
+        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, free=["ngram"])
+        controller.n_others = n_others
+        controller.begin(10)
+        lengths.append(controller.length("ngram", [0.6] * 8)[0])
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]
