@@ -28,7 +28,7 @@ from bench.processes import SPAWN
 from bench.timing import report
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.memory.pressure import MIB, Level, Thresholds
-from runtime.memory.system import System
+from runtime.memory.system import MemoryReader
 from runtime.models.registry import load_registry
 
 TIGHT_AT, CRITICAL_AT = 0.03, 0.08  # shares of what was free that are taken when each level begins
@@ -216,13 +216,13 @@ def main() -> None:
     if args.cgroup and not args.inside_cgroup:
         confine(args.cgroup, "bench.ballast", sys.argv[1:])
     if args.cgroup:
-        confined(args.cgroup, System())
+        confined(args.cgroup, MemoryReader())
     sampling, pair = Sampling(args.temperature, seed=1), load_registry()["demo"]
     plain = Engine(pair, Options(drafters=()))
     expected = said(plain, sampling)
     plain.close()
     calm = args.phase / 4
-    free = confined(args.cgroup, System()).free if args.cgroup else psutil.virtual_memory().available
+    free = confined(args.cgroup, MemoryReader()).free if args.cgroup else psutil.virtual_memory().available
     engine = Engine(pair, Options(memory=Thresholds(calm_seconds=calm) if args.cgroup else thresholds(free, calm)))
     loads = [int(share * free / MIB) for share in (HARD_LOADS if args.cgroup else LOADS)]
     with ballast() as take:

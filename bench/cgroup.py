@@ -12,8 +12,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from runtime.memory.pressure import Place
-from runtime.memory.system import System
+from runtime.memory.pressure import MemoryPool
+from runtime.memory.system import MemoryReader
 
 INSIDE = "--inside-cgroup"  # that a run is already confined
 
@@ -42,9 +42,9 @@ def scope(n_bytes: int) -> list[str]:
     return ["systemd-run", *whose, "--scope", "--quiet", "-p", f"MemoryMax={n_bytes}", "-p", "MemorySwapMax=0"]
 
 
-def confined(n_bytes: int, source: System) -> Place:
+def confined(n_bytes: int, source: MemoryReader) -> MemoryPool:
     """The cgroup of that limit which this process is in. Exits with a sentence where none is in force."""
-    found = [place for place in source().places if place.name == "this process's cgroup"]
+    found = [place for place in source().pools if place.name == "this process's cgroup"]
     for place in found:
         if abs(place.total - n_bytes) < os.sysconf("SC_PAGE_SIZE"):
             return place

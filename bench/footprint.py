@@ -23,7 +23,7 @@ from bench.timing import report
 from runtime.backends import library
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.memory.footprint import Footprint, Way, estimate
+from runtime.memory.footprint import ContextSpec, Footprint, estimate
 from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
@@ -59,26 +59,31 @@ class Case:
 
     name: str
     path: Path
-    way: Way
+    context: ContextSpec
 
-    def estimated(self) -> Footprint:
+    def footprint(self) -> Footprint:
         """By its header."""
-        return estimate(ModelFacts(read_header(self.path)), self.way)
+        return estimate(ModelFacts(read_header(self.path)), self.context)
+
+    def estimated(self) -> int:
+        """Bytes that the process holds as long as nobody wants memory: weights that were copied, twice."""
+        found = self.footprint()
+        return found.needed + found.repacked
 
 
 def measured(tiny: Path, case: Case) -> int:
     """Bytes by which this process grows; what the library itself takes is paid for by a tiny model before."""
-    loaded(tiny, Way(N_CTX))
+    loaded(tiny, ContextSpec(N_CTX))
     before = psutil.Process().memory_info().rss
-    return loaded(case.path, case.way) - before
+    return loaded(case.path, case.context) - before
 
 
-def loaded(path: Path, way: Way) -> int:
+def loaded(path: Path, context: ContextSpec) -> int:
     """Resident bytes after a full batch."""
     model = LlamaModel(path)
-    WithCache.kind = CACHES[way.cache]
-    backend = WithCache(model, way.n_ctx, way.n_rows, way.n_batch)
-    backend.forward(np.arange(way.n_batch, dtype=np.int32) % backend.n_vocab)
+    WithCache.kind = CACHES[context.cache]
+    backend = WithCache(model, context.n_ctx, context.n_rows, context.n_batch)
+    backend.forward(np.arange(context.n_batch, dtype=np.int32) % backend.n_vocab)
     resident = int(psutil.Process().memory_info().rss)
     backend.close()
     model.close()
@@ -97,7 +102,7 @@ def cases(folder: Path, shapes: list[str], quants: list[str], n_batch: int) -> I
                 yield Case(
                     f"{shape} {quant}, cache {cache}",
                     path,
-                    Way(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=library.repacks(False)),
+                    ContextSpec(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=library.repacks(False)),
                 )
             if path != source:
                 path.unlink()
@@ -118,15 +123,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tiny = write_random(Path(folder) / "tiny.gguf", TINY)
         for case in cases(Path(folder), args.shapes, args.quants, args.batch):
-            expected, found = case.estimated(), elsewhere(measured, tiny, case)
-            errors[case.name] = round(expected.resident / found - 1, 4)
+            expected, found = case.footprint(), elsewhere(measured, tiny, case)
+            errors[case.name] = round(case.estimated() / found - 1, 4)
             parts = (
                 expected.weights,
                 expected.repacked,
                 expected.cache,
                 expected.compute,
                 expected.words,
-                expected.resident,
+                case.estimated(),
                 found,
             )
             rows.append([case.name, *(f"{part / MIB:,.1f}" for part in parts), f"{errors[case.name]:+.1%}"])

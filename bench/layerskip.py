@@ -57,7 +57,7 @@ def acceptance() -> tuple[float, Acceptance]:
     engine = Engine(layerskip_pair(), Options(drafters=("layerskip",), fixed_k=3))
     drafted, accepted = answer(engine)
     engine.close()
-    return accepted / max(1, drafted), engine.loop.controller.known["layerskip"].acceptance
+    return accepted / max(1, drafted), engine.loop.controller.states["layerskip"].acceptance
 
 
 def promise(ms: dict[str, float], learned: Acceptance) -> float:

@@ -18,7 +18,8 @@ from pathlib import Path
 from bench.planted import plant, walk
 from bench.timing import report
 from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
-from runtime.memory.footprint import DRAFT_WINDOW, draft_context
+from runtime.memory.fit import draft_context
+from runtime.memory.footprint import DRAFT_WINDOW
 from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.timing import interleaved, report, spread
-from runtime.core.draft import UNSAID, Budget, Drafter, Tokens
+from runtime.core.draft import Tokens
+from runtime.core.drafter import UNKNOWN_TOKEN, Budget, Drafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.reply_store import MAX_BYTES, Replies
@@ -27,7 +28,7 @@ EDITED = 0.02  # share of tokens that the reply has and its prediction has not
 def unlimited() -> Budget:
     """Lets a drafter say K tokens, of which it has to know the confidence."""
 
-    def go_on(confidence: float, token: int = UNSAID) -> bool:
+    def go_on(confidence: float, token: int = UNKNOWN_TOKEN) -> bool:
         return True
 
     return Budget(K, go_on, Sampler(Sampling(temperature=0)).pick)

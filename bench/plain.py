@@ -17,11 +17,11 @@ import numpy as np
 from bench.timing import interleaved, ratios, report, spread
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.loading.calibration import cores, passes
+from runtime.loading.pass_timing import fastest_threads, passes, thread_counts
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.costs import PassCosts, fastest_threads
+from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
 from tests.support.shapes import SMOL_135M, write_random
 
@@ -55,7 +55,7 @@ def ours(backend: LlamaBackend) -> float:
     backend.forward(tokens[:PROMPT])
     began = time.perf_counter()
     for n in range(REPLY):
-        tokens[PROMPT + n] = loop.step(tokens[: PROMPT + n], sampler, n, REPLY + 1 - n).tokens[0]
+        tokens[PROMPT + n] = loop.step(loop.request, tokens[: PROMPT + n], sampler, n, REPLY + 1 - n).tokens[0]
     return REPLY / (time.perf_counter() - began)
 
 
@@ -63,7 +63,7 @@ def compare(path: Path) -> dict[str, list[float]]:
     """Interleaved runs of both on one model."""
     model = LlamaModel(path)
     backend = LlamaBackend(model, 512, n_batch=64)
-    threads = fastest_threads(cores(), lambda n: backend.set_threads(n, n), passes(backend), 1, float("inf"))
+    threads = fastest_threads(thread_counts(), lambda n: backend.set_threads(n, n), passes(backend), 1, float("inf"))
     backend.set_threads(threads, threads)
     cases: dict[str, Callable[[], float]] = {"bare": lambda: bare(backend), "ours": lambda: ours(backend)}
     results = interleaved(cases, runs=9)

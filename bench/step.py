@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.timing import interleaved, report, spread
-from runtime.core.draft import NO_DRAFT, Draft, Drafter, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.drafter import Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
@@ -40,9 +41,9 @@ class Instant:
     def n_cached(self, context: Tokens) -> int:
         return 0
 
-    def keep(self, n: int) -> None: ...
+    def set_slots(self, n: int) -> None: ...
 
-    def recall(self, context: Tokens) -> None: ...
+    def resume(self, context: Tokens) -> None: ...
 
     def set_threads(self, one: int, many: int) -> None: ...
 
@@ -59,10 +60,10 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
     )
     loop, sampler = SpecLoop(Instant(n_vocab), drafters, controller), Sampler(sampling)
     tokens = np.random.default_rng(2).integers(0, n_vocab, CONTEXT + STEPS).astype(np.int32)
-    loop.step(tokens[:CONTEXT], sampler, 0, 100)
+    loop.step(loop.request, tokens[:CONTEXT], sampler, 0, 100)
     began = time.perf_counter()
     for n in range(STEPS):
-        loop.step(tokens[: CONTEXT + n], sampler, n, 100)
+        loop.step(loop.request, tokens[: CONTEXT + n], sampler, n, 100)
     return (time.perf_counter() - began) / STEPS * 1e6
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from bench.cgroup import confined
 from runtime.memory.pressure import Level, Thresholds, judge
-from runtime.memory.system import System
+from runtime.memory.system import MemoryReader
 
 LIMIT = 1 << 30
 
 
-def tree(root: Path, limit: str, current: int = 100 << 20) -> System:
+def tree(root: Path, limit: str, current: int = 100 << 20) -> MemoryReader:
     """A machine whose cgroup v2 says this."""
     folder = root / "sys/fs/cgroup/bench.scope"
     folder.mkdir(parents=True)
@@ -26,7 +26,7 @@ def tree(root: Path, limit: str, current: int = 100 << 20) -> System:
     (root / "proc/self/cgroup").write_text("0::/bench.scope\n")
     for name, text in {"memory.max": limit, "memory.current": str(current), "memory.stat": "inactive_file 0\n"}.items():
         (folder / name).write_text(f"{text}\n")
-    return System(root=root)
+    return MemoryReader(root=root)
 
 
 def test_the_limit_is_found_from_inside(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_limit_that_is_not_in_force_is_said(tmp_path: Path, limit: str, found:
 @pytest.mark.parametrize(("taken", "level"), [(0.5, Level.OK), (0.93, Level.TIGHT), (0.98, Level.CRITICAL)])
 def test_the_usual_thresholds_see_a_full_cgroup_on_an_empty_machine(tmp_path: Path, taken: float, level: Level) -> None:
     reading = tree(tmp_path, str(LIMIT), int(taken * LIMIT))()
-    own = [place for place in reading.places if "cgroup" in place.name]
+    own = [place for place in reading.pools if "cgroup" in place.name]
     assert judge(type(reading)(tuple(own)), Thresholds()).level == level
 
 

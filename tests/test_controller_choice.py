@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.reasons import Reason
-from tests.support.control import PASSES, SLOW, STEEP, costs_of, trace
+from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
 from tests.support.traces import NAME, adaptive, controller_for, fixed, step
 
 
 def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
     def used(seconds: float) -> int:
         costs = costs_of(*PASSES)
-        return Controller(costs, {"ngram": 0.001, "model": seconds}, max_k=8, free=["ngram"]).length(
+        return Controller(costs, {"ngram": 0.001, "model": seconds}, max_k=8, model_free=["ngram"]).length(
             "ngram", [0.7] * 3
         )[0]
 
@@ -65,19 +65,19 @@ def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_rep
 
 
 def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> None:
-    controller = Controller(costs_of(*PASSES), {"ngram": 0.01}, max_k=8, free=["ngram"])
+    controller = Controller(costs_of(*PASSES), {"ngram": 0.01}, max_k=8, model_free=["ngram"])
     for _ in range(100):
         controller.begin(0)
-        assert controller.is_worth_asking("ngram")
+        assert asks(controller, "ngram")
         k, _ = controller.length("ngram", [0.9] * 4)
-        controller.learn([Scored("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k > 0)], 1, 0.01, 46.0, 46.0)
+        controller.learn([DraftOutcome("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k > 0)], 1, 0.01, 46.0, 46.0)
     assert k == 0
 
 
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: 460.0}, max_k=8, fixed_k=3)
-    assert controller.is_worth_asking(NAME)
-    assert [controller.includes(NAME, depth, 0.0, 0.0) for depth in range(5)] == [True, True, True, False, False]
+    assert asks(controller, NAME)
+    assert n_taken(controller, NAME, 0.0) == 3
 
 
 def test_the_reason_for_being_off_is_kept() -> None:
@@ -85,15 +85,17 @@ def test_the_reason_for_being_off_is_kept() -> None:
 
 
 def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
-    controller = Controller(costs_of(*PASSES), {"grammar": 0.01, "ngram": 0.01}, max_k=8, free=["grammar", "ngram"])
+    controller = Controller(
+        costs_of(*PASSES), {"grammar": 0.01, "ngram": 0.01}, max_k=8, model_free=["grammar", "ngram"]
+    )
     assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"
 
 
 def test_with_others_waiting_less_is_drafted() -> None:
     costs, lengths = costs_of(*(1 + 0.15 * extra for extra in range(9))), []
-    for n_others in (0, 1, 4):
-        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, free=["ngram"])
-        controller.n_others = n_others
+    for n_waiting in (0, 1, 4):
+        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, model_free=["ngram"])
+        controller.n_waiting = n_waiting
         controller.begin(10)
         lengths.append(controller.length("ngram", [0.6] * 8)[0])
     assert lengths == sorted(lengths, reverse=True)

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from runtime.speculative.control.costs import PassCosts, fastest_threads, interpolate, measure
+from runtime.loading.pass_timing import fastest_threads, measure
+from runtime.speculative.control.costs import PassCosts, interpolate
 from tests.support.control import costs_of
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
-from runtime.backends.reloadable import Releasable
-from runtime.core.draft import Drafter
+from runtime.backends.reloadable import ReloadableBackend
+from runtime.core.drafter import Drafter
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -19,8 +19,9 @@ from runtime.memory.pressure import Level, Thresholds
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.degradation import Shortage
+from runtime.speculative.degradation import Degradation
 from runtime.speculative.loop import SpecLoop
+from runtime.speculative.step import RequestState
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
 from tests.support.toy import ToyBackend
 
@@ -49,23 +50,28 @@ def go(what: str, share: float) -> bool:
 class Bench:
     """A loop on toys, with a draft model and lookup, whose memory is told."""
 
-    def __init__(self, opens: Callable[..., ToyBackend] | None = None) -> None:
+    def __init__(self, opens: Callable[..., ToyBackend] | None = None, more: Sequence[Drafter] = ()) -> None:
         self.opened: list[ToyBackend] = []
-        self.draft = Releasable(opens or open_toy(self.opened), go)
+        self.draft = ReloadableBackend(opens or open_toy(self.opened), go)
         costs = PassCosts()
         costs.set(1, 1.0)
-        drafters: list[Drafter] = [NgramDrafter(), ModelDrafter(self.draft, 6)]
-        controller = Controller(costs, {drafter.name: 0.05 for drafter in drafters}, max_k=8, fixed_k=2, free=["ngram"])
-        self.loop = SpecLoop(ToyBackend(), drafters, controller)
+        drafters = [self.make("ngram"), self.make("model"), *more]
+        seconds = {drafter.name: 0.05 for drafter in drafters}
+        controller = Controller(costs, seconds, max_k=8, fixed_k=2, model_free=["ngram"])
         self.machine = Machine(Thresholds(calm_seconds=2))
-        self.shortage = Shortage(self.loop, self.machine.watch, self.draft, lambda: [NgramDrafter()], n_kept=3)
-        self.loop.watch = self.shortage.look
+        degradation = Degradation(self.machine.watch, self.make, self.draft, slots=3)
+        self.loop = SpecLoop(ToyBackend(), drafters, controller, degradation=degradation)
         self.context = [1, 2]
+
+    def make(self, name: str) -> Drafter:
+        return NgramDrafter() if name == "ngram" else ModelDrafter(self.draft.backend, 6)
 
     def step(self, level: Level) -> str:
         """A step a second later; returns who drafted."""
         self.machine.now, self.machine.free = self.machine.now + 1, FREE[level]
-        step = self.loop.step(np.array(self.context, dtype=np.int32), Sampler(GREEDY), len(self.context) - 2, 10)
+        step = self.loop.step(
+            self.loop.request, np.array(self.context, dtype=np.int32), Sampler(GREEDY), len(self.context) - 2, 10
+        )
         self.context += step.tokens
         return step.drafter
 
@@ -90,9 +96,9 @@ def test_tight_memory_forgets_conversations_until_there_is_room_again() -> None:
     bench, target = Bench(), ToyBackend()
     bench.loop.backend = target
     bench.step(TIGHT)
-    assert target.n_kept == 1
+    assert target.slots == 1
     bench.until(["ngram", "model"])
-    assert target.n_kept == 3
+    assert target.slots == 3
 
 
 def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:
@@ -119,19 +125,18 @@ class OwnLayers(Drafter):
 
 
 def test_tight_memory_takes_nothing_from_drafters_without_memory_of_their_own() -> None:
-    bench, own = Bench(), OwnLayers()
-    bench.loop.drafters.append(own)
-    bench.loop.controller.known["layerskip"] = bench.loop.controller.known["ngram"]
+    own = OwnLayers()
+    bench = Bench(more=[own])
     bench.step(TIGHT)
     assert own in bench.loop.drafters
-    assert {"ngram", "layerskip"} == bench.loop.controller.known.keys()
+    assert {"ngram", "layerskip"} == bench.loop.controller.states.keys()
 
 
 def test_critical_memory_leaves_plain_decode_and_empty_drafters() -> None:
     bench = Bench()
     lookup = bench.loop.drafters[0]
     assert {bench.step(CRITICAL) for _ in range(9)} == {"none"}
-    assert (bench.loop.drafters, bench.loop.controller.known, bench.opened[0].closed) == ([], {}, True)
+    assert (bench.loop.drafters, bench.loop.controller.states, bench.opened[0].closed) == ([], {}, True)
     assert "no drafter is used, because this machine had 300 MiB" in bench.loop.why_plain().text
     for _ in range(9):
         bench.step(TIGHT)
@@ -143,14 +148,14 @@ def test_critical_memory_leaves_plain_decode_and_empty_drafters() -> None:
 def test_everything_comes_back_with_what_was_learned_and_a_reason_until_the_next_reply() -> None:
     bench = Bench()
     bench.step(OK)
-    known = bench.loop.controller.known["model"]
+    known = bench.loop.controller.states["model"]
     bench.step(CRITICAL)
     bench.until(["ngram", "model"])
-    assert bench.loop.controller.known["model"] is known
+    assert bench.loop.controller.states["model"] is known
     assert bench.draft.is_open
     assert len(bench.opened) == 2
     assert bench.loop.why_plain().code == "memory"
-    bench.loop.prepare(np.array(bench.context, dtype=np.int32), 9, lambda: False)
+    bench.loop.begin(RequestState(9), np.array(bench.context, dtype=np.int32))
     assert bench.loop.why_plain().code != "memory"
     assert bench.is_plain_text()
 
@@ -186,7 +191,7 @@ def test_a_draft_that_cannot_be_opened_again_costs_nothing_but_itself(broken: ty
         threading.Event().wait(0.005)
     assert closed == ["weights", "weights"]
     assert [drafter.name for drafter in bench.loop.drafters] == ["ngram"]
-    bench.loop.prepare(np.array(bench.context, dtype=np.int32), 9, lambda: False)
+    bench.loop.begin(RequestState(9), np.array(bench.context, dtype=np.int32))
     assert bench.loop.why_plain().code == "draft-error"
     assert "draft.gguf is gone" in bench.loop.why_plain().text
     assert bench.is_plain_text()
@@ -195,9 +200,10 @@ def test_a_draft_that_cannot_be_opened_again_costs_nothing_but_itself(broken: ty
 def test_closing_while_a_draft_is_on_its_way_closes_it() -> None:
     opened: list[ToyBackend] = []
     gate = threading.Event()
-    draft = Releasable(open_toy(opened, gate), go)
+    draft = ReloadableBackend(open_toy(opened, gate), go)
     draft.close()
-    assert not draft.reopen()
+    draft.reopen()
+    assert not draft.is_open
     gate.set()
     draft.close()
     draft.close()
@@ -208,5 +214,4 @@ def test_closing_while_a_draft_is_on_its_way_closes_it() -> None:
 def test_what_was_learned_of_drafters_that_are_away_is_kept_at_the_end() -> None:
     bench = Bench()
     bench.step(CRITICAL)
-    bench.shortage.close()
     assert bench.loop.controller.state().keys() == {"ngram", "model"}

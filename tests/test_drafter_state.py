@@ -1,4 +1,4 @@
-"""What is known of one drafter: when it is probed, barred and let go, and what is kept of it."""
+"""What is believed of one drafter: when it is probed, disabled and enabled again, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import Known
+from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.policy import Policy, Price
-from runtime.speculative.control.probes import Probes
-from tests.support.control import PASSES, costs_of, said, trace
+from runtime.speculative.control.probes import ProbeLedger
+from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
 from tests.support.traces import NAME, adaptive, controller_for, step
 
 
@@ -18,15 +18,15 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
     """As far as they could pay by what passes over that drafter's tokens cost, whatever others cost."""
     passes, verified = (10.0, 20.0, 20.0, 26.0, 32.0, 38.0, 44.0, 50.0, 56.0), list[int]()
     controller = Controller(
-        costs_of(*(passes if not has_own else (10.0, 500.0))), {NAME: 4.0}, max_k=8, reused=[NAME] if has_own else []
+        costs_of(*(passes if not has_own else (10.0, 500.0))), {NAME: 4.0}, max_k=8, own_costs=[NAME] if has_own else []
     )
-    if own := controller.known[NAME].costs:
+    if own := controller.states[NAME].costs:
         for width, seconds in enumerate(passes, start=1):
             own.set(width, seconds)
     for _ in range(40):
         controller.begin(0)
-        if controller.is_worth_asking(NAME):
-            verified.append(sum(controller.includes(NAME, n, 1.0, 0.99) for n in range(8)))
+        if asks(controller, NAME):
+            verified.append(n_taken(controller, NAME, 0.99))
             n = max(1, verified[-1])
             controller.learn(
                 [said(0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0
@@ -37,13 +37,13 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
 
 
 def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
-    probes = Probes()
+    probes = ProbeLedger()
     probes.seconds = 10.0
 
     def is_probed(seconds: float, is_new: bool) -> bool:
-        known = Known(seconds, is_free=False)
-        known.is_new = is_new
-        return any(probes.is_due(known, [10.0, 12.0, 14.0, 16.0]) for _ in range(20))
+        state = DrafterState(seconds, is_model_free=False)
+        state.is_new = is_new
+        return probes.can_afford(state, [10.0, 12.0, 14.0, 16.0], allowed=0.0)
 
     assert is_probed(1.0, is_new=True)
     assert not is_probed(1.0, is_new=False)
@@ -52,15 +52,15 @@ def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
 
 def test_a_drafter_is_valued_anew_when_what_it_meets_has_changed() -> None:
     controller = Controller(costs_of(10.0, 12.0, 14.0), {NAME: 1.0}, max_k=2)
-    known = controller.known[NAME]
+    state = controller.states[NAME]
     for _ in range(50):
-        known.acceptance.observe([0.95], 1, 1)
-    known.policy = Policy(known.acceptance, [10.0, 12.0, 14.0], Price(1, 1, 0), 0.1)
-    known.acceptance.bins[0][1] /= 4  # of a confidence that is never met
-    assert not known.has_news
+        state.acceptance.observe([0.95], 1, 1)
+    state.policy = Policy(state.acceptance, [10.0, 12.0, 14.0], Price(1, 1, 0), 0.1)
+    state.acceptance.bins[0][1] /= 4  # of a confidence that is never met
+    assert not state.has_news
     for _ in range(10):
-        known.acceptance.observe([0.95], 0, 1)
-    assert known.has_news
+        state.acceptance.observe([0.95], 0, 1)
+    assert state.has_news
 
 
 def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:
@@ -76,13 +76,13 @@ def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:
     assert (4000 - parked) * told.passes[0] / seconds > 1.3
 
 
-def test_a_drafter_that_is_slower_than_its_numbers_say_is_barred() -> None:
+def test_a_drafter_that_is_slower_than_its_numbers_say_is_disabled() -> None:
     """Every token is accepted, but the steps take twice what their parts should: something that nobody measured."""
     controller, plain = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8), 46.0
     wasted = 0.0
     for _ in range(400):
         controller.begin(0)
-        if controller.is_worth_asking(NAME):
+        if asks(controller, NAME):
             controller.learn([said(0.9, 3, 3)], 4, 12.0, 82.0, 4 * plain * 1.5)
             wasted += 2 * plain
         else:
@@ -93,13 +93,13 @@ def test_a_drafter_that_is_slower_than_its_numbers_say_is_barred() -> None:
 
 def test_two_long_drafts_that_fail_do_not_bar_a_drafter_that_gains() -> None:
     """Drafts of twelve: one that fails loses five plain passes, one that is right gains as many."""
-    known = Known(1.0, is_free=False)
+    state = DrafterState(1.0, is_model_free=False)
     for lost in [-5.0] * 10 + [5.0] * 2 + [-5.0]:
-        known.hold_to_account(lost, 1.0, 0.0)
-        assert not known.is_barred
+        state.cusum_update(lost, 1.0, 0.0)
+        assert not state.is_disabled
     for _ in range(20):
-        known.hold_to_account(5.0, 1.0, 0.0)
-    assert known.is_barred
+        state.cusum_update(5.0, 1.0, 0.0)
+    assert state.is_disabled
 
 
 def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> None:
@@ -110,7 +110,7 @@ def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> Non
     for i in range(400):
         slow = 3 if i > 50 else 1
         controller.begin(0)
-        asked.append(controller.is_worth_asking(NAME))
+        asked.append(asks(controller, NAME))
         if asked[-1]:
             controller.costs.observe(4, 0, 82.0 * slow)
             controller.learn([said(0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow)
@@ -126,7 +126,7 @@ def test_what_was_learned_is_taken_up_again() -> None:
     adaptive(told, learned)
     fresh, warm = controller_for(told), controller_for(told)
     warm.restore(learned.state())
-    assert warm.known[NAME].acceptance.chance(0.85) < fresh.known[NAME].acceptance.chance(0.85) - 0.2
+    assert warm.states[NAME].acceptance.chance(0.85) < fresh.states[NAME].acceptance.chance(0.85) - 0.2
     assert adaptive(told, warm) <= adaptive(told, fresh)
 
 
@@ -137,4 +137,4 @@ def test_what_was_learned_is_taken_up_again() -> None:
 def test_a_damaged_memory_is_no_memory(state: dict[str, object]) -> None:
     controller, fresh = controller_for(trace(0.5)), controller_for(trace(0.5))
     controller.restore(state)
-    assert np.array_equal(controller.known[NAME].acceptance.chances, fresh.known[NAME].acceptance.chances)
+    assert np.array_equal(controller.states[NAME].acceptance.chances, fresh.states[NAME].acceptance.chances)

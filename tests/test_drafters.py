@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.core.draft import NO_DRAFT, UNSAID, Budget, Draft, Logits, Pick, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.drafter import UNKNOWN_TOKEN, Budget, Pick
 from runtime.drafters import lookup
 from runtime.drafters.lookup import END, Lookup, tail_of
 from runtime.drafters.model import ModelDrafter
@@ -19,7 +20,9 @@ from tests.support.toy import ToyBackend
 
 def budget(k: int, go_on: Callable[[float], bool] = lambda confidence: True) -> Budget:
     return Budget(
-        k, lambda confidence, token=UNSAID: go_on(confidence), lambda row, path, n: Pick(int(row.argmax()), 1.0, None)
+        k,
+        lambda confidence, token=UNKNOWN_TOKEN: go_on(confidence),
+        lambda row, path, n: Pick(int(row.argmax()), 1.0, None),
     )
 
 
@@ -232,13 +235,13 @@ def test_what_the_draft_model_sees_moves_so_seldom_that_little_is_read_twice() -
 def test_a_long_prompt_is_read_in_pieces_no_further_back_than_is_looked_at() -> None:
     memo, context = Memo(104), np.arange(777, dtype=np.int32)
     drafter = ModelDrafter(memo, 6, room=4)
-    n_missing = drafter.n_missing(context)
-    assert n_missing <= 100
-    for end in [*range(777 - n_missing + 10, 777, 10), 777]:
-        drafter.take_in(context[:end])
+    n_uncached = drafter.n_uncached(context)
+    assert n_uncached <= 100
+    for end in [*range(777 - n_uncached + 10, 777, 10), 777]:
+        drafter.prefill(context[:end], 777)
     drafter.propose(context, budget(1))
-    assert memo.n_decoded <= n_missing + 1
-    assert drafter.n_missing(context) == 1
+    assert memo.n_decoded <= n_uncached + 1
+    assert drafter.n_uncached(context) == 1
 
 
 def test_the_draft_model_never_says_what_the_target_cannot() -> None:

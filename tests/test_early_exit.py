@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from demo.evaluate import keep_first_layers
 from runtime.backends import llama, nodes
-from runtime.backends.early_exit import Check
+from runtime.backends.early_exit import ExitCheck
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft
 from runtime.core.errors import ContextError, ModelError
@@ -186,7 +186,7 @@ def test_the_check_finds_rows_that_are_not_what_they_were(fresh: Backends, monke
         return done
 
     monkeypatch.setattr(nodes.Nodes, "_read", slightly_off)
-    assert both.early.check() == Check("", reuses=False)
+    assert both.early.check() == ExitCheck("", reuses=False)
     assert not both.early.reuses
     monkeypatch.undo()
     walk = Walk(both, 2, 100)

@@ -12,14 +12,14 @@ import pytest
 
 from demo.evaluate import keep_first_layers
 from runtime.backends import early_exit, nodes
-from runtime.backends.early_exit import Check, EarlyExitBackend
+from runtime.backends.early_exit import EarlyExitBackend, ExitCheck
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.nodes import EarlyExitError
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine, Options
-from runtime.loading.open import Loaded
+from runtime.loading.loaded_pair import LoadedPair
 from runtime.models.registry import load_registry
 from tests.support.early_exit import SHAPE, array
 from tests.support.shapes import write_random
@@ -41,7 +41,7 @@ def test_other_architectures_exit_like_their_pruned_selves(tmp_path: Path, archi
     models = [LlamaModel(tmp_path / name) for name in ("whole.gguf", "early.gguf")]
     early, pruned = EarlyExitBackend(models[0], 64, n_rows=5), LlamaBackend(models[1], 64, n_rows=5)
     early.exit_at(3)
-    assert early.check() == Check("", reuses=True)
+    assert early.check() == ExitCheck("", reuses=True)
     context = array(list(range(40)))
     assert np.array_equal(early.early.forward(context).copy(), pruned.forward(context))
     for opened in (early, pruned, *models):
@@ -87,7 +87,7 @@ def test_it_declines_an_architecture_that_cannot_rewind_and_one_of_a_single_laye
 def test_a_pair_that_cannot_exit_early_runs_without_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
     pair = replace(load_registry()["demo"], drafters=("ngram", "layerskip"))
-    loaded = Loaded(pair, Options())
+    loaded = LoadedPair(pair, Options())
     assert [drafter.name for drafter in loaded.loop.drafters] == ["ngram"]
     assert loaded.loop.why_plain().code == "architecture"
     assert "CPU alone" in loaded.loop.why_plain().text
@@ -117,7 +117,7 @@ def test_the_bundled_target_exits_like_its_pruned_self(tmp_path: Path) -> None:
         LlamaBackend(cut, 512, n_rows=9),
     )
     early.exit_at(layers)
-    assert early.check() == Check("", reuses=True)
+    assert early.check() == ExitCheck("", reuses=True)
     for backend in (early, full, pruned):
         backend.set_threads(1, 1)
     context = np.random.default_rng(3).integers(0, early.n_vocab, 320).astype(np.int32)

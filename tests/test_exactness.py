@@ -14,7 +14,7 @@ import pytest
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.loading.exactness import self_test
-from runtime.loading.profile_cache import Measured, fingerprint
+from runtime.loading.profile_cache import ProfileCache, fingerprint
 from tests.conftest import OpenEngine
 from tests.support.shapes import K_QUANTS, requantize, write_random
 from tests.support.toy import ToyBackend
@@ -91,10 +91,10 @@ def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path)
     model.write_bytes(b"GGUF")
     before = fingerprint(model, "a")
     assert before != fingerprint(model, "b")
-    memo = Measured(before, tmp_path / "memo")
+    memo = ProfileCache(before, tmp_path / "memo")
     assert memo.read() == {}
     memo.write({"width": 4})
-    assert Measured(before, tmp_path / "memo").read() == {"width": 4}
+    assert ProfileCache(before, tmp_path / "memo").read() == {"width": 4}
     memo.path.write_text("{broken")
     assert memo.read() == {}
     model.write_bytes(b"GGUF, longer")
@@ -103,4 +103,4 @@ def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path)
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    Measured("key", tmp_path / "file" / "below").write({"width": 4})
+    ProfileCache("key", tmp_path / "file" / "below").write({"width": 4})

@@ -12,9 +12,10 @@ from bench.footprint import Case, measured
 from bench.processes import elsewhere
 from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
-from runtime.loading.open import Loaded
-from runtime.memory.footprint import FLOOR, Room, Way, Wish, draft_context, estimate, fit, room_of, usual_cache, wish_of
-from runtime.memory.pressure import MIB, Place, Reading, Thresholds
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.memory.fit import FLOOR, Headroom, PairSpec, draft_context, fit, headroom_of, spec_of
+from runtime.memory.footprint import ContextSpec, cache_type_of, estimate
+from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.header_strings import Strings
@@ -39,35 +40,36 @@ def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1
     return ModelFacts(Header(metadata, (TensorInfo("blk.0.ffn_up.weight", (width, width), kind, 0, 100 * MIB),), 0))
 
 
-def wish(draft: bool = True, n_ctx: int = 8192, caches: tuple[str, ...] = ("F16", "Q8_0"), floor: int = FLOOR) -> Wish:
-    return Wish(facts(), facts() if draft else None, Way(n_ctx, caches[0], n_rows=9), caches, floor)
+def spec(draft: bool = True, n_ctx: int = 8192, cache: str = "F16", floor: int = FLOOR) -> PairSpec:
+    return PairSpec(facts(), facts() if draft else None, ContextSpec(n_ctx, cache, n_rows=9), floor)
 
 
 def test_weights_cache_and_buffers_add_up() -> None:
-    found = estimate(facts(), Way(2000, "F16", n_rows=9))
+    found = estimate(facts(), ContextSpec(2000, "F16", n_rows=9))
     assert found.weights == 100 * MIB
     assert found.cache == 2 * 8 * 1024 * 2048 * 2  # keys and values, layers, width, padded context, bytes
     assert found.needed == found.weights + found.cache + found.compute + found.words
-    assert found.resident == found.needed
+    assert found.repacked == 0
 
 
 def test_a_quantized_cache_and_a_shorter_context_take_less() -> None:
     long, half, small = (
-        estimate(facts(), Way(n_ctx, kind)).cache for n_ctx, kind in ((4096, "F16"), (2048, "F16"), (4096, "Q8_0"))
+        estimate(facts(), ContextSpec(n_ctx, kind)).cache
+        for n_ctx, kind in ((4096, "F16"), (2048, "F16"), (4096, "Q8_0"))
     )
     assert half == long // 2
     assert small == long * 17 // 32
 
 
 def test_weights_in_another_layout_are_there_twice_but_not_needed_twice() -> None:
-    found = estimate(facts("Q4_0"), Way(2048))
-    assert found.resident - found.needed == 100 * MIB
-    assert estimate(facts("Q4_0"), Way(2048, repacks=False)).repacked == 0
+    found = estimate(facts("Q4_0"), ContextSpec(2048))
+    assert found.repacked == 100 * MIB
+    assert estimate(facts("Q4_0"), ContextSpec(2048, repacks=False)).repacked == 0
 
 
 def test_heads_that_blocks_do_not_divide_have_a_cache_of_halves() -> None:
-    assert usual_cache(facts()) == "Q8_0"
-    assert usual_cache(facts(width=768, heads=16)) == "BF16"
+    assert cache_type_of(facts()) == "Q8_0"
+    assert cache_type_of(facts(width=768, heads=16)) == "BF16"
 
 
 @pytest.fixture(scope="module")
@@ -77,44 +79,44 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("cache", ["Q8_0", "F16"])
 def test_the_estimate_is_within_a_tenth_of_what_a_process_grows_by(tiny: Path, small: Path, cache: str) -> None:
-    case = Case("", small, Way(4096, cache, n_rows=9, n_batch=256))
-    assert case.estimated().resident == pytest.approx(elsewhere(measured, tiny, case), rel=0.1)
+    case = Case("", small, ContextSpec(4096, cache, n_rows=9, n_batch=256))
+    assert case.estimated() == pytest.approx(elsewhere(measured, tiny, case), rel=0.1)
 
 
 def test_everything_is_kept_while_it_fits() -> None:
-    plan = fit(wish(), Room(4000 * MIB, 500 * MIB, 500 * MIB), "big.gguf")
-    assert (plan.n_ctx, plan.cache, plan.with_draft) == (8192, "F16", True)
+    plan = fit(spec(), Headroom(4000 * MIB, 500 * MIB, 500 * MIB), "big.gguf")
+    assert (plan.n_ctx, plan.with_draft) == (8192, True)
     assert "everything fits" in plan.text
 
 
-def test_the_draft_model_goes_first_then_context_then_the_caches_precision() -> None:
-    order = list[tuple[bool, bool, str]]()
+def test_the_draft_model_goes_first_then_context() -> None:
+    order = list[tuple[bool, bool]]()
     for free in range(900, 100, -1):
         try:
-            plan = fit(wish(), Room(free * MIB, 0, 0), "big.gguf")
+            plan = fit(spec(), Headroom(free * MIB, 0, 0), "big.gguf")
         except ModelError:
             break
         assert plan.n_bytes <= free * MIB
-        if not order or order[-1] != (plan.with_draft, plan.n_ctx == 8192, plan.cache):
-            order.append((plan.with_draft, plan.n_ctx == 8192, plan.cache))
-    assert order == [(True, True, "F16"), (False, True, "F16"), (False, False, "F16"), (False, False, "Q8_0")]
+        if not order or order[-1] != (plan.with_draft, plan.n_ctx == 8192):
+            order.append((plan.with_draft, plan.n_ctx == 8192))
+    assert order == [(True, True), (False, True), (False, False)]
 
 
 def test_context_is_as_long_as_fits_and_never_below_the_floor() -> None:
     lengths = set()
     for free in range(159, 400, 3):
-        plan = fit(wish(draft=False, caches=("Q8_0",)), Room(free * MIB, 0, 0), "big.gguf")
+        plan = fit(spec(draft=False, cache="Q8_0"), Headroom(free * MIB, 0, 0), "big.gguf")
         lengths.add(plan.n_ctx)
         if plan.n_ctx < 8192:
-            longer = Way(plan.n_ctx + 256, "Q8_0", n_rows=9)
+            longer = ContextSpec(plan.n_ctx + 256, "Q8_0", n_rows=9)
             assert estimate(facts(), longer).needed > free * MIB
             assert f"context beyond {plan.n_ctx} of 8192 tokens" in plan.text
     assert FLOOR <= min(lengths) < 2 * FLOOR
 
 
 def test_context_is_kept_where_only_the_draft_would_make_memory_tight() -> None:
-    plan = fit(wish(), Room(900 * MIB, 800 * MIB, 100 * MIB), "big.gguf")
-    assert (plan.n_ctx, plan.cache, plan.with_draft) == (8192, "F16", False)
+    plan = fit(spec(), Headroom(900 * MIB, 800 * MIB, 100 * MIB), "big.gguf")
+    assert (plan.n_ctx, plan.with_draft) == (8192, False)
     assert plan.text.startswith("left out the draft model: all of it needs")
 
 
@@ -123,28 +125,28 @@ def test_what_cannot_fit_is_refused_with_numbers_and_a_remedy() -> None:
         ModelError,
         match=r"big.gguf needs \d+ MiB of memory with a context of 1024 tokens, but 50 MiB are free\. Close other",
     ):
-        fit(wish(), Room(50 * MIB, 0, 0), "big.gguf")
+        fit(spec(), Headroom(50 * MIB, 0, 0), "big.gguf")
 
 
 def test_the_least_is_loaded_even_where_nothing_can_be_spared() -> None:
-    plan = fit(wish(), Room(300 * MIB, 290 * MIB, 290 * MIB), "big.gguf")
-    assert (plan.n_ctx, plan.cache, plan.with_draft) == (FLOOR, "Q8_0", False)
+    plan = fit(spec(), Headroom(300 * MIB, 290 * MIB, 290 * MIB), "big.gguf")
+    assert (plan.n_ctx, plan.with_draft) == (FLOOR, False)
 
 
 def test_room_is_that_of_the_scarcest_place_and_may_be_unknown() -> None:
     places = (
-        Place("this machine", 9000 * MIB, 16_000 * MIB),
-        Place("this process's cgroup", 700 * MIB, 1000 * MIB),
-        Place("GPU", 1, 2 * MIB, True),
+        MemoryPool("this machine", 9000 * MIB, 16_000 * MIB),
+        MemoryPool("this process's cgroup", 700 * MIB, 1000 * MIB),
+        MemoryPool("GPU", 1, 2 * MIB, True),
     )
-    assert room_of(Reading(places), Thresholds(recovery=1)) == Room(700 * MIB, 80 * MIB, 30 * MIB)
-    assert room_of(Reading(places[2:]), Thresholds()) is None
+    assert headroom_of(Reading(places), Thresholds(recovery=1)) == Headroom(700 * MIB, 80 * MIB, 30 * MIB)
+    assert headroom_of(Reading(places[2:]), Thresholds()) is None
 
 
 def test_the_draft_models_share_stops_growing_with_the_context() -> None:
-    needs = [wish(n_ctx=n).draft_needs(n) for n in (1024, 2048, 4096, 32_768)]
+    needs = [spec(n_ctx=n).draft_needs(n) for n in (1024, 2048, 4096, 32_768)]
     assert needs[0] < needs[1] == needs[2] == needs[3]
-    assert replace(wish(), window=1024).draft_needs(4096) == needs[0]
+    assert replace(spec(), window=1024).draft_needs(4096) == needs[0]
 
 
 def test_a_draft_models_context_holds_what_it_looks_at_and_what_it_drafts() -> None:
@@ -157,11 +159,11 @@ def test_a_draft_models_context_holds_what_it_looks_at_and_what_it_drafts() -> N
 def test_files_that_cannot_be_read_leave_it_to_the_library(tmp_path: Path, tiny: Path) -> None:
     odd = tmp_path / "odd.gguf"
     odd.write_bytes(b"GGUF")
-    assert wish_of(odd, None, Way(512), FLOOR) is None
-    assert wish_of(tiny, tmp_path / "missing.gguf", Way(512), FLOOR) is None
+    assert spec_of(odd, None, ContextSpec(512), FLOOR) is None
+    assert spec_of(tiny, tmp_path / "missing.gguf", ContextSpec(512), FLOOR) is None
 
 
-def demo_in(monkeypatch: pytest.MonkeyPatch, free: int, options: Options, seen: set[str]) -> Loaded:
+def demo_in(monkeypatch: pytest.MonkeyPatch, free: int, options: Options, seen: set[str]) -> LoadedPair:
     """The bundled pair on a machine with `free` MiB of 16,000."""
 
     class Small:
@@ -169,10 +171,10 @@ def demo_in(monkeypatch: pytest.MonkeyPatch, free: int, options: Options, seen: 
             pass
 
         def __call__(self) -> Reading:
-            return Reading((Place("this machine", free * MIB, 16_000 * MIB),))
+            return Reading((MemoryPool("this machine", free * MIB, 16_000 * MIB),))
 
-    monkeypatch.setattr("runtime.loading.open.System", Small)
-    return Loaded(load_registry()["demo"], options, lambda what, share: seen.add(what) is None)
+    monkeypatch.setattr("runtime.loading.loaded_pair.MemoryReader", Small)
+    return LoadedPair(load_registry()["demo"], options, lambda what, share: seen.add(what) is None)
 
 
 def test_a_pair_is_loaded_without_its_draft_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,5 +207,5 @@ def test_the_engine_says_what_was_chosen(open_demo: object) -> None:
 
 def test_the_estimate_reads_the_bundled_headers() -> None:
     pair = load_registry()["demo"]
-    found = estimate(ModelFacts(read_header(pair.target)), Way(2048))
+    found = estimate(ModelFacts(read_header(pair.target)), ContextSpec(2048))
     assert found.weights < pair.target.stat().st_size < found.needed

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.core.draft import Budget, Pick
+from runtime.core.drafter import Budget, Pick
 from runtime.core.errors import SettingsError
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.engine import Engine, Grammar, Message, Sampling

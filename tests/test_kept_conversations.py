@@ -42,7 +42,7 @@ def backends(model: LlamaModel, request: pytest.FixtureRequest) -> Iterator[tupl
         backend.set_threads(1, 1)
     if isinstance(pair[0], EarlyExitBackend):
         pair[0].reuses = True
-    pair[0].keep(3)
+    pair[0].set_slots(3)
     yield pair
     for backend in pair:
         backend.close()
@@ -76,19 +76,17 @@ def test_conversations_in_turns_have_the_logits_that_each_has_alone(
 
 def test_a_kept_conversation_is_not_read_again(model: LlamaModel) -> None:
     backend = LlamaBackend(model, N_CTX, n_rows=9)
-    backend.keep(2)
+    backend.set_slots(2)
     first, second, third = (tokens(seed, 200) for seed in (1, 2, 3))
     for context in (first, second, first, second):
         backend.forward(context)
     assert backend.n_decoded == 400 + 2  # of what was read before, the last token
     backend.forward(third)
-    assert (backend.n_cached(second), backend.n_cached(first)) == (
-        199,
-        0,
-    )  # the one that was not used for longest has gone
+    # The one that was not used for longest has gone
+    assert (backend.n_cached(second), backend.n_cached(first)) == (199, 0)
     branch = np.concatenate([second[:100], third[:50]])
     backend.forward(branch)
     assert (backend.n_cached(second), backend.n_cached(branch)) == (199, 149)  # a branch leaves what it grew from
-    backend.keep(1)
+    backend.set_slots(1)
     assert (backend.n_cached(second), backend.n_cached(branch)) == (100, 149)
     backend.close()

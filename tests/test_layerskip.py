@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from runtime.core.backend import Backend
-from runtime.core.draft import NO_DRAFT, Budget, Draft, Logits, Pick, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.drafter import Answer, Budget, Pick
 from runtime.core.errors import ModelError, RegistryError
-from runtime.drafters import layerskip
-from runtime.drafters.layerskip import agreement_with, best_exit, own_text, settle
+from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.engine import Engine, Message, Options, Sampling
-from runtime.loading.profile_cache import Measured
+from runtime.loading import exit_layer
+from runtime.loading.exit_layer import agreement_with, best_exit, own_text, settle
+from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from tests.support.toy import ToyBackend
 
@@ -73,7 +75,7 @@ def test_the_named_exit_layer_is_taken_and_checked_once() -> None:
 
 
 def test_what_the_check_found_is_remembered(tmp_path: Path) -> None:
-    memo = Measured("key", tmp_path)
+    memo = ProfileCache("key", tmp_path)
     for _ in range(2):
         target = ToyTarget(found=Found("it differs", reuses=False))
         assert settle(target, 3, memo) == "it differs"
@@ -90,7 +92,7 @@ def test_a_memo_that_cannot_be_read_is_found_again() -> None:
 def test_the_sweep_finds_the_first_layer_that_agrees(monkeypatch: pytest.MonkeyPatch, clever: int) -> None:
     """By a clock that says the same of every pass."""
     target = ToyTarget(clever)
-    monkeypatch.setattr(layerskip, "seconds", lambda run: 1.0)
+    monkeypatch.setattr(exit_layer, "seconds", lambda run: 1.0)
     assert best_exit(target) == clever
     target.exits.clear()
     memo = Memory()
@@ -101,7 +103,7 @@ def test_the_sweep_finds_the_first_layer_that_agrees(monkeypatch: pytest.MonkeyP
 def test_the_sweep_prefers_a_layer_that_is_reached_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the later ones do not say more that is right."""
     target = ToyTarget(clever=99)
-    monkeypatch.setattr(layerskip, "seconds", lambda run: float(target.exits[-1] if target.exits else 20))
+    monkeypatch.setattr(exit_layer, "seconds", lambda run: float(target.exits[-1] if target.exits else 20))
     assert best_exit(target) == 1
 
 
@@ -131,10 +133,12 @@ class Plain(ToyBackend):
 
 def test_it_drafts_as_a_draft_model_does_under_its_own_name() -> None:
     early = Plain()
-    drafter = layerskip.LayerSkipDrafter(early, early.n_vocab)
-    picks = Budget(3, lambda confidence, token=0: True, lambda row, path, n: Pick(int(row.argmax()), 0.9, None))
+    drafter = LayerSkipDrafter(early, early.n_vocab)
+    picks = Budget(
+        3, lambda confidence, token=0: Answer.CONTINUE, lambda row, path, n: Pick(int(row.argmax()), 0.9, None)
+    )
     draft = drafter.propose(np.array([1, 2], dtype=np.int32), picks)
-    assert (drafter.name, drafter.is_free, len(draft), early.drafts) == ("layerskip", False, 3, [0, 0, 0])
+    assert (drafter.name, drafter.is_model_free, len(draft), early.drafts) == ("layerskip", False, 3, [0, 0, 0])
 
 
 def layerskip_pair(**changes: object) -> Pair:

@@ -13,12 +13,12 @@ import pytest
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel, load_error
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
-from runtime.core.errors import ModelError, RoomError, VocabError
+from runtime.core.errors import ModelError, NoMemoryError, VocabError
 from runtime.engine import Engine, Message, Options, Sampling
 from runtime.loading import calibration
-from runtime.loading.calibration import cores
-from runtime.loading.open import Loaded
-from runtime.loading.profile_cache import Measured
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.pass_timing import thread_counts
+from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import WORDS
 from runtime.models.header import Header
 from runtime.models.header_strings import Strings
@@ -72,15 +72,15 @@ def test_words_that_agree_are_not_even_read(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_threads_worth_trying_fit_the_machine() -> None:
-    assert cores()[0] == 1
-    assert cores()[-1] <= (os.cpu_count() or 1)
+    assert thread_counts()[0] == 1
+    assert thread_counts()[-1] <= (os.cpu_count() or 1)
 
 
 def test_every_choice_was_measured() -> None:
-    loaded = Loaded(load_registry()["demo"], Options())
+    loaded = LoadedPair(load_registry()["demo"], Options())
     costs = loaded.loop.controller.costs.widths(0)
     assert costs[1] > 0
-    assert 0 < loaded.loop.controller.known["model"].rest_seconds < costs[1]
+    assert 0 < loaded.loop.controller.states["model"].rest_seconds < costs[1]
     loaded.close()
     loaded.close()
 
@@ -88,7 +88,7 @@ def test_every_choice_was_measured() -> None:
 def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend, memo, taken = ToyBackend(), Measured("key", tmp_path), list[int]()
+    backend, memo, taken = ToyBackend(), ProfileCache("key", tmp_path), list[int]()
     real = calibration.take
     monkeypatch.setattr(calibration, "take", lambda *args: taken.append(1) or real(*args))
     first = calibration.calibrate(backend, 5, [1], memo)
@@ -100,7 +100,7 @@ def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
     assert len(taken) == 2
     for broken in ({}, {"passes": 3}, {"one": 1, "many": 1, "draft": 1, "passes": {"2": 1.0}, "draft_seconds": 0.0}):
         memo.write(broken)
-        assert calibration.recall(memo) is None
+        assert calibration.remembered(memo) is None
 
 
 def test_threads_that_a_busy_machine_chose_are_chosen_again_on_an_idle_one(
@@ -110,9 +110,9 @@ def test_threads_that_a_busy_machine_chose_are_chosen_again_on_an_idle_one(
         def set_threads(self, one: int, many: int) -> None:
             self.n = one
 
-    backend, memo, seconds = Threaded(), Measured("key", tmp_path), {1: 1.0, 2: 8.0}
+    backend, memo, seconds = Threaded(), ProfileCache("key", tmp_path), {1: 1.0, 2: 8.0}
     monkeypatch.setattr(calibration, "timed", lambda *args: seconds[backend.n])
-    monkeypatch.setattr("runtime.speculative.control.costs.timed", lambda *args: seconds[backend.n])
+    monkeypatch.setattr("runtime.loading.pass_timing.timed", lambda *args: seconds[backend.n])
     assert calibration.calibrate(backend, 5, [1, 2], memo).one == 1
     assert (calibration.calibrate(backend, 5, [1, 2], memo).one, backend.n) == (1, 1)
     seconds[2] = 0.5
@@ -121,10 +121,10 @@ def test_threads_that_a_busy_machine_chose_are_chosen_again_on_an_idle_one(
 
 def test_progress_is_reported_for_both_models_and_may_stop_the_load() -> None:
     seen: dict[str, float] = {}
-    Loaded(load_registry()["demo"], Options(), lambda what, share: seen.update({what: share}) is None).close()
+    LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.update({what: share}) is None).close()
     assert seen == {"target": 1.0, "draft": 1.0}
     with pytest.raises(KeyboardInterrupt):
-        Loaded(load_registry()["demo"], Options(), lambda what, share: False)
+        LoadedPair(load_registry()["demo"], Options(), lambda what, share: False)
 
 
 def test_a_draft_that_fails_to_load_frees_the_target(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
         return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
 
     real = LlamaModel.close
-    monkeypatch.setattr("runtime.loading.models.LlamaBackend", no_room)
+    monkeypatch.setattr("runtime.loading.opening.LlamaBackend", no_room)
     monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
     engine = Engine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
     assert [path.name for path in closed] == ["draft.gguf"]
@@ -164,9 +164,9 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
 
 def test_weights_for_which_memory_runs_out_are_told_from_a_damaged_file() -> None:
     path = Path("draft.gguf")
-    assert isinstance(load_error(path, ["error loading model: unable to allocate CPU buffer"]), RoomError)
+    assert isinstance(load_error(path, ["error loading model: unable to allocate CPU buffer"]), NoMemoryError)
     assert not isinstance(
-        load_error(path, ["error loading model: tensor 'a' data is not within the file bounds"]), RoomError
+        load_error(path, ["error loading model: tensor 'a' data is not within the file bounds"]), NoMemoryError
     )
 
 
@@ -179,9 +179,9 @@ class NoWayBack(LlamaBackend):
 
 
 def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.loading.open.LlamaBackend", NoWayBack)
+    monkeypatch.setattr("runtime.loading.loaded_pair.LlamaBackend", NoWayBack)
     seen: set[str] = set()
-    loaded = Loaded(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
+    loaded = LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
     assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")
     loaded.close()
 

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
-from runtime.drafters.lookahead import LookaheadDrafter, Pool, Shape, best_shape
+from runtime.drafters.lookahead import LookaheadDrafter, Pool, WindowShape, best_shape
 from runtime.engine import Engine, Options, Sampling
-from runtime.loading import open as loading
+from runtime.loading import opening
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.loop import SpecLoop
+from tests.support.control import asks
 from tests.support.toy import ToyBackend
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
@@ -57,8 +58,8 @@ def paths(draft: Draft) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("shape", [Shape(1, 2), Shape(3, 2), Shape(2, 3), Shape(3, 4)], ids=str)
-def test_what_is_harvested_is_what_the_target_says_after_each_column(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [WindowShape(1, 2), WindowShape(3, 2), WindowShape(2, 3), WindowShape(3, 4)], ids=str)
+def test_what_is_harvested_is_what_the_target_says_after_each_column(shape: WindowShape) -> None:
     target, drafter, context = ToyBackend(n_vocab=9), LookaheadDrafter(shape), [1, 2]
     for _ in range(6):
         draft = drafter.propose(tokens(*context), budget(64))
@@ -74,17 +75,17 @@ def test_what_is_harvested_is_what_the_target_says_after_each_column(shape: Shap
 
 
 def test_a_pooled_ngram_is_verified_first_and_brings_several_tokens_per_pass() -> None:
-    loop = SpecLoop(Cycle(5), [LookaheadDrafter(Shape(2, 3))], controller(fixed_k=4))
+    loop = SpecLoop(Cycle(5), [LookaheadDrafter(WindowShape(2, 3))], controller(fixed_k=4))
     context, passes = [0], 0
     while len(context) < 60:
-        context += loop.step(tokens(*context), Sampler(GREEDY), len(context) - 1, 99).tokens
+        context += loop.step(loop.request, tokens(*context), Sampler(GREEDY), len(context) - 1, 99).tokens
         passes += 1
     assert context == [i % 5 for i in range(len(context))]
     assert passes < 30
 
 
 def test_the_window_moves_with_the_text_and_begins_anew_where_that_jumps() -> None:
-    drafter, context = LookaheadDrafter(Shape(4, 3)), [0]
+    drafter, context = LookaheadDrafter(WindowShape(4, 3)), [0]
     steps(drafter, Cycle(12), context, 3)
     before = [level[1:] for level in drafter._levels]
     drafter.propose(tokens(*context, 7), budget(16))
@@ -98,7 +99,7 @@ def test_the_window_moves_with_the_text_and_begins_anew_where_that_jumps() -> No
 
 def test_where_there_is_no_room_for_the_window_nothing_is_harvested() -> None:
     drafter, target, context = (
-        LookaheadDrafter(Shape(3, 3)),
+        LookaheadDrafter(WindowShape(3, 3)),
         Cycle(40),
         np.arange(20, dtype=np.int32),
     )  # a window of six different tokens
@@ -112,7 +113,7 @@ def test_where_there_is_no_room_for_the_window_nothing_is_harvested() -> None:
 
 def test_siblings_in_its_tree_differ() -> None:
     rng = np.random.default_rng(1)
-    drafter, context = LookaheadDrafter(Shape(4, 3)), rng.integers(0, 3, 8).tolist()
+    drafter, context = LookaheadDrafter(WindowShape(4, 3)), rng.integers(0, 3, 8).tolist()
     for draft in steps(drafter, ToyBackend(n_vocab=3), context, 30):
         places = [(draft.parent(node), token) for node, token in enumerate(draft.tokens)]
         assert len(set(places)) == len(places)
@@ -127,7 +128,7 @@ def test_the_pool_keeps_the_newest_and_says_the_likeliest_first() -> None:
 
 
 def test_a_refused_ngram_leaves_the_window_alone() -> None:
-    drafter, context = LookaheadDrafter(Shape(2, 3)), [0]
+    drafter, context = LookaheadDrafter(WindowShape(2, 3)), [0]
     steps(drafter, Cycle(3), context, 9)
     draft = drafter.propose(tokens(*context), budget(16, lambda confidence: False))
     assert {tuple(path) for path in paths(draft)} == {
@@ -142,41 +143,41 @@ def test_the_shape_follows_from_what_passes_cost() -> None:
     jumps, _ = best_shape([1.0] * 9 + [3.0] * 8)  # as a GPU does
     assert 4 < jumps.n_rows <= 8
     assert best_shape([float(n) for n in range(1, 18)])[1] < 1
-    assert best_shape([1.0] * 3)[0] == Shape(1, 2)
+    assert best_shape([1.0] * 3)[0] == WindowShape(1, 2)
 
 
-def controller(passes: Sequence[float] = (1.0,) * 9, fixed_k: int | None = None, riding: int = 0) -> Controller:
+def controller(passes: Sequence[float] = (1.0,) * 9, fixed_k: int | None = None, window_rows: int = 0) -> Controller:
     costs = PassCosts()
     for width, seconds in enumerate(passes, start=1):
         costs.set(width, seconds)
-    return Controller(costs, {"lookahead": 1e-6}, max_k=8, fixed_k=fixed_k, riding={"lookahead": riding})
+    return Controller(costs, {"lookahead": 1e-6}, max_k=8, fixed_k=fixed_k, window_rows={"lookahead": window_rows})
 
 
 def test_the_rows_of_the_window_are_part_of_its_price() -> None:
-    dear, cheap = controller([1.0, 1.2, 1.4, 1.6, 1.8], riding=4), controller([1.0, 1.2, 1.4, 1.6, 1.8])
-    assert cheap.is_worth_asking("lookahead")
-    assert cheap.known["lookahead"].surplus > dear.known["lookahead"].surplus
+    dear, cheap = controller([1.0, 1.2, 1.4, 1.6, 1.8], window_rows=4), controller([1.0, 1.2, 1.4, 1.6, 1.8])
+    assert cheap.decide("lookahead").asks
+    assert cheap.states["lookahead"].expected_gain > dear.states["lookahead"].expected_gain
     # Rows that cost nothing
-    assert controller(riding=4).known["lookahead"].surplus == controller().known["lookahead"].surplus
+    assert controller(window_rows=4).states["lookahead"].expected_gain == controller().states["lookahead"].expected_gain
 
 
 def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
     """By the controller's ledger, when four rows ride along that make a pass take three times as long, and no guess is
     ever right.
     """
-    control, lost = controller([1.0, 1.5, 2.0, 2.5, 3.0], riding=4), 0.0
+    control, lost = controller([1.0, 1.5, 2.0, 2.5, 3.0], window_rows=4), 0.0
     for _ in range(20_000):
         control.begin(0)
-        asked = control.is_worth_asking("lookahead")
+        asked = asks(control, "lookahead")
         lost += 2.0 * asked
-        scored = [Scored("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True)] if asked else []
+        scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True)] if asked else []
         control.learn(scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
-    assert lost < 0.01 * control.probes.decode_seconds
+    assert lost < 0.01 * control.decode_seconds
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])
 def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
-    monkeypatch.setattr(loading, "best_shape", lambda passes: (Shape(2, 3), 9.9))
+    monkeypatch.setattr(opening, "best_shape", lambda passes: (WindowShape(2, 3), 9.9))
     engine = Engine(load_registry()["demo"], Options(drafters=("lookahead", "ngram", "model"), threads=1))
     plain = Engine(load_registry()["demo"], Options(drafters=(), threads=1))
     for prompt in PROMPTS[::20]:
@@ -188,7 +189,7 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
 
 
 def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "best_shape", lambda passes: (Shape(1, 2), 0.4))
+    monkeypatch.setattr(opening, "best_shape", lambda passes: (WindowShape(1, 2), 0.4))
     engine = Engine(load_registry()["demo"], Options(drafters=("lookahead",), threads=1))
     stats = ask(engine, PROMPTS[0])[2]
     assert (stats.draft_n, stats.reason.code if stats.reason else "") == (0, "cost")

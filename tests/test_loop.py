@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.core.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Draft, Tokens
+from runtime.core.drafter import Budget, Drafter
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
+from runtime.speculative.step import RequestState
 from tests.support.toy import ToyBackend
 
 GREEDY = Sampling(temperature=0)
@@ -28,7 +30,7 @@ class Broken(Drafter):
         self.n_asked += 1
         if self.n_asked == 2:
             raise ModelError("the draft model fell over")
-        return Draft((0,)) if budget.go_on(0.9) else Draft()
+        return Draft((0,)) if budget.should_continue(0.9) else Draft()
 
     def close(self) -> None:
         self.closed = True
@@ -44,7 +46,9 @@ def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -
     drafter = Broken()
     loop, context = loop_with(drafter), [1, 2]
     for _ in range(5):
-        context += loop.step(np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10).tokens
+        context += loop.step(
+            loop.request, np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10
+        ).tokens
     assert drafter.closed
     assert loop.drafters == []
     assert (loop.why_plain().code, "fell over" in loop.why_plain().text) == ("draft-error", True)
@@ -57,13 +61,14 @@ def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -
 def test_a_draft_never_reaches_past_the_limit_or_the_context() -> None:
     loop = loop_with(ModelDrafter(ToyBackend(), 6), fixed_k=8)
     context = np.ones(60, dtype=np.int32)
-    assert loop.step(context, Sampler(GREEDY), 0, 3).n_drafted == 2
-    assert loop.step(context, Sampler(GREEDY), 0, 100).n_drafted == 4
-    assert loop.step(np.ones(64, dtype=np.int32), Sampler(GREEDY), 0, 100).n_drafted == 0
+    assert loop.step(loop.request, context, Sampler(GREEDY), 0, 3).n_drafted == 2
+    assert loop.step(loop.request, context, Sampler(GREEDY), 0, 100).n_drafted == 4
+    assert loop.step(loop.request, np.ones(64, dtype=np.int32), Sampler(GREEDY), 0, 100).n_drafted == 0
 
 
 def test_seconds_add_up() -> None:
-    step = loop_with(ModelDrafter(ToyBackend(), 6)).step(np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+    loop = loop_with(ModelDrafter(ToyBackend(), 6))
+    step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert 0 < step.draft_seconds + step.verify_seconds <= step.seconds
     assert (step.drafter, step.n_drafted) == ("model", 2)
 
@@ -74,33 +79,30 @@ def prepared(n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[S
     costs.set(1, 1.0)
     costs.set(9, 1.5)
     loop = SpecLoop(ToyBackend(), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8))
-    loop.prepare(np.ones(n_prompt, dtype=np.int32), n_reply, lambda: is_cancelled)
+    loop.begin(RequestState(n_reply), np.ones(n_prompt, dtype=np.int32), is_cancelled=lambda: is_cancelled)
     return loop, draft
 
 
 def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it() -> None:
     loop, _draft = prepared(n_prompt=900, n_reply=2)
     long, short = np.ones(900, dtype=np.int32), np.ones(30, dtype=np.int32)
-    resting = loop.part
-    loop.prepare(short, 2, lambda: False)
-    drafting = loop.part
+    resting, drafting = loop.request, RequestState(2)
+    loop.begin(drafting, short)
     for _ in range(2):
-        loop.resume(resting, long)
-        assert loop.step(long, Sampler(GREEDY), 0, 9).drafter == "none"
+        assert loop.step(resting, long, Sampler(GREEDY), 0, 9).drafter == "none"
         assert "900 tokens" in loop.why_plain().text
-        loop.resume(drafting, short)
-        assert loop.step(short, Sampler(GREEDY), 0, 9).drafter == "model"
+        assert loop.step(drafting, short, Sampler(GREEDY), 0, 9).drafter == "model"
 
 
 def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it() -> None:
     loop, draft = prepared(n_prompt=900, n_reply=200)
-    assert (draft.n_passes, loop.part.resting) == (4, None)
+    assert (draft.n_passes, loop.request.left_out) == (4, None)
     loop, draft = prepared(n_prompt=900, n_reply=2)
     assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
     assert "900 tokens" in loop.why_plain().text
-    assert loop.step(np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "none"
-    loop.prepare(np.ones(30, dtype=np.int32), 2, lambda: False)
-    assert loop.step(np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "model"
+    assert loop.step(loop.request, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "none"
+    loop.begin(RequestState(2), np.ones(30, dtype=np.int32))
+    assert loop.step(loop.request, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "model"
 
 
 def test_taking_in_can_be_cancelled() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from runtime.core.errors import SettingsError
-from runtime.memory.pressure import MIB, Level, Place, Reading, Thresholds, judge
+from runtime.memory.pressure import MIB, Level, MemoryPool, Reading, Thresholds, judge
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine, reading
 
 
@@ -60,7 +60,7 @@ def test_it_is_read_at_most_every_quarter_second_and_for_a_thousandth_of_the_tim
     machine = Machine()
     for _ in range(1000):
         machine.now += 0.01
-        machine.watch.look()
+        machine.watch.update()
     assert machine.n_read <= 41
     slow = Machine()
 
@@ -71,7 +71,7 @@ def test_it_is_read_at_most_every_quarter_second_and_for_a_thousandth_of_the_tim
     slow.watch.source = read
     while slow.now < 100:
         slow.now += 0.01
-        slow.watch.look()
+        slow.watch.update()
     assert 30 < slow.n_read <= 51
 
 
@@ -92,22 +92,24 @@ def test_a_reader_that_fails_leaves_the_level_and_says_so() -> None:
 
 @pytest.mark.parametrize(("free", "total"), [(0, 0), (-1, 10), (11 * MIB, 10 * MIB), (5, -5)])
 def test_a_place_that_cannot_be_is_not_believed(free: int, total: int) -> None:
-    assert judge(Reading((Place("GPU", free, total, True), Place("GPU", free, total))), Thresholds()).level == OK
+    assert (
+        judge(Reading((MemoryPool("GPU", free, total, True), MemoryPool("GPU", free, total))), Thresholds()).level == OK
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "level"),
     [
         (Reading(), OK),
-        (Reading(waited=0.05, stood=0.05), OK),
-        (Reading(waited=0.2, stood=0.1), TIGHT),
-        (Reading(waited=0.5, stood=0.4), CRITICAL),
-        (Reading(waited=7.0, stood=-1.0), OK),
-        (Reading(waited=math.nan), OK),
-        (Reading(said=TIGHT), TIGHT),
-        (Reading((Place("GPU", 200 * MIB, 8000 * MIB, True),)), TIGHT),
-        (Reading((Place("GPU", 50 * MIB, 8000 * MIB, True),)), CRITICAL),
-        (Reading((Place("GPU", 600 * MIB, 8000 * MIB, True),)), OK),
+        (Reading(stalled_some=0.05, stalled_full=0.05), OK),
+        (Reading(stalled_some=0.2, stalled_full=0.1), TIGHT),
+        (Reading(stalled_some=0.5, stalled_full=0.4), CRITICAL),
+        (Reading(stalled_some=7.0, stalled_full=-1.0), OK),
+        (Reading(stalled_some=math.nan), OK),
+        (Reading(os_level=TIGHT), TIGHT),
+        (Reading((MemoryPool("GPU", 200 * MIB, 8000 * MIB, True),)), TIGHT),
+        (Reading((MemoryPool("GPU", 50 * MIB, 8000 * MIB, True),)), CRITICAL),
+        (Reading((MemoryPool("GPU", 600 * MIB, 8000 * MIB, True),)), OK),
     ],
 )
 def test_stalls_the_system_and_devices_have_a_say(found: Reading, level: Level) -> None:

@@ -8,27 +8,27 @@ import psutil
 import pytest
 
 from runtime.memory.pressure import MIB
-from runtime.memory.system import System, stalls
+from runtime.memory.system import MemoryReader, stalls
 
 
-def place(root: Path, **files: str) -> System:
+def place(root: Path, **files: str) -> MemoryReader:
     """A System that finds these files under `root`, their names with "__" for "/"."""
     for name, text in files.items():
         path = root / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return System(root=root)
+    return MemoryReader(root=root)
 
 
-def group(system: System) -> list[tuple[int, int]]:
-    return [(found.free, found.total) for found in system().places if "cgroup" in found.name]
+def group(system: MemoryReader) -> list[tuple[int, int]]:
+    return [(found.free, found.total) for found in system().pools if "cgroup" in found.name]
 
 
 def test_without_proc_the_machine_itself_is_still_known(tmp_path: Path) -> None:
-    found = System(root=tmp_path)()
-    assert [place.name for place in found.places] == ["this machine"]
-    assert found.places[0].total == psutil.virtual_memory().total
-    assert (found.waited, found.stood) == (0, 0)
+    found = MemoryReader(root=tmp_path)()
+    assert [place.name for place in found.pools] == ["this machine"]
+    assert found.pools[0].total == psutil.virtual_memory().total
+    assert (found.stalled_some, found.stalled_full) == (0, 0)
 
 
 V2 = {
@@ -46,7 +46,7 @@ def test_limits_of_cgroup_v2_and_of_those_above_are_read(tmp_path: Path) -> None
     }
     system = place(tmp_path, **V2, **above, **files)
     assert group(system) == [(400, 1000), (50, 900)]
-    assert system().waited == 0.125
+    assert system().stalled_some == 0.125
 
 
 def test_a_limit_of_cgroup_v1_is_read(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_limit_of_cgroup_v1_is_read(tmp_path: Path) -> None:
 def test_odd_cgroup_files_are_left_out(tmp_path: Path, odd: dict[str, str]) -> None:
     system = place(tmp_path, **{**V2, **odd})
     assert group(system) == []
-    assert system().places[0].total > 0
+    assert system().pools[0].total > 0
 
 
 def test_stalls_are_shares_and_rubbish_is_none() -> None:
@@ -83,14 +83,14 @@ def test_stalls_are_shares_and_rubbish_is_none() -> None:
 
 def test_devices_without_memory_or_that_fail_are_left_out() -> None:
     listed = [("CPU", "a processor", 5, 9), ("CUDA", "a GPU", 7 * MIB, 9 * MIB)]
-    assert [found.name for found in System(lambda: listed)().places if found.is_device] == ["a GPU"]
+    assert [found.name for found in MemoryReader(lambda: listed)().pools if found.is_device] == ["a GPU"]
 
     def fail() -> list[tuple[str, str, int, int]]:
         raise OSError("the driver is gone")
 
-    assert not any(found.is_device for found in System(fail)().places)
+    assert not any(found.is_device for found in MemoryReader(fail)().pools)
 
 
 def test_this_machine_can_be_read() -> None:
-    found = System()()
-    assert 0 < found.places[0].free <= found.places[0].total
+    found = MemoryReader()()
+    assert 0 < found.pools[0].free <= found.pools[0].total

@@ -10,16 +10,17 @@ import pytest
 
 from runtime.core.errors import ModelError
 from runtime.engine import Options
-from runtime.loading.open import Loaded
-from runtime.memory.footprint import ALL_LAYERS, FLOOR, Plan, Room, Way, Wish, compute_bytes
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.memory.fit import FLOOR, Headroom, PairSpec, Plan
+from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.offload import fit_devices, layer_bytes
-from runtime.memory.pressure import MIB, Place, Reading, Thresholds
+from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo
 from runtime.models.registry import load_registry
 
 NOTHING_SPARED = Thresholds(tight_device_bytes=0, critical_device_bytes=0)
-PLENTY = Room(64_000 * MIB, 0, 0)
+PLENTY = Headroom(64_000 * MIB, 0, 0)
 
 
 def facts(is_tied: bool = False) -> ModelFacts:
@@ -43,48 +44,36 @@ def facts(is_tied: bool = False) -> ModelFacts:
     )
 
 
-def wish(draft: bool = True) -> Wish:
-    return Wish(facts(), facts() if draft else None, Way(8192, "F16", n_rows=9), ("F16", "Q8_0"), on_device=True)
+def spec(draft: bool = True) -> PairSpec:
+    return PairSpec(facts(), facts() if draft else None, ContextSpec(8192, "F16", n_rows=9), on_device=True)
 
 
-def on(*free: int, host: Room | None = PLENTY, **more: Any) -> Plan:
+def on(*free: int, host: Headroom | None = PLENTY, **more: Any) -> Plan:
     """The plan for devices with so many MiB free."""
-    devices = [Place(f"GPU {i}", n * MIB, 64_000 * MIB, True) for i, n in enumerate(free)]
-    return fit_devices(replace(wish(), **more), devices, host, NOTHING_SPARED, "big.gguf")
+    devices = [MemoryPool(f"GPU {i}", n * MIB, 64_000 * MIB, True) for i, n in enumerate(free)]
+    return fit_devices(replace(spec(), **more), devices, host, NOTHING_SPARED, "big.gguf")
 
 
 def test_everything_goes_to_a_device_with_room() -> None:
     plan = on(8000)
-    assert (plan.n_gpu_layers, plan.with_draft, plan.n_ctx, plan.cache, plan.is_less) == (
-        ALL_LAYERS,
-        True,
-        8192,
-        "F16",
-        False,
-    )
+    assert (plan.n_gpu_layers, plan.with_draft, plan.n_ctx, plan.is_less) == (ALL_LAYERS, True, 8192, False)
     assert "everything fits" in plan.text
 
 
-def test_draft_model_context_and_precision_go_before_any_layer() -> None:
-    order = list[tuple[bool, bool, str, bool]]()
+def test_draft_model_and_context_go_before_any_layer() -> None:
+    order = list[tuple[bool, bool, bool]]()
     for free in range(2600, 20, -1):
         plan = on(free)
-        state = plan.with_draft, plan.n_ctx == 8192, plan.cache, plan.n_gpu_layers == ALL_LAYERS
+        state = plan.with_draft, plan.n_ctx == 8192, plan.n_gpu_layers == ALL_LAYERS
         if not order or order[-1] != state:
             order.append(state)
-    assert order == [
-        (True, True, "F16", True),
-        (False, True, "F16", True),
-        (False, False, "F16", True),
-        (False, False, "Q8_0", True),
-        (False, False, "Q8_0", False),
-    ]
+    assert order == [(True, True, True), (False, True, True), (False, False, True), (False, False, False)]
 
 
 def test_as_many_layers_go_as_fit_the_output_first() -> None:
-    way = Way(FLOOR, "Q8_0", n_rows=9)
-    parts, overhead = layer_bytes(facts(), way), compute_bytes(facts(), way, FLOOR)
-    assert parts == [50 * MIB, *[100 * MIB + facts().cache_bytes(FLOOR, "Q8_0") // 8] * 8]
+    context = ContextSpec(FLOOR, "F16", n_rows=9)
+    parts, overhead = layer_bytes(facts(), context), compute_bytes(facts(), context, FLOOR)
+    assert parts == [50 * MIB, *[100 * MIB + facts().cache_bytes(FLOOR, "F16") // 8] * 8]
     for n in range(9):
         needs = -(-(sum(parts[:n]) + overhead) // MIB)
         plan = on(needs)
@@ -95,7 +84,7 @@ def test_as_many_layers_go_as_fit_the_output_first() -> None:
 
 
 def test_without_an_output_of_its_own_the_input_table_goes_too() -> None:
-    assert layer_bytes(facts(is_tied=True), Way(FLOOR))[0] == 40 * MIB
+    assert layer_bytes(facts(is_tied=True), ContextSpec(FLOOR))[0] == 40 * MIB
 
 
 def test_two_devices_hold_what_one_of_both_sizes_would_less_a_layer_on_the_border() -> None:
@@ -104,8 +93,8 @@ def test_two_devices_hold_what_one_of_both_sizes_would_less_a_layer_on_the_borde
 
 
 def test_what_should_stay_free_on_a_device_stays_free() -> None:
-    device = [Place("GPU", 600 * MIB, 8000 * MIB, True)]
-    careful = fit_devices(wish(), device, PLENTY, Thresholds(critical_device_bytes=200 * MIB), "big.gguf")
+    device = [MemoryPool("GPU", 600 * MIB, 8000 * MIB, True)]
+    careful = fit_devices(spec(), device, PLENTY, Thresholds(critical_device_bytes=200 * MIB), "big.gguf")
     assert careful.n_gpu_layers < on(600).n_gpu_layers
 
 
@@ -114,7 +103,7 @@ def test_what_neither_device_nor_machine_can_hold_is_refused() -> None:
         ModelError,
         match=r"big.gguf needs \d+ MiB beside the 2 layers that fit on the GPU, but 100 MiB are free\. Close other",
     ):
-        on(250, host=Room(100 * MIB, 0, 0))
+        on(250, host=Headroom(100 * MIB, 0, 0))
     assert on(250, host=None).n_gpu_layers == 2
 
 
@@ -127,10 +116,13 @@ def test_a_loaded_pair_asks_its_devices(
             pass
 
         def __call__(self) -> Reading:
-            places = Place("this machine", 9000 * MIB, 16_000 * MIB), Place("a GPU", free * MIB, total * MIB, True)
+            places = (
+                MemoryPool("this machine", 9000 * MIB, 16_000 * MIB),
+                MemoryPool("a GPU", free * MIB, total * MIB, True),
+            )
             return Reading(places)
 
-    monkeypatch.setattr("runtime.loading.open.System", WithDevice)
+    monkeypatch.setattr("runtime.loading.loaded_pair.MemoryReader", WithDevice)
     given = list[int]()
     real = load_registry()["demo"]
 
@@ -141,7 +133,7 @@ def test_a_loaded_pair_asks_its_devices(
         given.append(gpu_layers)
         raise StopError
 
-    monkeypatch.setattr("runtime.loading.open.load", load)
+    monkeypatch.setattr("runtime.loading.loaded_pair.load", load)
     with pytest.raises(StopError):
-        Loaded(real, Options())
+        LoadedPair(real, Options())
     assert given == [ALL_LAYERS if n_layers is None else n_layers]

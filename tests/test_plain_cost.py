@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from runtime.speculative.control.controller import Controller
-from tests.support.control import PASSES, costs_of, said
+from tests.support.control import PASSES, asks, costs_of, n_taken, said
 from tests.support.traces import NAME
 
 
@@ -25,18 +25,13 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
     controller, asked, steady = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), [], []
     for _ in range(600):
         controller.begin(0)
-        asked.append(controller.is_worth_asking(NAME))
+        asked.append(asks(controller, NAME))
         controller.learn([said(0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
         steady.append(controller.is_steady)
     first = asked.index(False)
     assert asked[first : first + 5] == [False] * 4 + [True]
-    assert steady[first : first + 5] == [
-        False,
-        True,
-        True,
-        True,
-        False,
-    ]  # after a draft, a plain pass is not as in plain decode
+    # After a draft, a plain pass is not as in plain decode
+    assert steady[first : first + 5] == [False, True, True, True, False]
     starts = [n for n in range(1, 600) if asked[n - 1] and not asked[n]]
     assert starts[0] <= 17
     assert all(after > 1.8 * before for before, after in pairwise(starts) if after < 256)
@@ -51,7 +46,7 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
     controller = Controller(costs, {NAME: 4.0}, max_k=8)
     for _ in range(60):
         controller.begin(0)
-        k = 3 if controller.is_worth_asking(NAME) else 0
+        k = 3 if asks(controller, NAME) else 0
         controller.learn([said(0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k)
         if k or controller.is_steady:
             controller.learn_pass(NAME if k else "none", 1 + k, 0, PASSES[k])
@@ -63,7 +58,7 @@ def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
         controller, asked = Controller(costs_of(*PASSES), {NAME: draft}, max_k=3), list[bool]()
         for _ in range(600):
             controller.begin(0)
-            asked.append(controller.is_worth_asking(NAME))
+            asked.append(asks(controller, NAME))
             drafted = [said(0.9, 3, 3, seconds=draft)] if asked[-1] else []
             controller.learn(drafted, 4 if drafted else 1, draft, 82.0, 82.0 + draft)
         return asked[100:].count(False)
@@ -79,8 +74,8 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
     controller, real, came, seconds = Controller(costs_of(46.0, 460.0), {NAME: 1.0}, max_k=1), (46.0, 48.0), 0, 0.0
     for n in range(3000):
         controller.begin(0)
-        asked = controller.is_worth_asking(NAME)
-        k = int(asked and controller.includes(NAME, 0, 0.99, 0.99))
+        asked = asks(controller, NAME)
+        k = n_taken(controller, NAME, 0.99, most=1) if asked else 0
         controller.learn(
             [said(0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [],
             1 + k,
@@ -96,7 +91,7 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
 
 
 def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> None:
-    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, reused=["layerskip"])
+    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, own_costs=["layerskip"])
     controller.learn_pass("layerskip", 4, 0, 41.0)
     controller.scale(lambda width: width > 1, 2.0)
     assert controller.costs_of("layerskip", 4).seconds(4, 0) == pytest.approx(0.95 * 164)
@@ -105,7 +100,7 @@ def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> 
 
 
 def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
-    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0}, max_k=8, reused=["layerskip"])
+    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0}, max_k=8, own_costs=["layerskip"])
     for _ in range(50):
         controller.learn_pass("layerskip", 4, 0, 41.0)
     controller.begin(0)

@@ -20,7 +20,7 @@ from app.models import pair as command
 from app.models import seeking
 from app.models.seeking import Search, SeekingEngine, opener
 from runtime.engine import Engine, Options, Sampling
-from runtime.loading.profile_cache import Measured
+from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
 from runtime.tools import machine
 from runtime.tools.pairing import Target, Trial, is_settled, remembered
@@ -206,4 +206,4 @@ def test_a_search_can_be_ruled_out(
     monkeypatch.setenv(seeking.OPT_OUT, "1")
     Search(target, str).begin()
     assert not sleeping
-    assert not Measured("x").path.parent.exists()
+    assert not ProfileCache("x").path.parent.exists()

@@ -125,7 +125,7 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
 @pytest.mark.parametrize("n_kept", [1, 4])
 def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any], n_kept: int) -> None:
     with running(
-        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), n_kept=n_kept), on_progress)
+        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), slots=n_kept), on_progress)
     ) as here:
         drop_at_random(here, endless)
         assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
@@ -201,7 +201,7 @@ class Echo:
         self.go_on.wait(PATIENCE)
         yield Chunk(prompt, finish_reason="stop")
 
-    def share(self, n_others: int) -> None:
+    def share(self, n_waiting: int) -> None:
         pass
 
     def tend(self) -> None:

@@ -14,6 +14,7 @@ from app.server.openai.chat import ChatForm
 from app.server.openai.thinking import Thinking, Thoughts, opens
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
+from runtime.speculative.control.explain import Pass
 
 CASES = [
     ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
@@ -76,7 +77,11 @@ def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
     form = ChatForm(
         SimpleNamespace(pair=SimpleNamespace(name="m")), logprobs=False, include_usage=True, thinking=Thoughts(True)
     )  # type: ignore[arg-type]
-    said = [*chunks(["a", "b", "</think>", "Yes"], 3), Chunk("", finish_reason="stop", stats=Stats(predicted_n=4))]
+    stats = Stats(steps=[Pass(0.0, "none", 0, 0, n_tokens=1)] * 4)
+    said = [
+        *chunks(["a", "b", "</think>", "Yes"], 3),
+        Chunk("", finish_reason="stop", stats=stats),
+    ]
     whole: Any = (
         form.whole(said) if not stream else [list(form.piece(chunk)) for chunk in said] and list(form.end(said[-1]))[-1]
     )

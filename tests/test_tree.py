@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from runtime.backends import tree
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.core.draft import NO_DRAFT, Distribution, Draft, Pick, merge
+from runtime.core.draft import NO_DRAFT, Distribution, Draft, merge
+from runtime.core.drafter import Pick
 from runtime.drafters.model import as_draft
 
 N_CTX, MOST = 200, 8

@@ -25,8 +25,9 @@ from app.tui.panel import rolling
 from app.tui.why_text import depths, observed, sections
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
-from runtime.speculative.control.controller import Controller, Scored
+from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
@@ -44,7 +45,11 @@ def heard(controller: Controller, right: int, known: int) -> Explanation:
     for _ in range(60):
         controller.begin(0)
         controller.learn(
-            [Scored("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)], 1 + right, 1e-4, 10e-3, 11e-3
+            [DraftOutcome("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)],
+            1 + right,
+            1e-4,
+            10e-3,
+            11e-3,
         )
     controller.begin(0)
     return explain(controller, 0, "of a reason")

@@ -17,7 +17,7 @@ GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, t
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    opened = Engine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, n_kept=3))
+    opened = Engine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, slots=3))
     yield opened
     opened.close()
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.core.draft import Budget, Distribution, Draft, Drafter, Tokens
+from runtime.core.draft import Distribution, Draft, Tokens
+from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative import verify as verify_module
@@ -52,7 +53,7 @@ def test_no_setting_lets_a_drafter_change_seeded_text(
         loop.controller.fixed_k = k
         if rng.random() < 0.2:
             loop.drafters, resting = resting, loop.drafters
-        step = loop.step(context, sampler, len(context) - 2, 100)
+        step = loop.step(loop.request, context, sampler, len(context) - 2, 100)
         context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
     assert generate(make_loop([], 1), Sampler(sampling), len(context) - 2, [1, 2]) == context[2:].tolist()
 
@@ -71,7 +72,7 @@ def test_a_good_draft_model_is_accepted_more_often_than_a_poor_one_under_the_cou
         )
         sampler = Sampler(Sampling(temperature=1.0, seed=3))
         for _ in range(80):
-            step = loop.step(context, sampler, len(context) - 2, 8)
+            step = loop.step(loop.request, context, sampler, len(context) - 2, 8)
             total += step.n_accepted
             context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
         return total
@@ -106,5 +107,5 @@ def test_an_empty_budget_drafts_nothing() -> None:
             raise AssertionError("must not be asked")
 
     loop = make_loop([Eager()], 3)
-    step = loop.step(np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0.0)), 0, 1)
+    step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0.0)), 0, 1)
     assert (step.drafter, len(step.tokens)) == ("none", 1)

@@ -47,7 +47,7 @@ class Counting:
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds  # of a step
         self.order: list[str] = []
-        self.n_others: list[int] = []
+        self.n_waiting: list[int] = []
         self.go_on = threading.Event()
 
     def reply(
@@ -62,8 +62,8 @@ class Counting:
             yield Chunk("x", (1,))
         yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
 
-    def share(self, n_others: int) -> None:
-        self.n_others.append(n_others)
+    def share(self, n_waiting: int) -> None:
+        self.n_waiting.append(n_waiting)
 
     def tend(self) -> None:
         pass
@@ -97,7 +97,7 @@ def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() 
     rest = order.replace("sss", "")
     assert "ababab" in rest or "bababa" in rest
     assert rest.index("c") > rest.index("b")  # two at a time
-    assert max(engine.n_others) == 2
+    assert max(engine.n_waiting) == 2
 
 
 def test_completions_without_end_do_not_starve_a_chat() -> None:
@@ -139,7 +139,7 @@ def test_what_short_ones_had_before_other_chats_is_not_held_against_them() -> No
 class Breaking(Counting):
     """An engine that breaks between two steps."""
 
-    def share(self, n_others: int) -> None:
+    def share(self, n_waiting: int) -> None:
         self.go_on.wait(PATIENCE)
         raise MemoryError
 
@@ -194,6 +194,6 @@ def test_the_engine_alternates_behind_the_worker(open_demo: OpenEngine) -> None:
 
     plain = open_demo(threads=1, drafters=())
     alone = ["".join(chunk.text for chunk in plain.reply(prompt, GREEDY, 60)) for prompt in prompts]
-    opened = Engine(load_registry()["demo"], Options(threads=1, n_kept=3))
+    opened = Engine(load_registry()["demo"], Options(threads=1, slots=3))
     with worker_with(opened) as worker:
         assert asyncio.run(run()) == alone

@@ -298,7 +298,7 @@ def serve(
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
     tcp = command.PORT if port is None and socket is None else port
     settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
-    several = replace(options, n_kept=parallel + 1)  # and a completion
+    several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
 

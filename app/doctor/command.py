@@ -13,6 +13,7 @@ import psutil
 
 from app.doctor.advice import BACKENDS, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
 from runtime.core.errors import SlipstreamError
+from runtime.loading.pass_timing import n_cores
 from runtime.models.registry import find_pair, load_registry
 from runtime.tools import machine
 
@@ -35,7 +36,7 @@ def examine(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "processor": machine.processor(),
         "processor_flags": sorted(machine.processor_flags()),
-        "cores": machine.n_cores(),
+        "cores": n_cores(),
         "busy_processes": load,
         "memory_bytes": memory.total,
         "memory_free_bytes": memory.available,

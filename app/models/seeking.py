@@ -24,7 +24,7 @@ from platformdirs import user_cache_path
 
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine, Options
-from runtime.loading.profile_cache import Measured, fingerprint
+from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
 from runtime.tools import machine
 from runtime.tools.pairing import is_settled, remembered
@@ -118,8 +118,8 @@ class Search:
             return "pid" in kept and psutil.Process(kept["pid"]).create_time() == kept.get("began")
         return False
 
-    def _memo(self) -> Measured:
-        return Measured(fingerprint(self.target, "search"))
+    def _memo(self) -> ProfileCache:
+        return ProfileCache(fingerprint(self.target, "search"))
 
 
 class SeekingEngine(Engine):

@@ -55,7 +55,7 @@ class Totals:
         self.verify_seconds += stats.verify_seconds
         self.waited_seconds += waited
         self.passes.update(stats.drafters)
-        for _, drafter, n_drafted, n_accepted in stats.steps:
+        for _, drafter, n_drafted, n_accepted, *_ in stats.steps:
             self.k[str(n_drafted)] += 1
             self.drafted[drafter] += n_drafted
             self.accepted[drafter] += n_accepted

@@ -155,10 +155,10 @@ def ledger(explanation: Explanation) -> Section:
 def state(drafter: DrafterFacts) -> str:
     """What a drafter does now."""
     seen = f"{drafter.n_seen} tokens heard"
-    if drafter.is_barred:
+    if drafter.is_disabled:
         return f"barred after losses, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"
-    if drafter.surplus > 0:
-        return f"promises {drafter.surplus:.2f} more tokens a pass; {seen}"
-    if drafter.is_free:
+    if drafter.expected_gain > 0:
+        return f"promises {drafter.expected_gain:.2f} more tokens a pass; {seen}"
+    if drafter.is_model_free:
         return f"costs nothing to ask, brought nothing lately; {seen}"
     return f"parked, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"

@@ -24,7 +24,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.nodes import Cells, EarlyExitError, Nodes, Rows, Run
 from runtime.backends.tree import MAIN
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ContextError, ModelError
 
 Steer = Callable[[Run, Rows, Cells], object]  # makes a pass of a kind, keeping rows and cells
@@ -33,7 +33,7 @@ SEED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ExitCheck:
     """What the check at load found: why nothing may be drafted this way ("": all is well), and whether hidden rows can
     be used again.
     """
@@ -159,9 +159,8 @@ class EarlyExitBackend(LlamaBackend):
     def n_cached_early(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding before an early pass."""
         start = self._n_shared(context)
-        n = min(self._n_low, len(context) - 1 - start) if start == self._n_held else 0
-        same = self._held[start : start + n] == context[start : start + n]
-        return start + (n if same.all() else int(same.argmin()))
+        n_low = self._n_low if start == self._n_held else 0
+        return start + common_prefix(self._held[start : start + n_low], context[start:-1])
 
     def _decode_low(self, rows: int, steer: Steer) -> None:
         """Decodes the next positions of `_held` with the first layers, and keeps what they give."""
@@ -183,9 +182,9 @@ class EarlyExitBackend(LlamaBackend):
         self._drop_low(0)
         return super()._rewind(context)
 
-    def _put_away(self) -> None:
+    def _save(self) -> None:
         self._drop_low(0)
-        super()._put_away()
+        super()._save()
 
     def _drop_low(self, kept: int) -> None:
         """Drops all but the first `kept` positions that only have the first layers."""
@@ -207,7 +206,7 @@ class EarlyExitBackend(LlamaBackend):
             self._clear()
             raise
 
-    def check(self) -> Check:
+    def check(self) -> ExitCheck:
         """Compares early passes that skip layers with some that do not, and full passes before and after; takes a few
         of each.
         """
@@ -225,7 +224,7 @@ class EarlyExitBackend(LlamaBackend):
         self._clear()
         self.reuses = np.array_equal(reusing, skipping)
         is_right = np.array_equal(skipping, in_vain) and np.array_equal(skipping[k:], before)
-        return Check(
+        return ExitCheck(
             "" if is_right else "passes that skip layers do not give what they should with this build of llama.cpp",
             self.reuses,
         )
@@ -261,10 +260,10 @@ class EarlyExit:
         """See Backend."""
         return self.backend.n_cached_early(context)
 
-    def keep(self, n: int) -> None:
+    def set_slots(self, n: int) -> None:
         """They are the target's."""
 
-    def recall(self, context: Tokens) -> None:
+    def resume(self, context: Tokens) -> None:
         """It is the target's."""
 
     def set_threads(self, one: int, many: int) -> None:

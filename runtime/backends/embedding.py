@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.llama import cache_type
+from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ContextError, ModelError
+from runtime.models.facts import cache_type
 
 BATCH = 64  # rows at a time: each also takes a row of logits
 LAST = 3  # llama.h: LLAMA_POOLING_TYPE_LAST
@@ -38,7 +39,8 @@ class Embedder:
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.pooling_type, params.no_perf = True, lib.LLAMA_POOLING_TYPE_NONE, True
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = (cache_type(length) for length in model.head_lengths)
+        kinds = [cache_type(length, library.has_gpu()) for length in model.head_lengths]
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in kinds)
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise ModelError(

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from runtime.backends import library
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import Conversation, KeptConversations
+from runtime.backends.saved_states import SavedState, SavedStates
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ContextError, ModelError
+from runtime.models.facts import cache_type
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 INT8_P = ctypes.POINTER(ctypes.c_int8)
-GGML_TYPE_BF16 = 30
+GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
-Q8_BLOCK = 32  # values that share a scale in a Q8_0 cache
 # Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
-IN_PASSING = 16
+NEGLIGIBLE = 16
 
 
 class LlamaBackend:
@@ -39,7 +39,9 @@ class LlamaBackend:
     ) -> None:
         self.model, self.n_vocab, self.can_rewind = model, model.vocab.n_vocab, not model.is_recurrent
         self.can_branch = can_branch and self.can_rewind
-        self.cache_types = tuple(cache_type(length) for length in model.head_lengths)  # of keys and values
+        on_device = library.has_gpu()
+        # Of keys and values
+        self.cache_types = tuple(cache_type(length, on_device) for length in model.head_lengths)
         self.n_rows, self.n_batch = n_rows, max(n_batch, n_rows)
         self.handle = lib.llama_init_from_model(model.handle, self._params(n_ctx))
         if not self.handle:
@@ -48,7 +50,7 @@ class LlamaBackend:
                 f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context."
             )
         self.memory = lib.llama_get_memory(self.handle)
-        self.tree, self.kept = TreeCache(self.memory), KeptConversations(self.handle)
+        self.tree, self.saved = TreeCache(self.memory), SavedStates(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_decoded = 0  # rows decoded since the start
@@ -68,7 +70,7 @@ class LlamaBackend:
         params.n_seq_max, params.kv_unified = (self.n_rows + FIRST_BRANCH if self.can_branch else 1), True
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.n_rows, params.n_seq_max), self.n_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = self.cache_types
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.cache_types)
         params.swa_full, params.no_perf = True, True
         return params
 
@@ -118,61 +120,68 @@ class LlamaBackend:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
         n = self._n_shared(context)
         here = min(n + len(self._taken(context, n)), len(context) - 1)
-        kept = self.kept.n_shared(context)
-        return kept if kept > here + IN_PASSING else here
+        saved = self.saved.n_shared(context)
+        return saved if saved > here + NEGLIGIBLE else here
 
     def _n_shared(self, context: Tokens) -> int:
         """How many of the first tokens of `context[:-1]` the main sequence holds."""
-        n = min(self._n_held, len(context) - 1)
-        same = self._held[:n] == context[:n]
-        return n if same.all() else int(same.argmin())
+        return common_prefix(self._held[: self._n_held], context[:-1])
 
     def _taken(self, context: Tokens, n_shared: int) -> list[int]:
         """The nodes of the last tree along which `context[:-1]` goes on."""
-        return self.tree.taken(context[:-1]) if n_shared == self._n_held else []
+        has_tree = bool(self.tree.draft.tokens)
+        return self.tree.taken(context[:-1]) if has_tree and n_shared == self._n_held else []
 
-    def keep(self, n: int) -> None:
+    @property
+    def slots(self) -> int:
+        """Conversations that may be held, the one in the context included."""
+        return 1 + self.saved.most
+
+    @property
+    def n_held(self) -> int:
+        """Conversations that need not be read again."""
+        return 1 + len(self.saved)
+
+    def set_slots(self, n: int) -> None:
         """Holds up to `n` conversations from now on, the one in the context included."""
-        self.kept.limit(n - 1)
+        self.saved.limit(n - 1)
 
-    def recall(self, context: Tokens) -> None:
-        """Sees to it that the context has the conversation that `context` goes on, and that no other is lost; see
-        Backend.
-        """
-        if not self.kept.most:
+    def resume(self, context: Tokens) -> None:
+        """Brings back what is held of the conversation that `context` continues, and loses no other; see Backend."""
+        if not self.saved.most:
             return
         shared = self._n_shared(context)
         shared += len(self._taken(context, shared))
-        is_lost, is_short = shared < self._n_held - IN_PASSING, shared < len(context) - IN_PASSING
+        is_lost, is_short = shared < self._n_held - NEGLIGIBLE, shared < len(context) - NEGLIGIBLE
         if not is_lost and not is_short:
             return
-        better = self.kept.pop(context, shared + IN_PASSING)
+        better = self.saved.pop(context, shared + NEGLIGIBLE)
         if is_lost:
-            self._put_away()
+            self._save()
         if better is not None:
-            self._bring_back(better)
-            if better.n_shared(context) < len(better.tokens) - IN_PASSING:
-                self.kept.add(better)
+            self._restore(better)
+            if better.n_shared(context) < len(better.tokens) - NEGLIGIBLE:
+                self.saved.add(better)
 
-    def _bring_back(self, kept: Conversation) -> None:
+    def _restore(self, state: SavedState) -> None:
         """In place of what the context holds."""
         self._clear(wipes=False)
-        if self.kept.restore(kept):
-            self._n_held = len(kept.tokens)
-            self._held[: self._n_held] = kept.tokens
+        if self.saved.restore(state):
+            self._n_held = len(state.tokens)
+            self._held[: self._n_held] = state.tokens
         else:
             self._clear()
 
-    def _put_away(self) -> None:
+    def _save(self) -> None:
         """Keeps a copy of the conversation in the context."""
         self.tree.settle([])
-        self.kept.put_away(self._held[: self._n_held])
+        self.saved.save(self._held[: self._n_held])
 
     def _rewind(self, context: Tokens) -> int:
         """Drops what the cache holds beyond its common prefix with context[:-1]; returns that prefix's length."""
-        self.recall(context)
+        self.resume(context)
         start = self._n_shared(context)
-        if len(self.tree.draft):
+        if self.tree.draft.tokens:
             taken = self._taken(context, start)
             self.tree.settle(taken)
             self._held[start : start + len(taken)] = context[start : start + len(taken)]
@@ -182,7 +191,8 @@ class LlamaBackend:
             if not lib.llama_memory_seq_rm(self.memory, MAIN, start, -1):
                 self._clear()
                 return 0
-            self.tree.rewind(start)
+            if self.tree.garbage:
+                self.tree.rewind(start)
             self._n_held = start
         return start
 
@@ -238,13 +248,6 @@ class LlamaBackend:
         """Frees the context; the model stays."""
         if self.handle:
             self._views.clear()
-            self.keep(1)
+            self.set_slots(1)
             lib.llama_free(self.handle)
             self.handle = None
-
-
-def cache_type(head_length: int) -> int:
-    """The type for keys or values of that head length: on a CPU Q8_0 is read fastest, where its blocks fit."""
-    if library.has_gpu():
-        return int(lib.GGML_TYPE_F16)
-    return GGML_TYPE_BF16 if head_length % Q8_BLOCK else int(lib.GGML_TYPE_Q8_0)

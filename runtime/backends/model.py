@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
 from runtime.backends.vocab import Vocab
-from runtime.core.errors import ModelError, RoomError
+from runtime.core.errors import ModelError, NoMemoryError
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
@@ -125,9 +125,9 @@ def check_file(path: Path) -> None:
 
 
 def load_error(path: Path, complaints: list[str]) -> ModelError:
-    """What to raise when the library failed to load `path`: RoomError where memory ran out on the way."""
+    """What to raise when the library failed to load `path`: NoMemoryError where memory ran out on the way."""
     no_room = any("allocate" in line for line in complaints)
-    return (RoomError if no_room else ModelError)(explain_load(path, complaints))
+    return (NoMemoryError if no_room else ModelError)(explain_load(path, complaints))
 
 
 def explain_load(path: Path, complaints: list[str]) -> str:

@@ -1,7 +1,6 @@
-"""A backend whose memory can be given up and had again: the model is closed, and later opened a second time beside the
-decoding.
+"""A backend whose memory can be given up and had again: closed, and later opened a second time beside the decoding.
 
-Knows the Backend protocol and a thread; knows no model library and no reason to do either.
+Knows the Backend protocol and a thread; knows no model library and no reason to do either. Implements Reloadable.
 """
 
 from __future__ import annotations
@@ -10,92 +9,77 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
-from runtime.core.backend import Backend
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.backend import Backend, OnProgress
 
-OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
-Opens = Callable[[ExitStack, OnProgress], Backend]  # (where to leave what closes it, progress) -> an open backend
+Opener = Callable[[ExitStack, OnProgress], Backend]  # (where to leave what closes it, progress) -> an open backend
 
 
-class Releasable:
-    """Implements Backend while it `is_open`. The caller sees to it that nothing is asked of it otherwise."""
+class ReloadableBackend:
+    """The place of a backend, which is there while it `is_open`."""
 
-    def __init__(self, opens: Opens, on_progress: OnProgress) -> None:
-        self._opens, self._stack = opens, ExitStack()
-        self._inner: Backend | None = None
-        self._coming: Future[tuple[Backend, ExitStack]] | None = None
-        self._wanted = True
+    def __init__(self, opener: Opener, on_progress: OnProgress) -> None:
+        self._opener, self._stack = opener, ExitStack()
+        self._backend: Backend | None = None
+        self._opening: Future[tuple[Backend, ExitStack]] | None = None
+        self._is_wanted = True
         self._threads: tuple[int, int] | None = None
-        self._n_kept = 1
+        self._slots = 1
         self._take(self._open(on_progress))
-        self.n_ctx, self.n_vocab = self.inner.n_ctx, self.inner.n_vocab
-        self.can_rewind, self.can_branch = self.inner.can_rewind, self.inner.can_branch
 
     @property
-    def inner(self) -> Backend:
-        """The backend itself."""
-        assert self._inner is not None
-        return self._inner
+    def backend(self) -> Backend:
+        """The backend itself; only while it is open."""
+        assert self._backend is not None
+        return self._backend
 
     @property
     def is_open(self) -> bool:
-        """Can it be asked?"""
-        return self._inner is not None
-
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """See Backend."""
-        return self.inner.forward(context, draft)
-
-    def n_cached(self, context: Tokens) -> int:
-        """See Backend."""
-        return self.inner.n_cached(context)
-
-    def recall(self, context: Tokens) -> None:
-        """See Backend."""
-        self.inner.recall(context)
+        """Is it there?"""
+        return self._backend is not None
 
     def set_threads(self, one: int, many: int) -> None:
-        """Holds for what is opened later, too."""
+        """Threads for passes of one row and of several; also of what is opened later."""
         self._threads = one, many
-        if self._inner is not None:
-            self._inner.set_threads(one, many)
+        if self._backend is not None:
+            self._backend.set_threads(one, many)
 
-    def keep(self, n: int) -> None:
+    def set_slots(self, n: int) -> None:
         """How many conversations it holds; also for what is opened later."""
-        self._n_kept = n
-        if self._inner is not None:
-            self.inner.keep(n)
+        self._slots = n
+        if self._backend is not None:
+            self._backend.set_slots(n)
 
-    def reopen(self) -> bool:
-        """Sees to it that it is opened, in a thread of its own; is it? Raises what opening raised."""
-        if self._inner is None and self._coming is None:
-            self._wanted = True
+    def reopen(self) -> None:
+        """Begins to open it in a thread of its own, or takes up what was opened there. Raises what opening raised."""
+        if self._backend is not None:
+            return
+        if self._opening is None:
+            self._is_wanted = True
             pool = ThreadPoolExecutor(1, "reopen")
-            self._coming = pool.submit(self._open, lambda what, share: self._wanted)
+            self._opening = pool.submit(self._open, lambda what, share: self._is_wanted)
             pool.shutdown(wait=False)  # the thread ends with its only task
-        if self._coming is not None and self._coming.done():
-            coming, self._coming = self._coming, None
-            self._take(coming.result())
-        return self.is_open
+        if self._opening.done():
+            opening, self._opening = self._opening, None
+            self._take(opening.result())
 
     def close(self) -> None:
         """Gives everything back, also what is on its way; may be called twice."""
-        self._wanted = False
-        if self._coming is not None:
-            coming, self._coming = self._coming, None
-            if coming.exception() is None:
-                coming.result()[1].close()
-        self._inner = None
+        self._is_wanted = False
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            if opening.exception() is None:
+                opening.result()[1].close()
+        self._backend = None
         self._stack.close()
 
     def _open(self, on_progress: OnProgress) -> tuple[Backend, ExitStack]:
         """Closes what was opened where the rest fails."""
         with ExitStack() as stack:
-            backend = self._opens(stack, on_progress)
+            backend = self._opener(stack, on_progress)
             return backend, stack.pop_all()
 
     def _take(self, opened: tuple[Backend, ExitStack]) -> None:
-        self._inner, self._stack = opened
+        self._backend, self._stack = opened
         if self._threads is not None:
-            self.inner.set_threads(*self._threads)
-        self.inner.keep(self._n_kept)
+            self._backend.set_threads(*self._threads)
+        self._backend.set_slots(self._slots)

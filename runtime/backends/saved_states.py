@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.tree import MAIN
-from runtime.core.draft import Tokens
+from runtime.core.draft import Tokens, common_prefix
 
 UINT8_P = ctypes.POINTER(ctypes.c_uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Conversation:
+class SavedState:
     """Its tokens [n], and what the context held of them."""
 
     tokens: Tokens
@@ -29,51 +29,49 @@ class Conversation:
 
     def n_shared(self, context: Tokens) -> int:
         """How many of the first tokens of `context[:-1]` it has."""
-        n = min(len(self.tokens), len(context) - 1)
-        same = self.tokens[:n] == context[:n]
-        return n if same.all() else int(same.argmin())
+        return common_prefix(self.tokens, context[:-1])
 
 
-class KeptConversations:
+class SavedStates:
     """At most `most` of them; the one that was put away first goes first."""
 
     def __init__(self, handle: Any) -> None:
         self.handle, self.most = handle, 0
-        self._kept: list[Conversation] = []
+        self._states: list[SavedState] = []
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._states)
 
     def limit(self, most: int) -> None:
         """Keeps no more than that from now on."""
         self.most = most
-        del self._kept[: max(0, len(self._kept) - most)]
+        del self._states[: max(0, len(self._states) - most)]
 
     def n_shared(self, context: Tokens) -> int:
         """The most that one of them shares with `context[:-1]`."""
-        return max((each.n_shared(context) for each in self._kept), default=0)
+        return max((each.n_shared(context) for each in self._states), default=0)
 
-    def pop(self, context: Tokens, more_than: int) -> Conversation | None:
+    def pop(self, context: Tokens, more_than: int) -> SavedState | None:
         """Takes out the one that shares most with `context[:-1]`, if that is more than so many tokens."""
-        best = max(self._kept, key=lambda each: each.n_shared(context), default=None)
+        best = max(self._states, key=lambda each: each.n_shared(context), default=None)
         if best is None or best.n_shared(context) <= more_than:
             return None
-        self._kept.remove(best)
+        self._states.remove(best)
         return best
 
-    def add(self, conversation: Conversation) -> None:
+    def add(self, state: SavedState) -> None:
         """As the newest."""
-        self._kept.append(conversation)
+        self._states.append(state)
         self.limit(self.most)
 
-    def put_away(self, tokens: Tokens) -> None:
+    def save(self, tokens: Tokens) -> None:
         """Copies what the context holds, which is these tokens; keeps nothing where the library cannot."""
         state = np.empty(lib.llama_state_seq_get_size(self.handle, MAIN), dtype=np.uint8)
         if lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN):
-            self.add(Conversation(tokens.copy(), state))
+            self.add(SavedState(tokens.copy(), state))
 
-    def restore(self, kept: Conversation) -> bool:
+    def restore(self, saved: SavedState) -> bool:
         """Copies one into the context, which is empty; False where the library cannot."""
         return bool(
-            lib.llama_state_seq_set_data(self.handle, kept.state.ctypes.data_as(UINT8_P), len(kept.state), MAIN)
+            lib.llama_state_seq_set_data(self.handle, saved.state.ctypes.data_as(UINT8_P), len(saved.state), MAIN)
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.core.draft import Draft, Tokens
+from runtime.core.draft import Draft, Tokens, common_start
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 MAIN, GARBAGE, FIRST_BRANCH = 0, 1, 2
@@ -85,7 +85,7 @@ class TreeCache:
             return
         winner, last = FIRST_BRANCH, max(taken, default=-1)
         for branch, path in enumerate(self._paths, start=FIRST_BRANCH):
-            shared = sum(1 for a, b in zip(path, taken, strict=False) if a == b)
+            shared = common_start(path, taken)
             winner = branch if shared == len(taken) else winner
             in_front = sum(1 for node in path[shared:] if node < last)
             if in_front:

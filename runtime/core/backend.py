@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+
+OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
 
 
 class Backend(Protocol):
@@ -27,12 +30,13 @@ class Backend(Protocol):
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
 
-    def keep(self, n: int) -> None:
-        """Holds up to `n` conversations from now on, the last one included."""
+    def set_slots(self, n: int) -> None:
+        """Holds up to `n` conversations from now on, the latest included."""
 
-    def recall(self, context: Tokens) -> None:
-        """Makes ready what is kept of a conversation that `context` goes on; `forward` does so by itself, but this
-        takes its time apart.
+    def resume(self, context: Tokens) -> None:
+        """Makes ready what is held of the conversation that `context` continues.
+
+        `forward` does so by itself; called before it, this keeps that time out of the pass's.
         """
 
     def set_threads(self, one: int, many: int) -> None:
@@ -40,6 +44,20 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Frees the context."""
+
+
+class Reloadable(Protocol):
+    """Memory that can be given up and had again, such as a draft model's."""
+
+    @property
+    def is_open(self) -> bool:
+        """Is it there?"""
+
+    def reopen(self) -> None:
+        """Opens it beside whatever goes on, or takes up what was opened. Raises what opening raised."""
+
+    def close(self) -> None:
+        """Gives everything back, also what is on its way."""
 
 
 class Tokenizer(Protocol):

@@ -5,9 +5,8 @@ Pure data; knows no model, no cache and no sampling rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +86,23 @@ class Draft:
 NO_DRAFT = Draft()
 
 
+def common_prefix(a: Tokens, b: Tokens) -> int:
+    """Length of the common prefix of two arrays, which may be long."""
+    n = min(len(a), len(b))
+    same = a[:n] == b[:n]
+    return n if same.all() else int(same.argmin())
+
+
+def common_start(a: Sequence[int], b: Sequence[int]) -> int:
+    """The same of two short tuples or lists, for which an array would take longer."""
+    n = 0
+    for left, right in zip(a, b, strict=False):
+        if left != right:
+            break
+        n += 1
+    return n
+
+
 def merge(drafts: Sequence[Draft]) -> Draft:
     """One tree of several drafts, in which shared beginnings are one path.
 
@@ -110,79 +126,3 @@ def merge(drafts: Sequence[Draft]) -> Draft:
                 probs.append((draft.probs[i] if draft.probs else certain(token)).without(siblings))
             places.append(nodes[key])
     return Draft(tuple(tokens), tuple(parents), tuple(probs))
-
-
-# What is made in every step is a named tuple: that takes a third of a frozen dataclass's time.
-class Pick(NamedTuple):
-    """A drafter's choice of one token by the reply's own sampling rule."""
-
-    token: int
-    confidence: (
-        float  # probability of the likeliest token: known before the token is drawn, so stopping on it is lossless
-    )
-    distribution: Distribution | None  # what `token` was drawn from, where the rejection rule needs it
-    others: tuple[int, ...] = ()  # the next best tokens, best first
-
-
-UNSAID = -1
-
-
-class GoOn(Protocol):
-    """Asked with the confidence of a drafter's next token: is it worth drafting?"""
-
-    def __call__(self, confidence: float, token: int = UNSAID) -> bool:
-        """Naming the token too lets it be scored even if it is declined."""
-
-
-def always() -> bool:
-    """The answer of one who need not save."""
-    return True
-
-
-class Budget(NamedTuple):
-    """What a drafter may spend on one proposal, and how it chooses a token from its own logits."""
-
-    max_k: int
-    go_on: GoOn
-    pick: Callable[
-        [Logits, Path, int], Pick
-    ]  # (logits row, tokens drafted before it, number of next best tokens) -> choice
-    is_worth_drafting: Callable[[], bool] = always  # before its confidence is known: is the next token worth its time?
-    branches: int = 0  # side branches wanted at each drafted token
-    forced: Callable[[], Path] = tuple  # the tokens that the reply's grammar leaves no choice about
-
-
-class Drafter:
-    """Proposes nothing, so decoding is plain. Subclasses guess."""
-
-    name = "none"
-    is_free = False  # costs so little that it may be asked on every step
-    has_passes = False  # each of its tokens takes a pass of a model
-
-    def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """At most `budget.max_k` tokens that may follow `context` [n]."""
-        return NO_DRAFT
-
-    def observe(self, draft: Draft, logits: Logits) -> None:
-        """Sees the target's logits [1 + len(draft), n_vocab] of a step, whoever drafted; they are valid until it
-        returns.
-        """
-
-    def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """A reply to `context` [n] begins; `expected` are the tokens that the caller thinks it will have, if any."""
-
-    def finish(self, context: Tokens, n_prompt: int) -> None:
-        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context` [n]."""
-
-    def recall(self, context: Tokens) -> None:
-        """The reply whose `context` [n] this is goes on, after another one's steps."""
-
-    def n_missing(self, context: Tokens) -> int:
-        """How many tokens of `context` it must take in before it can guess what follows."""
-        return 0
-
-    def take_in(self, context: Tokens) -> None:
-        """Makes up for what is missing of `context`."""
-
-    def close(self) -> None:
-        """Frees what the drafter holds."""

@@ -14,7 +14,7 @@ class ModelError(SlipstreamError):
     """A model file is missing, damaged, or of a kind that cannot be run."""
 
 
-class RoomError(ModelError):
+class NoMemoryError(ModelError):
     """A sound model for which, or for whose context, there is no memory."""
 
 

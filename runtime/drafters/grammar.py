@@ -5,18 +5,25 @@ Not always, because a model may cut the forced text into other tokens; the targe
 
 from __future__ import annotations
 
-from runtime.core.draft import Budget, Draft, Drafter, Tokens
+from collections.abc import Sequence
+
+from runtime.core.draft import Draft, Tokens
+from runtime.core.drafter import Budget, Drafter
 
 
 class GrammarDrafter(Drafter):
     """Proposes the forced tokens; nothing in a reply without a grammar."""
 
     name = "grammar"
-    is_free = True
+    is_model_free = True
+
+    def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
+        """Only a grammar forces anything."""
+        return has_grammar
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """A chain of the tokens that must come next."""
         k, forced = 0, budget.forced()[: budget.max_k]
-        while k < len(forced) and budget.go_on(1.0):
+        while k < len(forced) and budget.should_continue(1.0):
             k += 1
         return Draft(forced[:k])

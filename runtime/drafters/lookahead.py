@@ -4,7 +4,7 @@ draft model.
 A window of guesses rides along in the target's passes as branches of the token tree; what the target says there takes
 its place in the next pass (Jacobi iteration). The n-grams that pass by are pooled, and those that begin with the
 context's last token are verified in the same pass. Knows token ids and logits; where it pays follows from what passes
-cost, and is said by `best_shape`.
+cost, and is answered by `best_shape`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.core.draft import NO_DRAFT, Budget, Draft, Drafter, Logits, Path, Tokens, merge
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens, merge
+from runtime.core.drafter import Budget, Drafter
 
 ORDERS = range(2, 6)  # lengths of n-grams that are weighed against each other
-RIGHT, STEPS_PER_HIT = (
-    0.425,
-    3.106,
-)  # chance of a token of a good n-gram, and steps for one such n-gram: what fits the paper's measurements
+# What fits the paper's measurements: the chance of a token of a good n-gram, and the steps for one such n-gram
+RIGHT, STEPS_PER_HIT = 0.425, 3.106
 MIN_ROWS = 2  # of the least shape
 DOUBT = 0.5  # 1 - confidence in an n-gram seen once; each further time leaves that share of it
 MAX_STARTS = 4096  # first tokens that n-grams are kept of
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WindowShape:
     """How many rows ride along: `n_columns` places of the window, each with an n-gram but for its last token, and as
     many n-grams to verify.
     """
@@ -51,12 +50,15 @@ class Shape:
         return 1 + (self.order - 1 - missed) / STEPS_PER_HIT
 
 
-def best_shape(passes: Sequence[float]) -> tuple[Shape, float]:
+def best_shape(passes: Sequence[float]) -> tuple[WindowShape, float]:
     """The shape that promises most where passes over 1, 2, ... rows take these seconds [at least 3], and how many times
     plain decode that is.
     """
     shapes = [
-        Shape(n, order) for order in ORDERS for n in range(1, len(passes)) if Shape(n, order).n_rows < len(passes)
+        WindowShape(n, order)
+        for order in ORDERS
+        for n in range(1, len(passes))
+        if WindowShape(n, order).n_rows < len(passes)
     ]
     gains = [shape.tokens_per_step * passes[0] / max(passes[shape.n_rows], 1e-9) for shape in shapes]
     best = max(range(len(shapes)), key=gains.__getitem__)
@@ -91,7 +93,7 @@ class LookaheadDrafter(Drafter):
 
     name = "lookahead"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: WindowShape) -> None:
         self.shape = shape
         self._pool = Pool(shape.n_columns)
         self._rng = random.Random(0)
@@ -114,8 +116,8 @@ class LookaheadDrafter(Drafter):
         (first, n_seen), *others = self._pool.after(int(context[-1])) or [((), 0)]
         k, confidence = 0, 1 - DOUBT**n_seen
         if not first:
-            budget.go_on(0.0)  # so that it is known how often there is nothing to say
-        while k < len(first) and budget.go_on(confidence, first[k]):
+            budget.should_continue(0.0)  # so that it is known how often there is nothing to say
+        while k < len(first) and budget.should_continue(confidence, first[k]):
             k += 1
         guesses = [first[:k], *(other for other, _ in others)] if k else []
         return merge([Draft(), *map(Draft, guesses), *map(Draft, self._columns())]).first(budget.max_k)
@@ -133,7 +135,7 @@ class LookaheadDrafter(Drafter):
             level[:] = [*level[passed:], *(int(context[self._rng.randrange(len(context))]) for _ in range(passed))]
 
     def _columns(self) -> list[Path]:
-        """The window as paths after the context: the oldest guesses up to a place, then what later passes said from
+        """The window as paths after the context: the oldest guesses up to a place, then what later passes gave from
         there on.
         """
         oldest, *later = self._levels
@@ -147,10 +149,10 @@ class LookaheadDrafter(Drafter):
         ends = [node_at(draft, column) for column in columns]
         if not ends or None in ends:
             return
-        said = [int(logits[end + 1].argmax()) for end in ends if end is not None]
-        for column, token in zip(columns, said, strict=True):
+        newest = [int(logits[end + 1].argmax()) for end in ends if end is not None]
+        for column, token in zip(columns, newest, strict=True):
             self._pool.add((*column[1 - self.shape.order :], token))
-        self._levels, self._at = [*self._levels[1:], said], self._at + 1
+        self._levels, self._at = [*self._levels[1:], newest], self._at + 1
 
 
 def node_at(draft: Draft, path: Path) -> int | None:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.core.draft import Budget, Draft, Tokens
+from runtime.core.draft import Draft, Tokens, common_prefix
+from runtime.core.drafter import Budget
 
 END = -1  # stands between texts that do not continue each other
 ORDERS = (4, 2)  # lengths of the n-grams that are indexed, in the order in which they are looked up
@@ -143,11 +144,7 @@ class Lookup:
     def _n_shared(self, context: Tokens) -> int:
         """How many of its first tokens are those of `context`."""
         n = min(len(self.tokens), len(context))
-        if not n:
-            return 0
-        same = np.frombuffer(self.tokens, dtype=np.int32, count=n) == context[:n]
-        first = int(same.argmin())
-        return n if same[first] else first
+        return common_prefix(np.frombuffer(self.tokens, dtype=np.int32, count=n), context) if n else 0
 
     def find(self, tail: Sequence[int]) -> list[tuple[int, int]]:
         """(place after it, tokens that match) of where the end of `tail` occurred, newest first; only those of the
@@ -174,21 +171,21 @@ class Lookup:
 
 def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
     """What the most weight of the runs stands behind, token by token; runs that go on otherwise drop out."""
-    said: list[int] = []
-    total, doubt, going_on = sum(weights), FIRST_DOUBT, budget.go_on
-    while runs and len(said) < len(runs[0]):
-        depth, token, support = len(said), runs[0][len(said)], total
+    draft_tokens: list[int] = []
+    total, doubt, should_continue = sum(weights), FIRST_DOUBT, budget.should_continue
+    while runs and len(draft_tokens) < len(runs[0]):
+        depth, token, support = len(draft_tokens), runs[0][len(draft_tokens)], total
         if len(runs) > 1 and len(votes := ballot(runs, weights, depth)) > 1:
             token = max(votes, key=votes.__getitem__)
             support = votes[token]
             runs, weights = zip(
                 *[each for each in zip(runs, weights, strict=True) if each[0][depth] == token], strict=True
             )
-        if token == END or not going_on(support / (total + doubt)):
+        if token == END or not should_continue(support / (total + doubt)):
             break
-        said.append(token)
+        draft_tokens.append(token)
         total, doubt = support, doubt / GROWTH
-    return Draft(tuple(said))
+    return Draft(tuple(draft_tokens))
 
 
 def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
@@ -206,7 +203,7 @@ def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget
     while waiting and len(tokens) < budget.max_k:
         best = heappop(waiting)
         if (best.parent, best.rank) == (trunk, 0):
-            if not budget.go_on(best.confidence):
+            if not budget.should_continue(best.confidence):
                 break
             trunk = len(tokens)
         tokens.append(best.token)

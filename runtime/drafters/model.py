@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.core.backend import Backend
-from runtime.core.draft import UNSAID, Budget, Draft, Drafter, Path, Pick, Tokens, certain
+from runtime.core.draft import Draft, Path, Tokens, certain
+from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter, Pick
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
@@ -30,44 +31,43 @@ class ModelDrafter(Drafter):
     def __init__(self, backend: Backend, n_vocab: int, room: int = 1) -> None:
         self.backend, self.n_vocab = backend, n_vocab
         self.n_seen = backend.n_ctx - room  # most tokens of a context that it looks at
-        self._skipped = 0
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """A chain, with `budget.branches` leaves beside each of its tokens; empty when no token is worth it."""
-        self._skipped = skipped(len(context), self.n_seen)
-        context = self._view(context)
+        context = self._view(context, len(context))
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
         tokens[:n] = context
         picks: list[Pick] = []
         path: Path = ()
         for end in range(n, min(n + budget.max_k, self.backend.n_ctx)):
-            if picks and not budget.is_worth_drafting():
-                break
             pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], path, budget.branches)
-            if not budget.go_on(pick.confidence, UNSAID if pick.distribution else pick.token):
+            answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
+            if not answer:
                 break
             tokens[end], path = pick.token, (*path, pick.token)
             picks.append(pick)
+            if answer is Answer.LAST:
+                break
         return as_draft(picks, budget.max_k)
 
-    def recall(self, context: Tokens) -> None:
+    def resume(self, context: Tokens) -> None:
         """Has the draft model go back to that conversation."""
-        self.backend.recall(context)
+        self.backend.resume(context)
 
-    def n_missing(self, context: Tokens) -> int:
+    def n_uncached(self, context: Tokens) -> int:
         """What the draft model's cache lacks of the tokens that it will look at."""
-        self._skipped = skipped(len(context), self.n_seen)
-        view = self._view(context)
+        view = self._view(context, len(context))
         return len(view) - self.backend.n_cached(view)
 
-    def take_in(self, context: Tokens) -> None:
-        """Decodes what is missing of the context that was last asked about, or of its beginning."""
-        self.backend.forward(self._view(context))
+    def prefill(self, context: Tokens, n_whole: int) -> None:
+        """Decodes what is missing of the tokens that it will look at."""
+        self.backend.forward(self._view(context, n_whole))
 
-    def _view(self, context: Tokens) -> Tokens:
-        """What the draft model sees of it."""
-        return np.concatenate([context[:SINKS], context[SINKS + self._skipped :]]) if self._skipped else context
+    def _view(self, context: Tokens, n_whole: int) -> Tokens:
+        """What the draft model sees of a context that is `n_whole` tokens long, or of its beginning."""
+        n_skipped = skipped(n_whole, self.n_seen)
+        return np.concatenate([context[:SINKS], context[SINKS + n_skipped :]]) if n_skipped else context
 
     def close(self) -> None:
         """Frees the draft model's context."""

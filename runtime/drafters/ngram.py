@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.core.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Draft, Tokens
+from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.lookup import BULK, Lookup, tail_of
 
 MOST = 4  # conversations that are remembered
@@ -19,16 +20,16 @@ class NgramDrafter(Drafter):
     """Proposes what followed the longest earlier matches of the context's end."""
 
     name = "ngram"
-    is_free = True
+    is_model_free = True
 
     def __init__(self) -> None:
         self._lookups = [Lookup()]  # of conversations, the last one last
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Takes the prompt in, whatever of it was edited."""
-        self.recall(context)
+        self.resume(context)
 
-    def recall(self, context: Tokens) -> None:
+    def resume(self, context: Tokens) -> None:
         """Goes on with the conversation that has least to unlearn; a new one where the last would begin anew."""
         if self._lookups[-1].n_to_unlearn(context) > BULK:
             best = min(self._lookups, key=lambda lookup: lookup.n_to_unlearn(context))

@@ -10,27 +10,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.core.draft import NO_DRAFT, Budget, Draft, Drafter, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Tokens
+from runtime.core.drafter import Budget, Drafter
 
 LONGEST = 8  # tokens of a match by which the place is found again
 REACH = 8  # a match that is a token longer may lie this many times as far off
 MOST = 4  # replies that are followed at a time
 GIVEN = 2  # tokens in step that the caller's word is worth
 TRUSTED = 4  # tokens in step after which the place is taken for certain
-DOUBT, DOUBT_PER_TOKEN = (
-    0.6,
-    0.6,
-)  # 1 - confidence right after nothing was in step, and what each token in step leaves of it
+# 1 - confidence right after nothing was in step, and what each token in step leaves of it
+DOUBT, DOUBT_PER_TOKEN = 0.6, 0.6
 
 
 class PredictionDrafter(Drafter):
     """Proposes how the expected text goes on."""
 
     name = "prediction"
-    is_free = True
+    is_model_free = True
 
     def __init__(self) -> None:
         self._followers: list[Follower] = []  # of replies, the newest last
+
+    def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
+        """Only where something is expected."""
+        return bool(expected)
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """The reply starts where the expected text does, until its tokens show otherwise."""
@@ -51,10 +54,8 @@ class Follower:
     def __init__(self, prompt: Tokens, expected: Sequence[int]) -> None:
         self._prompt = prompt.copy()
         self._expected: Tokens = np.array(expected, dtype=np.int32)
-        self._n, self._n_in_step = (
-            len(prompt),
-            GIVEN,
-        )  # tokens of the context that it was followed through; of them in step, 0: the place is lost
+        self._n = len(prompt)  # tokens of the context that it was followed through
+        self._n_in_step = GIVEN  # of them in step; 0: the place is lost
         self._at = 0  # place in the expected text
         self._left = self._level = (
             0  # where it was left: as if the reply had put tokens in; as if it had replaced as many
@@ -71,7 +72,7 @@ class Follower:
         self._follow(context)
         following = self._expected[self._at : self._at + budget.max_k].tolist() if self._n_in_step else []
         k, doubt = 0, DOUBT * DOUBT_PER_TOKEN**self._n_in_step
-        while k < len(following) and budget.go_on(1 - doubt):
+        while k < len(following) and budget.should_continue(1 - doubt):
             k, doubt = k + 1, doubt * DOUBT_PER_TOKEN
         return Draft(tuple(following[:k]))
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.core.draft import Budget, Draft, Drafter, Tokens
+from runtime.core.draft import Draft, Tokens
+from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.lookup import END, Lookup, tail_of
 from runtime.drafters.reply_store import Replies
 
@@ -25,7 +26,7 @@ class SuffixDrafter(Drafter):
     """Proposes what followed the longest matches of the context's end in past replies."""
 
     name = "suffix"
-    is_free = True
+    is_model_free = True
 
     def __init__(self, store: Replies) -> None:
         self._store = store

@@ -6,8 +6,8 @@ protocol or a widget.
 
 from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.chat_template import Message
-from runtime.engine.engine import Engine, Prompt
-from runtime.engine.prompt import Ids, Infill
+from runtime.engine.engine import Engine
+from runtime.engine.prompt import Ids, Infill, Prompt
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar

@@ -9,16 +9,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from runtime.core.errors import ContextError, SettingsError, TemplateError
-from runtime.engine.chat_template import ChatTemplate, Message
-from runtime.engine.prompt import NEEDED, Ids, Infill, infill_ids
-from runtime.engine.reply import Chunk, Conversation, Reply
+from runtime.core.backend import OnProgress
+from runtime.core.errors import ContextError, SettingsError
+from runtime.engine.chat_template import Message
+from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
+from runtime.engine.reply import Chunk, Reply
 from runtime.engine.stats import Stats
-from runtime.engine.window import POLICIES
-from runtime.loading.open import Loaded
-from runtime.loading.options import OnProgress, Options
+from runtime.engine.window import POLICIES, PromptWindow
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar
 from runtime.sampling.sampler import Sampler, Sampling, check
@@ -27,7 +26,6 @@ from runtime.speculative.control.explain import Explanation, Pass, explain
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 MAX_LOGPROBS = 20
 TURN = 10  # times what it takes to change from one reply to another
-Prompt = str | Sequence[Message] | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
 
 
 class Engine:
@@ -35,43 +33,19 @@ class Engine:
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
         self.pair = pair
-        self._loaded = Loaded(pair, options or Options(), on_progress)
+        self._loaded = LoadedPair(pair, options or Options(), on_progress)
         self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
         self.n_ctx, self.exactness = self._loaded.backend.n_ctx, self._loaded.exactness
-        self._template: ChatTemplate | None = None
+        self._encoder = PromptEncoder(self.vocab, self.template, pair.target.name, self.n_ctx)
         self._stats = Stats()  # of the last reply
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a raw prompt, or of a conversation in the model's chat template.
-
-        Raises TemplateError, SettingsError.
-        """
-        if isinstance(prompt, Ids):
-            return self._known(prompt)
-        if isinstance(prompt, str):
-            ids, opens = self.vocab.encode(prompt, special=False), False
-        elif isinstance(prompt, Infill):
-            ids, opens = infill_ids(prompt, self.vocab, self.vocab.fim, self.n_ctx), False
-        else:
-            text = self.render(prompt)
-            ids = self.vocab.encode(text, special=True)
-            opens = bool(ids) and ids[0] == self.vocab.bos
-        return [self.vocab.bos, *ids] if self.vocab.adds_bos and not opens else ids
-
-    def _known(self, ids: Ids) -> list[int]:
-        """Raises SettingsError for an id that the vocabulary has not."""
-        if (unknown := next((token for token in ids.tokens if not 0 <= token < self.vocab.n_vocab), None)) is not None:
-            raise SettingsError(
-                f"prompt holds token {unknown}, but the model has {self.vocab.n_vocab} tokens. Use ids below that."
-            )
-        return list(ids.tokens)
+        """The ids of a prompt, a conversation in the model's chat template. Raises TemplateError, SettingsError."""
+        return self._encoder.encode(prompt)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The conversation as the text that the model reads, with tools where its template knows them.
-
-        Raises TemplateError.
-        """
-        return self._chat_template().render(messages, tools)
+        """The conversation as the text that the model reads. Raises TemplateError."""
+        return self._encoder.render(messages, tools)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model
@@ -79,16 +53,6 @@ class Engine:
         """
         ids = self.vocab.encode(text, special=special)
         return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
-
-    def _chat_template(self) -> ChatTemplate:
-        if self._template is None:
-            if not self._loaded.target.template:
-                raise TemplateError(
-                    f"{self.pair.target.name} has no chat template. Use `--raw` to send the prompt as it is."
-                )
-            bos, eos = (self.vocab.special_text(token) for token in (self.vocab.bos, self.vocab.eos))
-            self._template = ChatTemplate(self._loaded.target.template, bos, eos)
-        return self._template
 
     def reply(
         self,
@@ -112,8 +76,8 @@ class Engine:
         read. Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
         """
         sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
-        conversation = self._conversation(prompt, when_full == "drop-oldest")
-        ids = conversation.begin(max_tokens)
+        window = PromptWindow(prompt, self._encoder, self.n_ctx, when_full == "drop-oldest")
+        ids = window.begin(max_tokens)
         if not ids:
             raise ContextError("The prompt is empty. Say something.")
         if len(ids) >= self.n_ctx:
@@ -123,41 +87,35 @@ class Engine:
             )
         expected = self.vocab.encode(prediction, special=False) if prediction else ()
         reply = Reply(
-            self.loop, self.vocab, conversation, ids, sampler, max_tokens, stops, n_logprobs, self.exactness, expected
+            self.loop, self.vocab, window, ids, sampler, max_tokens, stops, n_logprobs, self.exactness, expected
         )
         self._stats = reply.stats
         return reply.run(cancel, on_prefill, pauses)
 
     @property
     def turn_seconds(self) -> float:
-        """How long a reply should go on before another has its turn, so that changing costs little; infinite where only
-        one can be held.
+        """How long a reply should go on before another has its turn, so that changing costs little.
+
+        Infinite where only one can be held.
         """
-        return TURN * self.loop.switch_seconds if self._loaded.backend.kept.most else math.inf
+        return TURN * self.loop.switch_seconds if self._loaded.backend.slots > 1 else math.inf
 
     @property
     def n_held(self) -> int:
         """Conversations that need not be read again."""
-        return 1 + len(self._loaded.backend.kept)
+        return self._loaded.backend.n_held
 
-    def share(self, n_others: int) -> None:
+    def share(self, n_waiting: int) -> None:
         """So many replies wait for the steps that are made from now on."""
-        self.loop.controller.n_others = n_others
+        self.loop.set_waiting(n_waiting)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """The target passes of the last reply, also while it is made, from the `first` on."""
-        return tuple(Pass(*step) for step in self._stats.steps[first:])
+        return tuple(self._stats.steps[first:])
 
     def explain(self) -> Explanation:
         """What decides about speculation now, as far as the last reply has come."""
         return explain(self.loop.controller, self._stats.prompt_n + self._stats.predicted_n, self.loop.why_plain().text)
-
-    def _conversation(self, prompt: Prompt, drops: bool) -> Conversation:
-        """Only of a conversation can turns be left out."""
-        if isinstance(prompt, (Ids, Infill)):
-            ids = self.encode(prompt)
-            return Conversation("", lambda _: ids, self.n_ctx, False)
-        return Conversation(prompt, self.encode, self.n_ctx, drops)
 
     def _sampler(
         self,
@@ -225,12 +183,12 @@ class Engine:
     @property
     def memory_level(self) -> str:
         """How short memory was at the last token: OK, TIGHT or CRITICAL."""
-        return self._loaded.shortage.level.name
+        return self.loop.memory_level
 
     @property
     def given_up(self) -> str:
         """What was given up for that and why, with numbers; "" while nothing is."""
-        return self._loaded.shortage.given_up
+        return self.loop.given_up
 
     @property
     def n_bytes(self) -> int:
@@ -257,7 +215,7 @@ class Engine:
         took.
         """
         self._loaded.close_embedder()
-        self.loop.watch(np.zeros(1, dtype=np.int32))
+        self.loop.degrade()
 
     def close(self) -> None:
         """Frees the models."""

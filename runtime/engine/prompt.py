@@ -1,15 +1,19 @@
-"""Prompts that are neither text nor a conversation: token ids, and a place in a file to be filled in.
+"""Prompts of every form as token ids: text, a conversation, ids, and a place in a file to be filled in.
 
-Knows ids; knows no editor.
+Knows a vocabulary and a chat template; knows no model and no editor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+from runtime.backends.vocab import Vocab
 from runtime.core.backend import Tokenizer
-from runtime.core.errors import SettingsError
+from runtime.core.errors import SettingsError, TemplateError
+from runtime.engine.chat_template import ChatTemplate, Message
 
 NEEDED = ("prefix", "suffix", "middle")
 FOR_REPLY = 4  # one part in so many of the context is left for what is to be filled in
@@ -30,6 +34,54 @@ class Infill:
     prefix: str
     suffix: str = ""
     files: tuple[tuple[str, str], ...] = ()
+
+
+Prompt = str | Sequence[Message] | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
+
+
+class PromptEncoder:
+    """Token ids of prompts for one model, called `name`, with its vocabulary and the source of its chat template."""
+
+    def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
+        self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a prompt. Raises TemplateError, SettingsError."""
+        if isinstance(prompt, Ids):
+            return self._checked(prompt)
+        if isinstance(prompt, str):
+            return self._begun(self._vocab.encode(prompt, special=False), opens=False)
+        if isinstance(prompt, Infill):
+            return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
+        ids = self._vocab.encode(self.render(prompt), special=True)
+        return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
+
+    def _begun(self, ids: list[int], *, opens: bool) -> list[int]:
+        """With the token in front that the model wants there, unless the text `opens` with it."""
+        return [self._vocab.bos, *ids] if self._vocab.adds_bos and not opens else ids
+
+    def _checked(self, ids: Ids) -> list[int]:
+        """Raises SettingsError for an id that the vocabulary has not."""
+        n_vocab = self._vocab.n_vocab
+        if (unknown := next((token for token in ids.tokens if not 0 <= token < n_vocab), None)) is not None:
+            raise SettingsError(
+                f"prompt holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
+            )
+        return list(ids.tokens)
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The conversation as the text that the model reads, with tools where its template knows them.
+
+        Raises TemplateError.
+        """
+        return self._template.render(messages, tools)
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        if not self._source:
+            raise TemplateError(f"{self._name} has no chat template. Use `--raw` to send the prompt as it is.")
+        bos, eos = (self._vocab.special_text(token) for token in (self._vocab.bos, self._vocab.eos))
+        return ChatTemplate(self._source, bos, eos)
 
 
 def infill_ids(infill: Infill, vocab: Tokenizer, fim: Mapping[str, int], n_ctx: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The numbers of one reply, counted as it is decoded. Plain data; knows no model."""
+"""The numbers of one reply: its passes, and what follows from them. Plain data; knows no model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from runtime.loading.exactness import Exactness
+from runtime.speculative.control.explain import Pass
 from runtime.speculative.control.reasons import Reason
-from runtime.speculative.loop import Step
 
 
 @dataclass(slots=True)
@@ -17,48 +17,69 @@ class Stats:
     prompt_n: int = 0
     cached_n: int = 0  # of the prompt, already held by the target's cache
     prompt_seconds: float = 0.0  # until the first decode step
-    predicted_n: int = 0
-    passes: int = 0
-    draft_n: int = 0
-    draft_n_accepted: int = 0
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
     decode_seconds: float = 0.0
     plain_per_second: float = 0.0  # tok/s of plain decode as measured here
-    accepted_lengths: Counter[int] = field(default_factory=Counter)  # accepted draft tokens per drafted pass -> passes
-    drafters: Counter[str] = field(default_factory=Counter)  # passes by drafter, "none" for plain ones
-    k: Counter[int] = field(default_factory=Counter)  # drafted tokens -> passes
-    # Per pass: seconds, drafter, tokens drafted, accepted
-    steps: list[tuple[float, str, int, int]] = field(default_factory=list)
+    steps: list[Pass] = field(default_factory=list)
     reason: Reason | None = None  # why passes were plain, when most were
     memory_bytes: int = 0  # of this process
     memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
     n_near_ties: int = 0  # choices that rounding could have turned, where kernels are not exact
 
-    def count(self, step: Step, n_kept: int) -> None:
-        """Adds a step of whose tokens `n_kept` became part of the reply."""
-        self.passes += 1
-        self.predicted_n += n_kept
-        self.draft_n += step.n_drafted
-        self.draft_n_accepted += min(step.n_accepted, n_kept)
-        self.draft_seconds += step.draft_seconds
-        self.verify_seconds += step.verify_seconds
-        self.drafters[step.drafter] += 1
-        self.k[step.n_drafted] += 1
-        self.steps.append((step.seconds, step.drafter, step.n_drafted, step.n_accepted))
-        if step.n_drafted:
-            self.accepted_lengths[step.n_accepted] += 1
+    @property
+    def passes(self) -> int:
+        """Passes of the target."""
+        return len(self.steps)
+
+    @property
+    def predicted_n(self) -> int:
+        """Tokens of the reply."""
+        return sum(each.n_tokens for each in self.steps)
+
+    @property
+    def draft_n(self) -> int:
+        """Tokens drafted."""
+        return sum(each.n_drafted for each in self.steps)
+
+    @property
+    def draft_n_accepted(self) -> int:
+        """Draft tokens that became part of the reply."""
+        return sum(min(each.n_accepted, each.n_tokens) for each in self.steps)
+
+    @property
+    def draft_seconds(self) -> float:
+        """Spent on proposals."""
+        return sum(each.draft_seconds for each in self.steps)
+
+    @property
+    def verify_seconds(self) -> float:
+        """Spent in the target's passes."""
+        return sum(each.verify_seconds for each in self.steps)
+
+    @property
+    def accepted_lengths(self) -> Counter[int]:
+        """Accepted draft tokens of a drafted pass -> such passes."""
+        return Counter(each.n_accepted for each in self.steps if each.n_drafted)
+
+    @property
+    def drafters(self) -> Counter[str]:
+        """Drafter -> its passes; "none" for plain ones."""
+        return Counter(each.drafter for each in self.steps)
+
+    @property
+    def k(self) -> Counter[int]:
+        """Draft tokens of a pass -> such passes."""
+        return Counter(each.n_drafted for each in self.steps)
 
     @property
     def by_drafter(self) -> dict[str, dict[str, int]]:
         """Tokens drafted and accepted, by drafter: what became of a prediction, among others."""
         counts: dict[str, dict[str, int]] = {}
-        for _, name, n_drafted, n_accepted in self.steps:
-            if n_drafted:
-                count = counts.setdefault(name, {"drafted": 0, "accepted": 0})
-                count["drafted"] += n_drafted
-                count["accepted"] += n_accepted
+        for each in self.steps:
+            if each.n_drafted:
+                count = counts.setdefault(each.drafter, {"drafted": 0, "accepted": 0})
+                count["drafted"] += each.n_drafted
+                count["accepted"] += each.n_accepted
         return counts
 
     @property
@@ -78,6 +99,7 @@ class Stats:
 
     def timings(self) -> dict[str, object]:
         """For programs; llama.cpp's names where it has them. Times in milliseconds."""
+        accepted_lengths, drafters, k = self.accepted_lengths, self.drafters, self.k
         return {
             "prompt_n": self.prompt_n,
             "cache_n": self.cached_n,
@@ -90,14 +112,14 @@ class Stats:
             "draft_n_accepted": self.draft_n_accepted,
             "acceptance_rate": round(self.acceptance_rate, 4),
             "tokens_per_target_pass": round(self.tokens_per_target_pass, 3),
-            "accepted_lengths": {str(n): self.accepted_lengths[n] for n in sorted(self.accepted_lengths)},
+            "accepted_lengths": {str(n): accepted_lengths[n] for n in sorted(accepted_lengths)},
             "draft_ms": round(1e3 * self.draft_seconds, 3),
             "verify_ms": round(1e3 * self.verify_seconds, 3),
             "other_ms": round(1e3 * (self.decode_seconds - self.draft_seconds - self.verify_seconds), 3),
-            "drafter": self.drafters.most_common(1)[0][0] if self.drafters else "none",
-            "drafters": dict(self.drafters),
+            "drafter": drafters.most_common(1)[0][0] if drafters else "none",
+            "drafters": dict(drafters),
             "by_drafter": self.by_drafter,
-            "k": {str(n): self.k[n] for n in sorted(self.k)},
+            "k": {str(n): k[n] for n in sorted(k)},
             "fallback_reason": self.reason and self.reason.code,
             "fallback_text": self.reason and self.reason.text,
             "memory_bytes": self.memory_bytes,

@@ -6,19 +6,13 @@ Knows backends and times; what is chosen on the strength of them is the controll
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle
-
-import numpy as np
-import psutil
 
 from runtime.core.backend import Backend
-from runtime.core.draft import Draft
-from runtime.loading.profile_cache import Measured
-from runtime.speculative.control.costs import PassCosts, fastest_threads, measure, timed
+from runtime.loading.pass_timing import fastest_threads, measure, passes, timed
+from runtime.loading.profile_cache import ProfileCache
+from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import BETTER, TRIES
 
 BUDGET = 1.0  # seconds for all measurements of a model
@@ -46,29 +40,9 @@ class Calibration:
         return costs
 
 
-def cores() -> list[int]:
-    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    physical = min(allowed, psutil.cpu_count(logical=False) or allowed)
-    return sorted({1, max(1, physical // 2), physical})
-
-
-def passes(backend: Backend) -> Callable[[int], object]:
-    """A function that decodes n rows at the end of a short context; where nothing can be dropped again, one row, always
-    further on.
-    """
-    n = min(32, backend.n_ctx // 2)
-    context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
-    backend.forward(context[:n])
-    if backend.can_rewind:
-        return lambda rows: backend.forward(context[:n], Draft((0,) * (rows - 1)))
-    ends = cycle(range(n + 1, backend.n_ctx + 1))
-    return lambda rows: backend.forward(context[: next(ends)])
-
-
-def calibrate(backend: Backend, max_width: int, counts: list[int], memo: Measured) -> Calibration:
+def calibrate(backend: Backend, max_width: int, counts: list[int], cache: ProfileCache) -> Calibration:
     """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
-    known = recall(memo)
+    known = remembered(cache)
     change = change_since(known, backend) if known else 0.0
     if (
         known is not None
@@ -77,14 +51,14 @@ def calibrate(backend: Backend, max_width: int, counts: list[int], memo: Measure
     ):
         return known.scaled(change)
     known = take(backend, max_width, counts)
-    memo.write(asdict(known))
+    cache.write(asdict(known))
     backend.set_threads(known.one, known.many)
     return known
 
 
-def recall(memo: Measured) -> Calibration | None:
+def remembered(cache: ProfileCache) -> Calibration | None:
     """What was measured the last time, if it can be read."""
-    kept = memo.read()
+    kept = cache.read()
     try:
         found = Calibration(
             **{**kept, "passes": {int(width): float(seconds) for width, seconds in kept["passes"].items()}}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from runtime.memory.footprint import DRAFT_WINDOW
 from runtime.memory.pressure import USUAL, Thresholds
-
-OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +18,7 @@ class Options:
     fixed_k: int | None = None
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well
-    branches: int = 0  # side branches per drafted token; then all drafters' proposals go to the target as one tree
+    branches: int = 0  # side branches per draft token; all drafters' proposals then go to the target as one tree
     memory: Thresholds = USUAL  # when drafters are given up
-    n_kept: int = 1  # conversations whose caches are held, so that several replies can be made in turns
+    slots: int = 1  # conversations that are held, so that several replies can be made in turns
     draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model looks at

@@ -1,10 +1,11 @@
-"""What is known of a target from earlier starts, and measured now where it is not: costs, exactness, what drafters are
-worth, its vocabulary.
+"""What is known of a target on this machine from earlier starts, and measured now where it is not.
+
+Costs of passes, exactness, what drafters have been worth, its vocabulary. Knows where each is kept; what follows from
+it is the controller's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -17,52 +18,53 @@ from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
 from runtime.loading.exactness import Exactness, self_test
 from runtime.loading.options import Options
-from runtime.loading.profile_cache import Measured, fingerprint
+from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.speculative.control.controller import Controller
 
 
-class Remembered:
-    """Of one target with this library and these settings."""
+class TargetProfile:
+    """The profile of one target with this library and these settings."""
 
     def __init__(self, target: Path, backend: LlamaBackend, options: Options) -> None:
         self._target, self._cache_types, self._options = target, backend.cache_types, options
 
-    def memo(self, what: str, *facts: object) -> Measured:
-        """Where it is kept."""
+    def cache(self, what: str, *facts: object) -> ProfileCache:
+        """Where one measurement is kept, which depends on these facts as well."""
         settings = library.version(), library.tiles(), library.has_gpu(), self._cache_types, self._options.exact
-        return Measured(fingerprint(self._target, what, *settings, *facts))
+        return ProfileCache(fingerprint(self._target, what, *settings, *facts))
 
     def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int) -> Calibration:
-        """What passes of that model cost beside this target; all ways to run it share that.
-
-        `counts` are numbers of threads.
-        """
-        return calibrate(backend, max_width, counts, self.memo("calibration", counts, max_width, fingerprint(path)))
+        """What passes of that model cost beside this target; `counts` are numbers of threads."""
+        return calibrate(backend, max_width, counts, self.cache("calibration", counts, max_width, fingerprint(path)))
 
     def exactness(self, backend: Backend) -> Exactness:
-        """What the self-test of the target says."""
-        memo = self.memo("exactness", self._options.max_k)
+        """What the self-test of the target finds."""
+        cache = self.cache("exactness", self._options.max_k)
         try:
-            return Exactness(**memo.read())
+            return Exactness(**cache.read())
         except TypeError:
-            found = self_test(backend, self._options.max_k + 1)
-            memo.write(asdict(found))
-            return found
+            measured = self_test(backend, self._options.max_k + 1)
+            cache.write(asdict(measured))
+            return measured
 
-    def teach(self, controller: Controller, draft: Path | None) -> Callable[[], None]:
-        """Begins with what was learned of the drafters the last time; returns what leaves for the next start what they
-        taught since.
-        """
-        memo = self.memo("learned", draft and fingerprint(draft))
-        controller.restore(memo.read())
-        return lambda: memo.write(memo.read() | controller.state())
+    def restore(self, controller: Controller, draft: Path | None) -> None:
+        """Begins with what was learned of the drafters the last time."""
+        controller.restore(self._learned(draft).read())
+
+    def save(self, controller: Controller, draft: Path | None) -> None:
+        """Leaves for the next start what was learned of them since."""
+        cache = self._learned(draft)
+        cache.write(cache.read() | controller.state())
+
+    def _learned(self, draft: Path | None) -> ProfileCache:
+        return self.cache("learned", draft and fingerprint(draft))
 
 
 def replies_of(target: Path, vocab: Vocab) -> Replies:
     """Where past replies are kept: by the model's name and words, so that its file may move."""
-    memo = Measured(fingerprint(target, "words"))
-    words = memo.read().get("sha256")
+    cache = ProfileCache(fingerprint(target, "words"))
+    words = cache.read().get("sha256")
     if words is None:
         words = sha256("\0".join(map(vocab.text, range(vocab.n_vocab))).encode()).hexdigest()
-        memo.write({"sha256": words})
+        cache.write({"sha256": words})
     return Replies(folder() / sha256(repr((target.stem, words)).encode()).hexdigest()[:32], vocab.n_vocab)

@@ -22,7 +22,7 @@ def fingerprint(path: Path, *facts: object) -> str:
     return hashlib.sha256(repr((path.resolve(), status.st_size, status.st_mtime_ns, facts)).encode()).hexdigest()[:32]
 
 
-class Measured:
+class ProfileCache:
     """The memo of one key."""
 
     def __init__(self, key: str, folder: Path | None = None) -> None:

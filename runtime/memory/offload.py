@@ -11,51 +11,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from runtime.core.errors import ModelError
-from runtime.memory.footprint import Plan, Room, Way, Wish, compute_bytes, fit, longest, plan
-from runtime.memory.pressure import MIB, Level, Place, Thresholds
+from runtime.memory.fit import Headroom, PairSpec, Plan, fit, longest, plan
+from runtime.memory.footprint import ContextSpec, compute_bytes
+from runtime.memory.pressure import MIB, Level, MemoryPool, Thresholds
 from runtime.models.facts import ModelFacts
 
 
-def fit_devices(wish: Wish, devices: Sequence[Place], host: Room | None, thresholds: Thresholds, name: str) -> Plan:
-    """Gives up the draft model first, then context down to the floor, then the cache's precision, and only then leaves
-    layers to the processor.
+def fit_devices(
+    spec: PairSpec, devices: Sequence[MemoryPool], host: Headroom | None, thresholds: Thresholds, name: str
+) -> Plan:
+    """Gives up the draft model first, then context down to the floor, and only then leaves layers to the processor.
 
     `devices` are one or more; `host` is the machine's own memory, if known. Raises ModelError when what is left for it
     does not fit there.
     """
-    room = room_on(devices, thresholds)
-    draft_fits = wish.draft is None or wish.needs(wish.way.n_ctx, wish.caches[0], True) <= room.free - room.for_draft
-    if draft_fits or any(longest(wish, cache, room.free - room.for_context) for cache in wish.caches):
-        return fit(wish, room, name)
-    return with_layers(wish, devices, room, host, name)
+    headroom = headroom_on(devices, thresholds)
+    draft_fits = spec.draft is None or spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
+    if draft_fits or longest(spec, headroom.free - headroom.for_context):
+        return fit(spec, headroom, name)
+    return with_layers(spec, devices, headroom, host, name)
 
 
-def room_on(devices: Sequence[Place], thresholds: Thresholds) -> Room:
+def headroom_on(devices: Sequence[MemoryPool], thresholds: Thresholds) -> Headroom:
     """Of all devices together: llama.cpp splits layers by what is free on each."""
-    keep = (sum(thresholds.wanted(place, level) for place in devices) for level in (Level.TIGHT, Level.CRITICAL))
-    return Room(sum(place.free for place in devices), *(int(thresholds.recovery * n) for n in keep))
+    keep = (sum(thresholds.wanted(pool, level) for pool in devices) for level in (Level.TIGHT, Level.CRITICAL))
+    return Headroom(sum(pool.free for pool in devices), *(int(thresholds.recovery * n) for n in keep))
 
 
-def with_layers(wish: Wish, devices: Sequence[Place], room: Room, host: Room | None, name: str) -> Plan:
-    """The shortest context, the smallest cache, no draft model, and the last layers on the devices."""
-    way = replace(wish.way, n_ctx=min(wish.floor, wish.way.n_ctx), cache=wish.caches[-1])
-    parts, overhead = layer_bytes(wish.target, way), compute_bytes(wish.target, way, way.n_ctx)
-    budget = room.free - room.for_context - len(devices) * overhead
+def with_layers(
+    spec: PairSpec, devices: Sequence[MemoryPool], headroom: Headroom, host: Headroom | None, name: str
+) -> Plan:
+    """The shortest context, no draft model, and the last layers on the devices."""
+    context = replace(spec.context, n_ctx=min(spec.floor, spec.context.n_ctx))
+    parts, overhead = layer_bytes(spec.target, context), compute_bytes(spec.target, context, context.n_ctx)
+    budget = headroom.free - headroom.for_context - len(devices) * overhead
     # A layer that would lie across two devices moves as a whole
     n_layers = n_fitting(parts, budget - max(parts) * (len(devices) - 1))
     if host is not None and (rest := sum(parts[n_layers:]) + overhead) > host.free:
         raise ModelError(
             f"{name} needs {rest // MIB:,} MiB beside the {n_layers} layers that fit on the GPU, but "
-            f"{host.free // MIB:,} MiB are free. "
-            "Close other programs, or choose a smaller model or quantization."
+            f"{host.free // MIB:,} MiB are free. Close other programs, or choose a smaller model or quantization."
         )
-    least = plan(wish, way.n_ctx, way.cache, False, room)
-    return replace(
-        least,
-        n_gpu_layers=n_layers,
-        is_less=True,
-        text=f"{n_layers} of {len(parts)} layers are on the GPU; {least.text}",
-    )
+    least = plan(spec, context.n_ctx, False, headroom)
+    text = f"{n_layers} of {len(parts)} layers are on the GPU; {least.text}"
+    return replace(least, n_gpu_layers=n_layers, is_less=True, text=text)
 
 
 def n_fitting(parts: Sequence[int], budget: int) -> int:
@@ -68,12 +67,12 @@ def n_fitting(parts: Sequence[int], budget: int) -> int:
     return len(parts)
 
 
-def layer_bytes(facts: ModelFacts, way: Way) -> list[int]:
+def layer_bytes(facts: ModelFacts, context: ContextSpec) -> list[int]:
     """Weights and cache of what can go to a device [n_layers + 1], in the order in which it goes: the output, then the
     layers from the last.
     """
     n = facts.n_layers
-    sizes, cache = [0] * (n + 1), facts.cache_bytes(way.n_ctx, way.cache) // max(1, n)
+    sizes, cache = [0] * (n + 1), facts.cache_bytes(context.n_ctx, context.cache) // max(1, n)
     # Then the input table is there a second time
     is_tied = all(tensor.name != "output.weight" for tensor in facts.header.tensors)
     for tensor in facts.header.tensors:

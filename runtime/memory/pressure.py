@@ -30,7 +30,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryPool:
     """Memory that can run out."""
 
     name: str  # as the subject of a sentence
@@ -43,15 +43,15 @@ class Place:
 class Reading:
     """What was found at one moment."""
 
-    places: tuple[Place, ...] = ()
-    waited: float = 0.0  # share of the last ten seconds in which some process waited for memory
-    stood: float = 0.0  # in which all of them did
-    said: Level = Level.OK  # by the operating system
+    pools: tuple[MemoryPool, ...] = ()
+    stalled_some: float = 0.0  # share of the last ten seconds in which some process waited for memory
+    stalled_full: float = 0.0  # in which all of them did
+    os_level: Level = Level.OK  # as the operating system has it
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When memory is short. That share of a place is to stay free, but not more than so many bytes."""
+    """When memory is short. That share of a pool is to stay free, but not more than so many bytes."""
 
     tight_share: float = 0.08
     tight_bytes: int = 1536 * MIB
@@ -84,65 +84,65 @@ class Thresholds:
         if self.recovery < 1:
             raise SettingsError(f"recovery is {self.recovery}: it must be at least 1, or the level would flap.")
 
-    def wanted(self, place: Place, level: Level) -> int:
-        """Bytes of a place that must be free for the level not to be reached."""
+    def wanted(self, pool: MemoryPool, level: Level) -> int:
+        """Bytes of a pool that must be free for the level not to be reached."""
         tight = level == Level.TIGHT
-        if place.is_device:
+        if pool.is_device:
             return self.tight_device_bytes if tight else self.critical_device_bytes
         share, most = (self.tight_share, self.tight_bytes) if tight else (self.critical_share, self.critical_bytes)
-        return min(int(share * place.total), most)
+        return min(int(share * pool.total), most)
 
 
 USUAL = Thresholds()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Assessment:
     """A level, and what it follows from, as the end of a sentence that gives a reason."""
 
     level: Level
     text: str = ""
 
 
-def judge(reading: Reading, thresholds: Thresholds, recovery: float = 1.0, reserve: int = 0) -> Verdict:
-    """The worst that any place and the system says; `recovery` and `reserve` bytes ask for more than the thresholds."""
-    found = [of_place(place, thresholds, recovery, reserve) for place in reading.places if is_sane(place)]
-    found += [
-        of_stalls(reading, thresholds, recovery),
-        Verdict(reading.said, "the operating system reported memory pressure"),
+def judge(reading: Reading, thresholds: Thresholds, recovery: float = 1.0, reserve: int = 0) -> Assessment:
+    """The worst that any pool and the system says; `recovery` and `reserve` bytes ask for more than the thresholds."""
+    all_found = [assess_pool(pool, thresholds, recovery, reserve) for pool in reading.pools if is_sane(pool)]
+    all_found += [
+        assess_stalls(reading, thresholds, recovery),
+        Assessment(reading.os_level, "the operating system reported memory pressure"),
     ]
-    return max(found, key=lambda verdict: verdict.level)
+    return max(all_found, key=lambda found: found.level)
 
 
-def is_sane(place: Place) -> bool:
+def is_sane(pool: MemoryPool) -> bool:
     """Can that be? A device that knows nothing of its memory says 0 of 0."""
-    return place.total > 0 and 0 <= place.free <= place.total
+    return pool.total > 0 and 0 <= pool.free <= pool.total
 
 
-def of_place(place: Place, thresholds: Thresholds, recovery: float, reserve: int) -> Verdict:
+def assess_pool(pool: MemoryPool, thresholds: Thresholds, recovery: float, reserve: int) -> Assessment:
     """By what is free in it."""
     for level in (Level.CRITICAL, Level.TIGHT):
-        wanted = thresholds.wanted(place, level)
-        if place.free < recovery * wanted + reserve:
-            return Verdict(
+        wanted = thresholds.wanted(pool, level)
+        if pool.free < recovery * wanted + reserve:
+            return Assessment(
                 level,
-                f"{place.name} had {place.free // MIB:,} MiB of memory left, where {wanted // MIB:,} MiB should stay "
+                f"{pool.name} had {pool.free // MIB:,} MiB of memory left, where {wanted // MIB:,} MiB should stay "
                 "free",
             )
-    return Verdict(Level.OK)
+    return Assessment(Level.OK)
 
 
-def of_stalls(reading: Reading, thresholds: Thresholds, recovery: float) -> Verdict:
+def assess_stalls(reading: Reading, thresholds: Thresholds, recovery: float) -> Assessment:
     """By how long processes waited for memory; a share that is none says nothing."""
-    waited, stood = (share if 0 <= share <= 1 else 0.0 for share in (reading.waited, reading.stood))
-    if stood * recovery > thresholds.critical_stood:
-        return Verdict(Level.CRITICAL, f"everything stood still for memory in {stood:.0%} of the last ten seconds")
-    if waited * recovery > thresholds.tight_waited:
-        return Verdict(Level.TIGHT, f"processes waited for memory in {waited:.0%} of the last ten seconds")
-    return Verdict(Level.OK)
+    some, full = (share if 0 <= share <= 1 else 0.0 for share in (reading.stalled_some, reading.stalled_full))
+    if full * recovery > thresholds.critical_stood:
+        return Assessment(Level.CRITICAL, f"everything stood still for memory in {full:.0%} of the last ten seconds")
+    if some * recovery > thresholds.tight_waited:
+        return Assessment(Level.TIGHT, f"processes waited for memory in {some:.0%} of the last ten seconds")
+    return Assessment(Level.OK)
 
 
-class Watch:
+class PressureMonitor:
     """The level over time: it rises at once, and falls when more than enough has been free for a while."""
 
     def __init__(
@@ -156,16 +156,16 @@ class Watch:
         self.reserve = reserve  # bytes that are taken again when the level falls
         self.level, self.text = Level.OK, ""
         self.problem = ""  # why the last look saw nothing
-        self._next = -math.inf
+        self.next_look = -math.inf
         self._costs: deque[float] = deque([math.inf], maxlen=4)  # seconds of the last readings
         self._calm = self.thresholds.calm_seconds  # that are waited for now
         self._calm_since, self._calm_level = math.inf, Level.OK
         self._fell = -math.inf
 
-    def look(self) -> Level:
+    def update(self) -> Level:
         """The level now; reads only as often as that costs next to nothing."""
         now = self.clock()
-        if now < self._next:
+        if now < self.next_look:
             return self.level
         try:
             self._take(self.source(), now)
@@ -173,16 +173,16 @@ class Watch:
         except Exception as error:  # whatever a reader stumbles over must not end a reply; the level stays
             self.problem = f"memory could not be read ({type(error).__name__}: {error})"
         self._costs.append(self.clock() - now)  # the least of several: one may have waited for the processor
-        self._next = now + max(self.thresholds.interval, min(min(self._costs) / COST_SHARE, LAST_LOOK))
+        self.next_look = now + max(self.thresholds.interval, min(min(self._costs) / COST_SHARE, LAST_LOOK))
         return self.level
 
     def _take(self, reading: Reading, now: float) -> None:
         """Rises, waits, or falls."""
-        verdict = judge(reading, self.thresholds)
-        if verdict.level >= self.level:
-            if verdict.level > self.level:
+        found = judge(reading, self.thresholds)
+        if found.level >= self.level:
+            if found.level > self.level:
                 self._wait_longer(now)
-            self.level, self.text, self._calm_since = verdict.level, verdict.text, math.inf
+            self.level, self.text, self._calm_since = found.level, found.text, math.inf
             return
         calm = judge(reading, self.thresholds, self.thresholds.recovery, self.reserve).level
         if calm >= self.level:
@@ -193,7 +193,7 @@ class Watch:
         if now - self._calm_since >= self._calm:
             self.level, self.text, self._calm_since, self._fell = (
                 self._calm_level,
-                verdict.text or self.text,
+                found.text or self.text,
                 math.inf,
                 now,
             )

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from runtime.memory.pressure import Level, Place, Reading
+from runtime.memory.pressure import Level, MemoryPool, Reading
 
 V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 V2 = "memory.max", "memory.current", "inactive_file"
@@ -24,7 +24,7 @@ HOSTS = "CPU", "BLAS", "ACCEL"  # of ggml's devices, those that use the machine'
 MACOS = {2: 1, 4: 2}  # dispatch_source_memorypressure: warning and critical, as levels
 
 
-class System:
+class MemoryReader:
     """Reads this machine.
 
     `devices` are ggml's: backend, name, free and total bytes; `root` is where /proc and /sys are.
@@ -42,14 +42,12 @@ class System:
         """What can be read; the rest is left out."""
         machine = attempt(lambda: [of_machine(psutil.virtual_memory())])
         total = machine[0].total if machine else sys.maxsize
-        groups = [place for group in self._cgroups for place in attempt(partial(group.places, total))]
+        groups = [pool for group in self._cgroups for pool in attempt(partial(group.pools, total))]
         gpus = attempt(
-            lambda: [Place(name, free, n, True) for kind, name, free, n in self._devices() if kind not in HOSTS]
+            lambda: [MemoryPool(name, free, n, True) for kind, name, free, n in self._devices() if kind not in HOSTS]
         )
-        waited, stood = stalls(text_of(self._pressure)) if self._pressure else (0.0, 0.0)
-        return Reading(
-            (*machine, *groups, *gpus), waited, stood, macos_level() if sys.platform == "darwin" else Level.OK
-        )
+        some, full = stalls(text_of(self._pressure)) if self._pressure else (0.0, 0.0)
+        return Reading((*machine, *groups, *gpus), some, full, macos_level() if sys.platform == "darwin" else Level.OK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Cgroup:
     stat: Path
     cache: str  # the name in `stat` of what can be dropped without writing it anywhere
 
-    def places(self, total: int) -> list[Place]:
+    def pools(self, total: int) -> list[MemoryPool]:
         """What its limit leaves; nothing where there is no limit, or none below what the machine has."""
         limit = text_of(self.limit).strip()
         if not limit.isdigit() or not 0 < int(limit) < total:
@@ -69,7 +67,7 @@ class Cgroup:
         usage = int(text_of(self.usage))
         counts = dict(line.split(" ", 1) for line in text_of(self.stat).splitlines() if " " in line)
         return [
-            Place(
+            MemoryPool(
                 "this process's cgroup",
                 max(0, int(limit) - usage + min(int(counts.get(self.cache, "0")), usage)),
                 int(limit),
@@ -77,7 +75,7 @@ class Cgroup:
         ]
 
 
-def attempt(read: Callable[[], Iterable[Place]]) -> list[Place]:
+def attempt(read: Callable[[], Iterable[MemoryPool]]) -> list[MemoryPool]:
     """What is found; nothing where reading fails."""
     try:
         return list(read())
@@ -85,9 +83,9 @@ def attempt(read: Callable[[], Iterable[Place]]) -> list[Place]:
         return []
 
 
-def of_machine(memory: Any) -> Place:
+def of_machine(memory: Any) -> MemoryPool:
     """As psutil has it: what can be taken without swapping."""
-    return Place("this machine", int(memory.available), int(memory.total))
+    return MemoryPool("this machine", int(memory.available), int(memory.total))
 
 
 def text_of(file: Path) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.core.draft import Path, Tokens
+from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -96,10 +96,7 @@ class GrammarMask:
 
     def _go_to(self, path: Path) -> bool:
         """Brings the matcher to the state after the reply and `path`; False when the grammar ends or breaks before."""
-        shared = next(
-            (i for i, (a, b) in enumerate(zip(self._path, path, strict=False)) if a != b),
-            min(len(self._path), len(path)),
-        )
+        shared = common_start(self._path, path)
         if shared < len(self._path):
             self._matcher.rollback(len(self._path) - shared)
         n_more = self._matcher.try_consume_tokens(list(path[shared:])) if shared < len(path) else 0

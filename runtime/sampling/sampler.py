@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.core.draft import Distribution, Logits, Path, Pick, Tokens, certain
+from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
+from runtime.core.drafter import Pick
 from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import MASK, gumbel
 from runtime.sampling.logits import Row, nucleus, softmax
@@ -126,10 +127,8 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, mask: TokenMask | None = None, tolerance: float = 0.0) -> None:
         self.sampling, self.mask = sampling, mask
-        self.tolerance, self.n_near_ties = (
-            tolerance,
-            0,
-        )  # by how much a logit may differ between batch widths; choices that it could turn
+        self.tolerance = tolerance  # by how much a logit may differ between batch widths
+        self.n_near_ties = 0  # choices that such a difference could turn
         self.is_greedy = sampling.temperature == 0
         self.is_coupled = self.is_greedy or sampling.seed is not None
         self.rng = np.random.default_rng(sampling.seed)

@@ -1,9 +1,9 @@
 """What is given up when memory is short, between two tokens, and taken back when it is not: drafters, never the target.
 
-TIGHT closes the draft model and forgets all conversations but the last; those who guess without memory of their own go
-on. CRITICAL leaves plain decode, and drafters whose memory can be built again from the context or from disk are made
-anew, empty. The text does not depend on any of it: the loop may lose and gain drafters at every step. Knows the loop
-and the level; reads no memory itself.
+TIGHT closes the draft model and all conversations but the latest; drafters without a model go on. CRITICAL leaves plain
+decode, and drafters whose memory can be built again from the context or from disk are made anew, empty. The text does
+not depend on any of it: the loop may lose and gain drafters at every step. Knows drafters and the level; reads no
+memory itself, and changes nothing of the loop: it returns what has changed.
 """
 
 from __future__ import annotations
@@ -12,103 +12,92 @@ import ctypes
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from runtime.backends.reloadable import Releasable
-from runtime.core.draft import Drafter, Tokens
+from runtime.core.backend import Reloadable
+from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
-from runtime.drafters.model import ModelDrafter
-from runtime.memory.pressure import Level, Watch
-from runtime.speculative.control.drafter_state import Known
+from runtime.memory.pressure import Level, PressureMonitor
 from runtime.speculative.control.reasons import Reason
-from runtime.speculative.loop import SpecLoop
 
 log = logging.getLogger(__name__)
+MODEL = "model"  # the drafter whose memory is a whole model
 
 
-class Shortage:
-    """Keeps a loop's drafters to what memory allows."""
+class Change(NamedTuple):
+    """What an update gave up and took back."""
+
+    suspended: tuple[Drafter, ...] = ()
+    restored: tuple[Drafter, ...] = ()
+    failed: Reason | None = None  # why a drafter that should have come back did not
+    slots: int | None = None  # conversations that the target holds from now on, where that has changed
+
+
+class Degradation:
+    """Which drafters memory allows. `make` makes one by name with an empty memory, `draft` is the draft model."""
 
     def __init__(
-        self,
-        loop: SpecLoop,
-        watch: Watch,
-        draft: Releasable | None,
-        renew: Callable[[], Sequence[Drafter]],
-        n_kept: int = 1,
+        self, monitor: PressureMonitor, make: Callable[[str], Drafter], draft: Reloadable | None = None, slots: int = 1
     ) -> None:
-        self.n_kept = n_kept  # conversations that the target's cache holds while there is room
-        self.loop, self.watch, self._draft, self._renew = loop, watch, draft, renew
-        self.level = Level.OK  # that the loop is kept to
-        self.reason = Reason("memory", "")  # for what was given up last
-        self._order = [drafter.name for drafter in loop.drafters]
-        self._away: dict[str, tuple[Drafter, Known]] = {}
+        self.monitor, self.clock = monitor, monitor.clock
+        self._make, self._draft, self._slots = make, draft, slots
+        self.level = Level.OK  # that drafters are kept to
+        self.reason: Reason | None = None  # for what is given up now
+        self._suspended: dict[str, Drafter | None] = {}  # None: to be made anew
 
-    def look(self, context: Tokens) -> None:
-        """Between two tokens: gives up, or takes back what may come back and is there."""
-        level = self.watch.look()
-        if level != self.level:
-            self._change(level)
-        if self._away:
-            self.loop.short = self.reason
-            self._take_back(context)
-
-    def _change(self, level: Level) -> None:
-        """Gives up what the level does not allow."""
+    def update(self, drafters: Sequence[Drafter]) -> Change:
+        """Reads the level; says which of `drafters` have to go, and which may come back and are there."""
+        level = self.monitor.update()
+        if level == self.level:
+            return self._restore() if self._suspended else Change()
         is_worse, self.level = level > self.level, level
-        self.loop.backend.keep(self.n_kept if level == Level.OK else 1)
-        self.loop.memory_level = level.name
-        for drafter in [drafter for drafter in self.loop.drafters if self._is_barred(drafter.name)]:
-            self.loop.drafters.remove(drafter)
-            self._away[drafter.name] = drafter, self.loop.controller.known.pop(drafter.name)
-        if self._draft is not None and self._is_barred(ModelDrafter.name):
+        suspended = tuple(drafter for drafter in drafters if self._is_disallowed(drafter.name))
+        self._suspend(suspended)
+        if is_worse and self._suspended:
+            trim_heap()
+            log.warning("%s", self.reason and self.reason.text)
+        return self._restore()._replace(suspended=suspended, slots=self._slots if level == Level.OK else 1)
+
+    def _is_disallowed(self, name: str) -> bool:
+        return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == MODEL)
+
+    def _suspend(self, drafters: Sequence[Drafter]) -> None:
+        """Frees what the level does not allow."""
+        self._suspended |= {drafter.name: None if drafter.name == MODEL else drafter for drafter in drafters}
+        if self._draft is not None and self._is_disallowed(MODEL):
             self._draft.close()
-        if level == Level.CRITICAL:
-            self._forget()
-        if self._away and level != Level.OK:
-            lost = "no drafter is used" if level == Level.CRITICAL else f"the {ModelDrafter.name} drafter was given up"
-            self.reason = Reason("memory", f"{lost}, because {self.watch.text}")
-        if is_worse and self._away:
-            give_back()
-            log.warning("%s", self.reason.text)
+        if self.level == Level.CRITICAL:
+            for name, drafter in self._suspended.items():
+                self._suspended[name] = drafter if drafter is not None and drafter.has_passes else None
+        if self._suspended and self.level != Level.OK:
+            lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {MODEL} drafter was given up"
+            self.reason = Reason("memory", f"{lost}, because {self.monitor.text}")
 
-    def _is_barred(self, name: str) -> bool:
-        return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == ModelDrafter.name)
-
-    def _forget(self) -> None:
-        """Drafters with empty memories in place of those that went."""
-        for drafter in self._renew():
-            if drafter.name in self._away:
-                self._away[drafter.name] = drafter, self._away[drafter.name][1]
-
-    def _take_back(self, context: Tokens) -> None:
+    def _restore(self) -> Change:
         """Those that are allowed again; the draft model when it has been opened beside the decoding."""
-        for name in [name for name in self._away if not self._is_barred(name)]:
+        restored, failed = list[Drafter](), None
+        for name in [name for name in self._suspended if not self._is_disallowed(name)]:
             try:
-                if name == ModelDrafter.name and self._draft is not None and not self._draft.reopen():
+                if name == MODEL and not self._is_draft_open():
                     continue
+                restored.append(self._suspended[name] or self._make(name))
+                log.info("the %s drafter is back", name)
             except (SlipstreamError, MemoryError, OSError) as error:
-                del self._away[name]
-                self.loop.failed = Reason(
-                    "draft-error", f"the {name} drafter could not be loaded again: {error or type(error).__name__}"
-                )
-                continue
-            drafter, self.loop.controller.known[name] = self._away.pop(name)
-            self.loop.drafters = sorted([*self.loop.drafters, drafter], key=lambda each: self._order.index(each.name))
-            self.loop.admit(drafter, context)
-            log.info("the %s drafter is back", name)
+                why = f"the {name} drafter could not be loaded again: {error or type(error).__name__}"
+                failed = Reason("draft-error", why)
+            del self._suspended[name]
+        self.reason = self.reason if self._suspended else None
+        return Change(restored=tuple(restored), failed=failed)
 
-    @property
-    def given_up(self) -> str:
-        """What is lacking now and why, as a clause; "" where nothing is."""
-        return self.reason.text if self._away else ""
-
-    def close(self) -> None:
-        """What was learned of drafters that are away is kept with the rest."""
-        self.loop.controller.known.update({name: known for name, (_, known) in self._away.items()})
-        self._away.clear()
+    def _is_draft_open(self) -> bool:
+        """Has the draft model come back? It is opened if nobody has begun to."""
+        if self._draft is None:
+            return True
+        self._draft.reopen()
+        return self._draft.is_open
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Has the C library return freed memory to the system, where it keeps some (glibc)."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)

@@ -1,51 +1,31 @@
 """One step of decoding: choose, propose, forward, verify, learn. Plain decode is the empty draft.
 
-Knows token ids only; which tokens end a reply, and text, are the engine's.
+Knows token ids only; which tokens end a reply, and text, are the engine's. What a reply has to ask of the target, the
+drafters or the controller it asks here.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 from runtime.core.backend import Backend
-from runtime.core.draft import NO_DRAFT, UNSAID, Budget, Drafter, Tokens, merge
+from runtime.core.draft import NO_DRAFT, Tokens, common_start, merge
+from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter
 from runtime.core.errors import SettingsError, SlipstreamError
-from runtime.sampling.logits import TokenLogprobs, logprobs
+from runtime.sampling.logits import logprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
-from runtime.speculative.stopping import Asking, Proposal
+from runtime.speculative.degradation import Degradation
+from runtime.speculative.step import Proposal, RequestState, Step
 from runtime.speculative.verify import verify
 
-PIECE = 256  # tokens that a drafter takes in between two looks at whether to go on
-IN_PASSING = 64  # missing tokens that are not worth a thought
-Ask = Callable[[Drafter, Tokens, Sampler, int], "Proposal"]
-
-
-class Step(NamedTuple):
-    """What one target pass brought."""
-
-    tokens: tuple[int, ...]
-    n_accepted: int  # of them from the draft; the last token is always the target's own
-    n_drafted: int
-    drafter: str  # "none" for plain decode
-    draft_seconds: float
-    verify_seconds: float  # the target's pass
-    seconds: float  # the whole step
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
-
-
-@dataclass(slots=True)
-class Part:
-    """What a reply has of the loop to itself: several may be made in turns."""
-
-    n_reply: int = 0  # tokens that it is expected to have
-    drafters: set[str] = field(default_factory=set)  # that take part in it
-    resting: Reason | None = None  # set when a drafter does not
+PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
+NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
+Ask = Callable[[Drafter, Tokens, Sampler, int], Proposal]
 
 
 class SpecLoop:
@@ -58,107 +38,159 @@ class SpecLoop:
         controller: Controller,
         branches: int = 0,
         threads: Threads | None = None,
+        degradation: Degradation | None = None,
     ) -> None:
         self.backend, self.controller, self.threads = backend, controller, threads
-        # Side branches per drafted token; all proposals then form one tree
+        # Side branches per draft token; all proposals then form one tree
         self.branches = branches if backend.can_branch else 0
-        self.drafters = list(drafters)
+        self._order = [drafter.name for drafter in drafters]
+        self._set_drafters(drafters)
+        self.degradation = degradation
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
-        self.short: Reason | None = (
-            None  # set when drafters were given up for want of memory, during this reply or before
-        )
-        self.memory_level = "OK"  # how short memory is, as far as the drafters are kept to it
-        # Looks at the memory before each step; may take drafters away, and back
-        self.watch: Callable[[Tokens], None] = lambda context: None
-        self.part = Part(drafters={drafter.name for drafter in drafters})  # of the reply that is being made
+        self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
+        self.request = RequestState(drafters=set(self._order))  # of the reply that is being made
         self.switch_seconds = 0.0  # that the last change from one reply to another took
 
-    def prepare(self, context: Tokens, n_reply: int, is_cancelled: Callable[[], bool]) -> None:
-        """Before a reply of about `n_reply` tokens: drafters take the prompt in where that will repay itself; the
-        others rest until the next.
-        """
-        self.short, self.part = None, Part(n_reply)
+    def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
+        """Those that take part from now on, in order of cost."""
+        self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
+        self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
+
+    def n_cached(self, context: Tokens) -> int:
+        """How many of the first tokens of a prompt need no decoding."""
+        return self.backend.n_cached(context)
+
+    def prefill(self, request: RequestState, context: Tokens, end: int) -> None:
+        """Reads the first `end` tokens of a prompt, as far as that was not done yet."""
+        self._switch_to(request, context)
+        self._degrade_if_due(context)
+        self.backend.forward(context[:end])
+
+    def begin(
+        self,
+        request: RequestState,
+        context: Tokens,
+        expected: Sequence[int] = (),
+        has_grammar: bool = False,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
+        self.request, self.shortage = request, self.degradation.reason if self.degradation else None
+        request.drafters, request.left_out = set(), None
         self.controller.begin(len(context))
         for drafter in list(self.drafters):
-            self.admit(drafter, context, is_cancelled)
+            if drafter.takes_part(expected, has_grammar):
+                drafter.begin(context, expected)
+                self._admit(drafter, context, is_cancelled)
 
-    def admit(self, drafter: Drafter, context: Tokens, is_cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Lets a drafter take part in the reply, unless what it has to take in for that does not repay itself."""
-        self.part.drafters.add(drafter.name)
-        n_missing = drafter.n_missing(context)
-        if n_missing <= IN_PASSING:
+    def finish(self, context: Tokens, n_prompt: int) -> None:
+        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
+        for drafter in self.drafters:
+            drafter.finish(context, n_prompt)
+
+    def _admit(self, drafter: Drafter, context: Tokens, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Lets a drafter take part in the reply, unless reading the prompt costs it more than it will save."""
+        self.request.drafters.add(drafter.name)
+        n_uncached = drafter.n_uncached(context)
+        if n_uncached <= NEGLIGIBLE:
             return
-        if self.controller.repays(drafter.name, n_missing, self.part.n_reply):
-            self._take_in(drafter, context, n_missing, is_cancelled)
+        if self.controller.repays(drafter.name, n_uncached, self.request.n_reply):
+            self._prefill_drafter(drafter, context, n_uncached, is_cancelled)
         else:
-            self.part.drafters.remove(drafter.name)
-            self.part.resting = Reason(
-                "cost", f"the {drafter.name} drafter would have to read {n_missing} tokens, more than this reply repays"
-            )
+            self.request.drafters.remove(drafter.name)
+            why = f"the {drafter.name} drafter would have to read {n_uncached} tokens, more than this reply repays"
+            self.request.left_out = Reason("cost", why)
 
-    def _take_in(self, drafter: Drafter, context: Tokens, n_missing: int, is_cancelled: Callable[[], bool]) -> None:
+    def _prefill_drafter(
+        self, drafter: Drafter, context: Tokens, n_uncached: int, is_cancelled: Callable[[], bool]
+    ) -> None:
         """In pieces, so that it can be cancelled."""
         began, n = time.perf_counter(), len(context)
         try:
-            for end in [*range(n - n_missing + PIECE, n, PIECE), n]:
+            for end in [*range(n - n_uncached + PIECE, n, PIECE), n]:
                 if is_cancelled():
                     return
-                drafter.take_in(context[:end])
+                drafter.prefill(context[:end], n)
         except SlipstreamError as error:
             self._drop(drafter, error)
         else:
-            self.controller.known[drafter.name].learn_prefill(n_missing, time.perf_counter() - began)
+            self.controller.states[drafter.name].learn_prefill(n_uncached, time.perf_counter() - began)
 
-    def resume(self, part: Part, context: Tokens) -> None:
-        """The reply with that `part` goes on.
-
-        What was kept of it comes back here, so that no step's time has that in it.
-        """
-        if part is self.part:
+    def _switch_to(self, request: RequestState, context: Tokens) -> None:
+        """That reply continues after steps of another one; what was held of it is made ready in no step's time."""
+        if request is self.request:
             return
-        began, self.part = time.perf_counter(), part
-        self.backend.recall(context)
+        began, self.request = time.perf_counter(), request
+        self.backend.resume(context)
         for drafter in list(self.drafters):
-            if drafter.name in part.drafters:
-                drafter.recall(context)
+            if drafter.name in request.drafters:
+                drafter.resume(context)
         self.switch_seconds = time.perf_counter() - began
 
-    def step(self, context: Tokens, sampler: Sampler, position: int, most: int, n_logprobs: int | None = None) -> Step:
+    def _degrade_if_due(self, context: Tokens) -> None:
+        """Memory is read seldom; while something is given up, it is seen in every step whether it is back."""
+        degradation = self.degradation
+        if degradation and (degradation.reason or degradation.clock() >= degradation.monitor.next_look):
+            self.degrade(context)
+
+    def degrade(self, context: Tokens | None = None) -> None:
+        """Gives up, or takes back, what memory asks for; what comes back in mid-reply reads its `context` first."""
+        if self.degradation is None:
+            return
+        change = self.degradation.update(self.drafters)
+        if change.slots is not None:
+            self.backend.set_slots(change.slots)
+        for drafter in change.suspended:
+            self.controller.suspend(drafter.name)
+        for drafter in change.restored:
+            self.controller.unsuspend(drafter.name)
+        left = [drafter for drafter in self.drafters if drafter not in change.suspended]
+        self._set_drafters([*left, *change.restored])
+        if context is not None:
+            for drafter in change.restored:
+                self._admit(drafter, context)
+        self.shortage, self.failed = self.degradation.reason or self.shortage, change.failed or self.failed
+
+    def step(
+        self,
+        request: RequestState,
+        context: Tokens,
+        sampler: Sampler,
+        position: int,
+        most: int,
+        n_logprobs: int | None = None,
+    ) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
-        self.watch(context)
+        self._switch_to(request, context)
+        self._degrade_if_due(context)
         began = time.perf_counter()
+        self.controller.set_kind(request.kind)
         self.controller.begin(len(context), sampler.is_coupled)
         sampler.begin(context, position)
         room = min(self.controller.max_k, most - 1, self.backend.n_ctx - len(context))
-        proposals = self._propose(context, sampler, room)
-        used = [proposal for proposal in proposals if proposal.draft]
-        draft = merge([proposal.draft for proposal in used]).first(room)
+        proposals = self._propose(context, sampler, room) if room > 0 else []
+        used = [proposal for proposal in proposals if proposal.draft.tokens]
+        draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
         drafted = time.perf_counter()
         if self.threads:
             self.threads.set()
         logits = self.backend.forward(context, draft)
         passed = time.perf_counter()
         verdict = verify(draft, logits, sampler)
-        for drafter in self.drafters:
+        for drafter in self._observers:
             drafter.observe(draft, logits)
-        said = (
-            logprobs(logits[[0, *(node + 1 for node in verdict.accepted)]], verdict.tokens, n_logprobs)
-            if n_logprobs is not None
-            else ()
-        )
+        rows = [0, *(node + 1 for node in verdict.accepted)]
+        each_logprobs = logprobs(logits[rows], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
         name = "+".join(proposal.name for proposal in used) or "none"
         seconds = drafted - began, passed - drafted, time.perf_counter() - began
-        self.controller.learn(
-            [proposal.score(verdict.tokens) for proposal in proposals], 1 + len(verdict.accepted), *seconds
-        )
-        if draft or self.controller.is_steady:
-            self._learn_cost(name, 1 + len(draft), len(context), passed - drafted)
-        return Step(verdict.tokens, len(verdict.accepted), len(draft), name, *seconds, said)
+        outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
+        self.controller.learn(outcomes, 1 + len(verdict.accepted), *seconds)
+        if used or self.controller.is_steady:
+            self._learn_cost(name, 1 + len(draft.tokens), len(context), passed - drafted)
+        return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), name, *seconds, each_logprobs)
 
     def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
-        """Of a pass; one that tried another number of threads says nothing about the next, unless that number was
-        taken.
-        """
+        """Of a pass; one that tried another number of threads says nothing about the next, unless it was taken."""
         change: float | None = 1.0
         if self.threads:
             expected = self.controller.costs_of(drafter, width).seconds(width, n_context)
@@ -169,81 +201,121 @@ class SpecLoop:
             self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 
     def _propose(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
-        """What the drafters say: one proposal that is worth a wider pass (all of them for a tree), and others only to
-        be scored.
-        """
+        """One proposal that is worth a wider pass (all of them for a tree), and others only to be scored."""
         proposals: list[Proposal] = []
-        if room <= 0:
-            return proposals
-        asked = [drafter for drafter in self._in_order() if drafter.name in self.part.drafters]
-        for drafter in asked:
-            if drafter.is_free and self.controller.is_worth_asking(drafter.name):
-                proposals += self._ask(self._look_up, drafter, context, sampler, room)
+        taking_part = [drafter for drafter in self._in_order() if drafter.name in self.request.drafters]
+        for drafter in taking_part:
+            if drafter.is_model_free:
+                proposals += self._ask_if_worthwhile(self._look_up, drafter, context, sampler, room)
         if proposals and not self.branches:
-            best = max(proposals, key=lambda proposal: proposal.worth)
-            proposals = [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
-        for drafter in asked:
-            is_open = self.branches > 0 or not any(proposal.draft for proposal in proposals)
-            if is_open and not drafter.is_free and self.controller.is_worth_asking(drafter.name):
-                proposals += self._ask(self._think, drafter, context, sampler, room)
+            proposals = only_best(proposals)
+        for drafter in taking_part:
+            is_open = self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals)
+            if is_open and not drafter.is_model_free:
+                proposals += self._ask_if_worthwhile(self._draft, drafter, context, sampler, room)
         return proposals
 
     def _in_order(self) -> list[Drafter]:
         """The drafters that promise most first."""
-        return sorted(self.drafters, key=lambda drafter: -self.controller.known[drafter.name].surplus)
+        return sorted(self.drafters, key=lambda drafter: -self.controller.states[drafter.name].expected_gain)
 
-    def _ask(self, how: Ask, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
-        """A proposal, or none from a drafter that broke."""
+    def _ask_if_worthwhile(
+        self, ask: Ask, drafter: Drafter, context: Tokens, sampler: Sampler, room: int
+    ) -> list[Proposal]:
+        """A proposal; none from a drafter that is not worth asking, or that broke."""
+        decision = self.controller.decide(drafter.name)
+        self.controller.note(drafter.name, decision)
+        if not decision.asks:
+            return []
         try:
-            return [how(drafter, context, sampler, room)]
+            return [ask(drafter, context, sampler, room)]
         except SettingsError:
             return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
         except SlipstreamError as error:
             self._drop(drafter, error)
             return []
 
-    def _think(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+    def _draft(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
         """Token by token, until it no longer pays."""
         if self.threads:
             self.threads.set()
-        asking = Asking(self.controller, drafter.name)
-        draft = drafter.propose(
-            context, Budget(room, asking.go_on, sampler.pick, asking.is_worth_drafting, self.branches)
-        )
-        proposal, known = asking.proposal(draft), self.controller.known[drafter.name]
-        if self.threads and proposal.n_rest and drafter.has_passes:
-            change = self.threads.draft.observe(1, proposal.rest_seconds / proposal.n_rest, known.rest_seconds)
-            known.scale(change or 1.0)
-        return proposal
+        criterion = self.controller.criterion(drafter.name)
+        draft = drafter.propose(context, Budget(room, criterion.should_continue, sampler.pick, self.branches))
+        first, rest = criterion.seconds()
+        n_rest = len(criterion.confidences) - 1
+        if self.threads and n_rest > 0 and drafter.has_passes:
+            state = self.controller.states[drafter.name]
+            change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
+            state.scale_seconds(change or 1.0)
+        tokens = criterion.drafted(draft.tokens)
+        return Proposal(drafter.name, tokens, criterion.confidences, draft, first, rest, n_rest)
 
     def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
-        """A free drafter says all it can, and only then is decided how much of it to use: of a tree, all that is as
-        likely as the trunk.
+        """A lookup proposes all it can, and only then is decided how much of it to use.
+
+        Of a tree, that is all that is as likely as its trunk.
         """
         confidences: list[float] = []
         began = time.perf_counter()
 
-        def note(confidence: float, token: int = UNSAID) -> bool:
+        def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
             confidences.append(confidence)
-            return True
+            return Answer.CONTINUE
 
-        said = drafter.propose(context, Budget(room, note, sampler.pick, branches=self.branches, forced=sampler.forced))
-        trunk = range(len(said)) if said.parents is None else said.trunk()
+        budget = Budget(room, accept, sampler.pick, branches=self.branches, forced=sampler.forced)
+        whole = drafter.propose(context, budget)
+        trunk = range(len(whole.tokens)) if whole.parents is None else whole.trunk()
         confidences = confidences[: len(trunk)]
-        k, worth = self.controller.length(drafter.name, confidences)
-        draft, tokens = (
-            said.first(trunk[k - 1] + 1 if k else 0),
-            tuple(said.tokens[node] for node in trunk[: len(confidences)]),
-        )
-        return Proposal(drafter.name, tokens, confidences, draft, time.perf_counter() - began, worth=worth)
+        k, gain = self.controller.length(drafter.name, confidences)
+        draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
+        tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
+        return Proposal(drafter.name, tokens, confidences, draft, time.perf_counter() - began, expected_gain=gain)
 
     def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""
-        self.drafters.remove(drafter)
+        self._set_drafters(each for each in self.drafters if each is not drafter)
         drafter.close()
         self.controller.drop(drafter.name)
         self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
 
+    @property
+    def plain_rate(self) -> float:
+        """Tokens per second of plain decode, as measured here."""
+        return self.controller.plain_rate
+
+    @property
+    def is_impaired(self) -> bool:
+        """Is a drafter lacking, for want of memory or because it broke?"""
+        return bool(self.shortage or self.failed)
+
+    @property
+    def memory_level(self) -> str:
+        """How short memory is, as far as the drafters are kept to it."""
+        return self.degradation.level.name if self.degradation else "OK"
+
+    @property
+    def given_up(self) -> str:
+        """What is given up for want of memory and why, with numbers; "" while nothing is."""
+        reason = self.degradation.reason if self.degradation else None
+        return reason.text if reason else ""
+
+    def set_waiting(self, n: int) -> None:
+        """So many replies wait for the steps that are made from now on."""
+        self.controller.n_waiting = n
+
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        return self.short or self.failed or self.part.resting or self.controller.reason()
+        return self.shortage or self.failed or self.request.left_out or self.controller.reason()
+
+
+def only_best(proposals: list[Proposal]) -> list[Proposal]:
+    """Leaves a draft only to the proposal that promises most; the others are scored."""
+    best = max(proposals, key=lambda proposal: (bool(proposal.draft.tokens), proposal.expected_gain))
+    return [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
+
+
+def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
+    """A proposal compared with the tokens that came: what lies beyond them, nobody knows."""
+    name, proposed, confidences, draft, first, rest, n_rest, gain = proposal
+    n_comparable, n_matched = min(len(proposed), len(tokens)), common_start(proposed, tokens)
+    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from runtime.drafters.model import ModelDrafter
 from runtime.engine import Engine
-from runtime.loading.calibration import passes
 from runtime.loading.exactness import Exactness
+from runtime.loading.pass_timing import measure, passes, timed
 from runtime.models.registry import Pair
-from runtime.speculative.control.costs import PassCosts, measure, timed
+from runtime.speculative.control.costs import PassCosts
 
 MAX_WIDTH = 9  # rows: the longest draft by default, and one
 BUDGET = 4.0  # seconds; widths that do not fit are left out
@@ -32,10 +32,8 @@ def diagnose(pair: Pair) -> Diagnosis:
     """Opens the pair and measures. Raises ModelError and the like."""
     engine = Engine(pair)
     try:
-        costs, drafting = (
-            PassCosts(),
-            [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)],
-        )
+        costs = PassCosts()
+        drafting = [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)]
         measure(costs, passes(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
         seconds = [timed(passes(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
         return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.exactness)

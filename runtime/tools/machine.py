@@ -6,7 +6,6 @@ asked.
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+
+from runtime.loading.pass_timing import n_cores
 
 BANDWIDTH_SECONDS = 0.4
 BANDWIDTH_BYTES = 2**28  # far more than caches hold
@@ -47,11 +48,6 @@ def memory_bandwidth() -> float:
             list(threads.map(np.max, slices))
             best = min(best, time.perf_counter() - began)
     return n_bytes / best
-
-
-def n_cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -20,7 +20,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine, Sampling
 from runtime.engine.chat_template import Message
 from runtime.engine.stats import Stats
-from runtime.loading.profile_cache import Measured, fingerprint
+from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
@@ -153,5 +153,5 @@ def summary(found: Iterable[Path]) -> str:
     return sha256(repr(sorted(keys)).encode()).hexdigest()[:32]
 
 
-def _memo(target: Path) -> Measured:
-    return Measured(fingerprint(target, "pairing", library.version(), library.has_gpu()))
+def _memo(target: Path) -> ProfileCache:
+    return ProfileCache(fingerprint(target, "pairing", library.version(), library.has_gpu()))

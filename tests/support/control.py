@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime.core.drafter import Answer
+from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.control.drafter_state import DraftOutcome
 from tests.support.traces import LAWS, NAME, Trace, made_up, unsure
 
 
@@ -28,5 +30,22 @@ def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP,
     return made_up(LAWS[law] if isinstance(law, str) else unsure(law), costs, n, seed)
 
 
-def said(confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004) -> Scored:
-    return Scored(NAME, [confidence] * n, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used)
+def said(confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004) -> DraftOutcome:
+    return DraftOutcome(NAME, [confidence] * n, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used)
+
+
+def asks(controller: Controller, name: str) -> bool:
+    """Is the drafter asked in this step? What is decided is noted, as the loop does."""
+    decision = controller.decide(name)
+    controller.note(name, decision)
+    return decision.asks
+
+
+def n_taken(controller: Controller, name: str, confidence: float, most: int = 8) -> int:
+    """How many tokens of that confidence a proposal may have."""
+    criterion, n = controller.criterion(name), 0
+    while n < most and (answer := criterion.should_continue(confidence)):
+        n += 1
+        if answer is Answer.LAST:
+            break
+    return n

@@ -6,14 +6,14 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends.early_exit import EarlyExitBackend
-from runtime.backends.llama import GGML_TYPE_BF16, LlamaBackend
+from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft, Logits
 from tests.support.shapes import Shape
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=512)
 EXITS, MOST, N_CTX = (2, 4), 8, 600
-Q8, F16, BF16 = lib.GGML_TYPE_Q8_0, lib.GGML_TYPE_F16, GGML_TYPE_BF16
+Q8, F16, BF16 = lib.GGML_TYPE_Q8_0, lib.GGML_TYPE_F16, GGML_TYPES["BF16"]
 FLASH, PLAIN = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED, lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
 # At any length of context, for every width
 EXACT = {"Q8_0, flash": (Q8, Q8, FLASH), "BF16, flash": (BF16, BF16, FLASH)}

@@ -11,8 +11,8 @@ from math import erfc, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.core.draft import Drafter
-from runtime.drafters.lookahead import LookaheadDrafter, Shape
+from runtime.core.drafter import Drafter
+from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.logits import Row
@@ -31,9 +31,9 @@ DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side bra
     "poor model": (lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)], 0),
     "ngram": (lambda: [NgramDrafter()], 0),
     "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
-    "lookahead": (lambda: [LookaheadDrafter(Shape(2, 3))], 0),
+    "lookahead": (lambda: [LookaheadDrafter(WindowShape(2, 3))], 0),
     "model and lookahead as one tree": (
-        lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(Shape(2, 2))],
+        lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(WindowShape(2, 2))],
         1,
     ),
     "ngram as a tree": (lambda: [NgramDrafter()], 2),
@@ -55,7 +55,7 @@ def generate(loop: SpecLoop, sampler: Sampler, n: int, start: list[int] = CONTEX
     """The first `n` tokens of a reply, whose drafts may reach past them."""
     context = np.array(start, dtype=np.int32)
     while (position := len(context) - len(start)) < n:
-        step = loop.step(context, sampler, position, 100)
+        step = loop.step(loop.request, context, sampler, position, 100)
         context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
     return context[len(start) :].tolist()[:n]
 

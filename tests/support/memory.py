@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.memory.pressure import MIB, Level, Place, Reading, Thresholds, Watch
+from runtime.memory.pressure import MIB, Level, MemoryPool, PressureMonitor, Reading, Thresholds
 
 TOTAL = 16_000 * MIB
 OK, TIGHT, CRITICAL = Level.OK, Level.TIGHT, Level.CRITICAL
@@ -11,7 +11,7 @@ FREE = {OK: 9000, TIGHT: 1000, CRITICAL: 300}  # MiB
 
 def reading(free: int, **more: float) -> Reading:
     """`free` MiB of 16,000."""
-    return Reading((Place("this machine", free * MIB, TOTAL),), **more)  # type: ignore[arg-type]
+    return Reading((MemoryPool("this machine", free * MIB, TOTAL),), **more)  # type: ignore[arg-type]
 
 
 class Machine:
@@ -19,7 +19,7 @@ class Machine:
 
     def __init__(self, thresholds: Thresholds | None = None, reserve: int = 0) -> None:
         self.now, self.free, self.n_read = 0.0, FREE[OK], 0
-        self.watch = Watch(self.read, thresholds or Thresholds(), lambda: self.now, reserve)
+        self.watch = PressureMonitor(self.read, thresholds or Thresholds(), lambda: self.now, reserve)
 
     def read(self) -> Reading:
         self.n_read += 1
@@ -28,7 +28,7 @@ class Machine:
     def after(self, seconds: float, free: int) -> Level:
         """Looks after so many seconds of that much memory."""
         self.now, self.free = self.now + seconds, free
-        return self.watch.look()
+        return self.watch.update()
 
     def calm(self, seconds: int = 21) -> Level:
         """All is free for so many seconds."""

@@ -80,14 +80,9 @@ class ScriptedEngine:
         )
         pieces = tuple(" " * bool(at + i) + word.replace("[wait]", "") for i, word in enumerate(words[: 1 + guessed]))
         seconds = SECONDS * len(pieces)
-        stats.passes, stats.predicted_n, stats.decode_seconds = (
-            stats.passes + 1,
-            stats.predicted_n + len(pieces),
-            stats.decode_seconds + seconds,
-        )
-        stats.draft_n, stats.draft_n_accepted = stats.draft_n + guessed, stats.draft_n_accepted + guessed
-        stats.drafters[self.drafter if guessed else "none"] += 1
-        stats.steps.append((seconds, self.drafter if guessed else "none", int(guessed), int(guessed)))
+        stats.decode_seconds += seconds
+        drafter = self.drafter if guessed else "none"
+        stats.steps.append(Pass(seconds, drafter, int(guessed), int(guessed), len(pieces)))
         return Chunk("".join(pieces), tuple(range(len(pieces))), (guessed, False)[: len(pieces)], pieces)
 
     def encode(self, prompt: Sequence[Message]) -> list[int]:
@@ -98,7 +93,7 @@ class ScriptedEngine:
         return self.encode([Message("assistant", text)])
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
-        return tuple(Pass(*step) for step in self._stats.steps[first:])
+        return tuple(self._stats.steps[first:])
 
     def explain(self) -> Explanation:
         return explain(self.controller, 0, self.controller.reason().text)

@@ -42,10 +42,10 @@ class ToyBackend:
     def n_cached(self, context: Tokens) -> int:
         return 0
 
-    def keep(self, n: int) -> None:
-        self.n_kept = n
+    def set_slots(self, n: int) -> None:
+        self.slots = n
 
-    def recall(self, context: Tokens) -> None:
+    def resume(self, context: Tokens) -> None:
         pass
 
     def set_threads(self, one: int, many: int) -> None:

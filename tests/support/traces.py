@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.speculative.control.controller import Controller
+from runtime.core.drafter import Answer
+from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import Scored
+from runtime.speculative.control.drafter_state import DraftOutcome
 
 MAX_K = 8
 NAME = "model"
@@ -52,23 +53,22 @@ class Trace:
 def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     """One step of the controller at a place: (tokens that came, seconds)."""
     controller.begin(0)
-    survival, k, said = 1.0, 0, list[float]()
-    most = min(controller.max_k, len(trace.agrees) - place - 1)
-    asked = most > 0 and controller.is_worth_asking(NAME)
-    while asked and k < most:
-        if k and not controller.goes_on(NAME, k, survival, said[-1]):
+    most, k = min(controller.max_k, len(trace.agrees) - place - 1), 0
+    decision = controller.decide(NAME) if most > 0 else Decision.SKIP
+    controller.note(NAME, decision)
+    criterion = controller.criterion(NAME)
+    while decision.asks and k < most:
+        answer = criterion.should_continue(trace.confidences[place + k])
+        k += bool(answer)
+        if answer is not Answer.CONTINUE:
             break
-        said.append(trace.confidences[place + k])
-        after = survival * controller.known[NAME].acceptance.chance(said[-1])
-        if not controller.includes(NAME, k, after, said[-1]):
-            break
-        survival, k = after, k + 1
+    said = criterion.confidences
     right = min(k, trace.run(place))
     draft, verify = trace.draft_seconds(len(said)), trace.passes[k]
-    if asked:
+    if decision.asks:
         n_known = min(len(said), right + 1)
         scored = [
-            Scored(
+            DraftOutcome(
                 NAME,
                 said,
                 n_known,

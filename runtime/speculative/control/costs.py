@@ -1,5 +1,4 @@
-"""What a pass costs here: seconds by width (rows decoded at once) and context length, and which number of threads is
-fastest.
+"""What a pass costs here: seconds by width (rows decoded at once) and context length.
 
 Pure arithmetic over times that others take; knows no backend. Times drift on a shared or throttling machine, so every
 pass that is made anyway refreshes the table, clamped so that a single spike does little.
@@ -7,22 +6,14 @@ pass that is made anyway refreshes the table, clamped so that a single spike doe
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
-from statistics import median
 
 CONTEXT_BUCKET = 256  # tokens; in a small model, attention to 600 tokens takes as long as all else
 LEARN = 0.1  # weight of a new time
 SHARED = 0.3  # of a change in one width's time that is taken to be the machine's, and so all widths'
-PATIENCE = 1.0  # seconds
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
-ROUNDS = 5  # of measurements, where there is time
-# Plain passes that are timed even where there is none: all else is compared with them, and one alone may have been held
-# up
-LEAST = 3
-Pass = Callable[[int], object]  # decodes that many rows
 
 
 class PassCosts:
@@ -34,9 +25,8 @@ class PassCosts:
     def __init__(self) -> None:
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
         self._drift = 1.0  # of all since then
-        self._n_seen: dict[
-            tuple[int, int], int
-        ] = {}  # (bucket, width) -> times, where few say more than what was known before
+        # (bucket, width) -> times seen, where few times say more than what was known before
+        self._n_seen: dict[tuple[int, int], int] = {}
 
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
@@ -137,54 +127,3 @@ def interpolate(points: list[tuple[int, float]], width: int) -> float:
         if w1 == points[-1][0]:
             return t1 + max(0.0, t1 - t0) * (width - w1) / (w1 - w0)
     raise AssertionError("no points")
-
-
-def timed(run: Pass, width: int, times: int, deadline: float) -> float:
-    """The median of up to `times` runs; only one when the deadline has passed."""
-    taken: list[float] = []
-    while len(taken) < times and (not taken or time.perf_counter() < deadline):
-        began = time.perf_counter()
-        run(width)
-        taken.append(time.perf_counter() - began)
-    return median(taken)
-
-
-def fastest_threads(
-    options: Iterable[int], set_threads: Callable[[int], None], run: Pass, width: int, deadline: float
-) -> int:
-    """The number of threads that makes a pass of that width fastest; fewer when it is within 3%.
-
-    Begins with the most, so that a model too slow for all to be tried keeps those. All are tried for PATIENCE seconds
-    beyond the deadline: on a busy machine the most are by far the slowest.
-    """
-    best, best_seconds = 1, float("inf")
-    for n in sorted(options, reverse=True):
-        if best_seconds < float("inf") and time.perf_counter() > deadline + PATIENCE:
-            break
-        set_threads(n)
-        run(width)
-        seconds = timed(run, width, 5, deadline)
-        if seconds < 1.03 * best_seconds:
-            best, best_seconds = n, min(seconds, best_seconds)
-    return best
-
-
-def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
-    """Times passes until the deadline: width 1 always, then 2, 4, 8, and others up to `max_width`.
-
-    In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between
-    points is known best. Plain passes follow one another, so theirs comes after another like it; a draft's width is
-    seldom that of the one before.
-    """
-    run(1)
-    taken = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}
-    first = [width for width in (1, 2, 4, 8, 3, 6, 12) if width <= max_width]
-    for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
-        for width in ROUNDS * widths:
-            if time.perf_counter() >= deadline:
-                break
-            if width == 1:
-                run(1)
-            taken.setdefault(width, []).append(timed(run, width, 1, deadline))
-    for width, seconds in taken.items():
-        costs.set(width, median(seconds))

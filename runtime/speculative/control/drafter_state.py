@@ -1,5 +1,4 @@
-"""What is known of one drafter: how often it is right, what its tokens cost, what it is worth, and whether it is parked
-or barred.
+"""What the controller believes of one drafter: acceptance, seconds, expected gain; parked, disabled, or in use.
 
 Knows counts and times; the choice among drafters is the controller's.
 """
@@ -14,119 +13,130 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.policy import Policy
 
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
-LAST_SENTENCE = 1024  # steps that a drafter is barred for at most
+MAX_COOLDOWN = 1024  # steps that a drafter is disabled for at most
 LEARN = 0.1  # weight of a new time
-# Times what a step usually loses or gains against plain decode: so much may be lost before drafting is held to be a
-# mistake
+# Times what a step usually loses or gains against plain decode: so much may be lost before drafting is a mistake
 PATIENCE = 8
 NEWS = 0.03  # in the mean chance of acceptance
-PACE = 0.8  # of what was noted a step ago
-PREFILL_LEARN = 0.5  # the same for a prefill, which is rare and long
-PREFILL_SHARE = 0.25  # of a drafted token's seconds, for a token of a prompt, before any was measured
+PACE = 0.8  # weight of an earlier step's tokens and seconds, for each step since
+PREFILL_LEARN = 0.5  # weight of a new time of a prefill, which is rare and long
+PREFILL_SHARE = 0.25  # of a draft token's seconds, for a token of a prompt, before any was measured
 
 
-class Scored(NamedTuple):
-    """What a drafter said in a step, compared with what came."""
+class DraftOutcome(NamedTuple):
+    """What a drafter proposed in a step, compared with the tokens that came."""
 
     name: str
-    confidences: Sequence[float]  # of its tokens, that included which was thought of and declined
-    n_known: int  # of them, from the first, that something came to compare with
-    n_right: int  # of those, from the first
-    first_seconds: float  # until its first token was known; for a free drafter, all it took
+    confidences: Sequence[float]  # of its tokens, that included which was drafted and rejected by the drafter itself
+    n_comparable: int  # of them, from the first, that something came to compare with
+    n_matched: int  # of those, from the first, that came
+    first_seconds: float  # until its first token was known; for a lookup, all it took
     rest_seconds: float
-    n_rest: int  # tokens it thought of in that time
+    n_rest: int  # tokens that took `rest_seconds`
     is_used: bool  # did the target see it, or was it only scored?
+    expected_gain: float = 0.0  # tokens that using it was expected to bring, of a lookup
 
 
-class Known:
-    """What is known of one drafter."""
+class DrafterState:
+    """Beliefs about one drafter. `costs` are those of the target's passes over its tokens, where they are its own."""
 
-    def __init__(self, seconds: float, is_free: bool, costs: PassCosts | None = None) -> None:
-        self.is_free = is_free
-        self.costs = costs  # of the target's passes over its tokens, where they are not as other passes
+    def __init__(self, seconds: float, is_model_free: bool, costs: PassCosts | None = None) -> None:
+        self.is_model_free, self.costs = is_model_free, costs
         self.acceptance = Acceptance()
-        self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a drafted token
+        self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a draft token
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
-        self.policy: Policy | None = None  # of one that is not free
-        self.surplus = 0.0  # tokens per step beyond plain decode
+        self.policy: Policy | None = None  # of one that is not model-free
+        self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
-        self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was barred
-        self.stake = 0.0  # seconds that a step with it loses or gains on average
-        self.sentence = LAST_PROBE  # steps that it will be barred for
-        self.tokens, self.seconds = 0.0, 1e-9  # that steps with it brought and took lately
-        self.waited, self.wait = 0, FIRST_PROBE  # steps since it was parked or probed, steps until the next probe
+        self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was disabled
+        self.typical_loss = 0.0  # seconds that a step with it loses or gains on average
+        self.cooldown = LAST_PROBE  # steps that it will be disabled for
+        self.recent_tokens, self.recent_seconds = 0.0, 1e-9  # that steps with it brought and took lately
+        self.since_probe, self.probe_interval = 0, FIRST_PROBE  # steps since it was parked or probed; until the next
         self.n_right_probes = 0  # in a row, since it was parked
         self.is_new = True  # nothing was learned of it at an earlier start
-        self.is_barred = False  # it lost more than was believed
+        self.is_disabled = False  # it lost more than was believed
 
     @property
     def has_news(self) -> bool:
-        """Has what is believed of the confidences that are met changed by much since it was valued?"""
+        """Has what is believed of the confidences that are met changed by much since the policy was solved?"""
         if self.policy is None:
             return True
         met = self.acceptance.visits[:N_BINS]
         changes = zip(met, self.acceptance.chances, self.policy.chances, strict=True)
         return sum(n * abs(now - then) for n, now, then in changes) > NEWS * sum(met)
 
+    @property
+    def is_probe_due(self) -> bool:
+        """Has it waited long enough?"""
+        return self.since_probe >= self.probe_interval
+
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
-        return self.first_seconds + (0.0 if self.is_free else (k - 1) * self.rest_seconds)
+        return self.first_seconds + (0.0 if self.is_model_free else (k - 1) * self.rest_seconds)
 
-    def learn_times(self, scored: Scored) -> None:
-        """Clamped averages."""
-        self.first_seconds += LEARN * (min(scored.first_seconds, 2 * self.first_seconds) - self.first_seconds)
-        if scored.n_rest:
-            self.rest_seconds += LEARN * (
-                min(scored.rest_seconds / scored.n_rest, 2 * self.rest_seconds) - self.rest_seconds
-            )
+    def learn_times(self, outcome: DraftOutcome) -> None:
+        """Clamped averages of the seconds per draft token."""
+        first = min(outcome.first_seconds, 2 * self.first_seconds)
+        self.first_seconds += LEARN * (first - self.first_seconds)
+        if outcome.n_rest:
+            rest = min(outcome.rest_seconds / outcome.n_rest, 2 * self.rest_seconds)
+            self.rest_seconds += LEARN * (rest - self.rest_seconds)
 
-    def scale(self, factor: float) -> None:
-        """Drafted tokens take so much longer from now on; if that is news, what was lost before says nothing."""
+    def scale_seconds(self, factor: float) -> None:
+        """Draft tokens take so much longer from now on; if that is news, what was lost before says nothing."""
         if factor != 1.0:
             self.first_seconds, self.rest_seconds = self.first_seconds * factor, self.rest_seconds * factor
-            self.is_barred, self.lost = False, 0.0
+            self.is_disabled, self.lost = False, 0.0
 
-    def is_probe_due(self) -> bool:
-        """Counts the steps since the last probe; the pauses double.
+    def note_use(self) -> None:
+        """It is asked because it pays."""
+        self.since_probe, self.probe_interval, self.n_right_probes = 0, FIRST_PROBE, 0
 
-        Belief is doubted before a probe that is not part of a row of them.
+    def note_wait(self) -> None:
+        """A step has passed in which it was not asked."""
+        self.since_probe += 1
+
+    def note_probe(self) -> None:
+        """It is probed; pauses between probes double.
+
+        Belief is doubted before a probe that is not one of several in a row.
         """
-        self.waited += 1
-        if self.waited <= self.wait:
-            return False
-        if self.waited > 1:
+        if self.since_probe:
             self.acceptance.doubt()
-        self.waited, self.wait, self.is_barred = 0, max(FIRST_PROBE, min(2 * self.wait, LAST_PROBE)), False
-        return True
+        interval = max(FIRST_PROBE, min(2 * self.probe_interval, LAST_PROBE))
+        self.since_probe, self.probe_interval, self.is_disabled = 0, interval, False
 
-    def note_pace(self, n_tokens: int, seconds: float) -> None:
+    def update_pace(self, n_tokens: int, seconds: float) -> None:
         """Takes in what a step with it brought and took."""
-        self.tokens, self.seconds = PACE * self.tokens + n_tokens, PACE * self.seconds + seconds
+        self.recent_tokens = PACE * self.recent_tokens + n_tokens
+        self.recent_seconds = PACE * self.recent_seconds + seconds
 
-    def appeal(self, plain_rate: float) -> None:
-        """Lets a barred drafter go whose pace was above plain decode's after all: then the machine had become slower,
-        not the drafter.
+    def reenable(self, plain_rate: float) -> None:
+        """Ends the cooldown of one whose pace was above plain decode's: the machine had become slower, not it."""
+        if self.is_disabled and self.recent_tokens / self.recent_seconds > plain_rate:
+            self.is_disabled, self.lost, self.cooldown = False, 0.0, LAST_PROBE
+
+    def cusum_update(self, lost: float, plain_seconds: float, allowed: float) -> None:
+        """Disables the drafter for a while when it loses time although it is believed to pay.
+
+        A one-sided cumulative sum (Page, 1954) of `lost`, a step's seconds beyond plain decode's, above what is
+        `allowed`. A long draft that fails loses many passes and proves little, so patience grows with the typical loss.
+        The cooldown doubles each time, until the drafter has gained something in between.
         """
-        if self.is_barred and self.tokens / self.seconds > plain_rate:
-            self.is_barred, self.lost, self.sentence = False, 0.0, LAST_PROBE
-
-    def hold_to_account(self, lost: float, plain_seconds: float, allowed: float) -> None:
-        """Bars the drafter for a while when it loses time although it is believed to pay (a one-sided cumulative sum;
-        Page, 1954).
-
-        `lost` are a step's seconds beyond plain decode's. A long draft that fails loses many passes and proves little,
-        so patience grows with the stake. It is barred for twice as long each time, until it has gained something in
-        between.
-        """
-        self.stake = max(plain_seconds, self.stake + LEARN * (abs(lost) - self.stake))
-        patience = PATIENCE * self.stake
+        self.typical_loss = max(plain_seconds, self.typical_loss + LEARN * (abs(lost) - self.typical_loss))
+        patience = PATIENCE * self.typical_loss
         lost = min(lost, patience / 2)  # one step that something else held up proves nothing
         self.lost, self.gained = max(0.0, self.lost + lost), self.gained - lost
         if self.gained > patience:
-            self.sentence = LAST_PROBE
+            self.cooldown = LAST_PROBE
         if self.lost > patience + allowed:
-            self.is_barred, self.lost, self.gained, self.waited = True, 0.0, 0.0, 0
-            self.wait, self.sentence = self.sentence, min(2 * self.sentence, LAST_SENTENCE)
+            self._disable()
+
+    def _disable(self) -> None:
+        """Until the cooldown is over."""
+        self.is_disabled, self.lost, self.gained, self.since_probe = True, 0.0, 0.0, 0
+        self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)
 
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
         """Takes in what reading a prompt took."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from runtime.speculative.control.controller import MARGIN, Controller
-from runtime.speculative.control.drafter_state import Known
+from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.probes import SHARE
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """One target pass of a reply."""
 
     seconds: float
     drafter: str  # "none" for a plain one
     n_drafted: int
     n_accepted: int
+    n_tokens: int = 0  # that became part of the reply
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +27,15 @@ class DrafterFacts:
     """One drafter: what it costs, how often it is right, what that promises."""
 
     name: str
-    is_free: bool  # costs nothing to use once it has spoken
+    is_model_free: bool  # costs nothing to use once it has spoken
     acceptance: float  # share of its lately tried tokens that were accepted
     n_seen: int  # tokens that were compared with what came
     first_seconds: float  # until its first token
     rest_seconds: float  # for each further one
     tokens: tuple[float, ...]  # [max_k] expected tokens of a pass, by draft length - 1
     per_second: tuple[float, ...]  # [max_k] expected tokens per second, by draft length - 1
-    surplus: float  # tokens per step beyond plain decode that the controller believes in
-    is_barred: bool  # it lost more time than was believed
+    expected_gain: float  # tokens per step beyond plain decode that the controller believes in
+    is_disabled: bool  # it lost more time than was believed
     n_waited: int  # steps since it was parked or probed
     n_wait: int  # steps until the next probe
 
@@ -65,8 +68,8 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
     costs = controller.costs
     passes = tuple(costs.up_to(controller.max_k + 1, n_context))
     plain = 1 / max(passes[0] + controller.overhead, 1e-9)
-    ranked = sorted(controller.known.items(), key=lambda item: -item[1].surplus)
-    paying = [name for name, known in ranked if known.surplus > MARGIN and not known.is_barred]
+    ranked = sorted(controller.states.items(), key=lambda item: -item[1].expected_gain)
+    paying = [name for name, state in ranked if state.expected_gain > MARGIN and not state.is_disabled]
     return Explanation(
         passes=passes,
         measured=tuple(sorted(costs.widths(n_context))),
@@ -74,27 +77,27 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         rate=max(controller.rate, plain),
         overhead=controller.overhead,
         fixed_k=controller.fixed_k,
-        drafters=tuple(facts(name, known, passes, controller.overhead) for name, known in ranked),
+        drafters=tuple(facts(name, state, passes, controller.overhead) for name, state in ranked),
         chosen=paying[0] if paying else None,
-        decode_seconds=controller.probes.decode_seconds,
+        decode_seconds=controller.decode_seconds,
         probe_seconds=controller.probes.seconds,
         probe_share=SHARE,
         why_plain=why_plain,
     )
 
 
-def facts(name: str, known: Known, passes: tuple[float, ...], overhead: float) -> DrafterFacts:
+def facts(name: str, state: DrafterState, passes: tuple[float, ...], overhead: float) -> DrafterFacts:
     """What one drafter promises at every draft length."""
-    acceptance = known.acceptance.rate
+    acceptance = state.acceptance.rate
     tokens = tuple(expected_tokens(acceptance, k) for k in range(1, len(passes)))
     per_second = tuple(
-        n / (known.seconds_for(k) + seconds + n * overhead)
+        n / (state.seconds_for(k) + seconds + n * overhead)
         for k, (n, seconds) in enumerate(zip(tokens, passes[1:], strict=True), start=1)
     )
     return DrafterFacts(
-        name, known.is_free, acceptance, known.acceptance.n_seen, known.first_seconds, known.rest_seconds, tokens,
+        name, state.is_model_free, acceptance, state.acceptance.n_seen, state.first_seconds, state.rest_seconds, tokens,
         per_second,
-        known.surplus, known.is_barred, known.waited, known.wait,
+        state.expected_gain, state.is_disabled, state.since_probe, state.probe_interval,
     )  # fmt: skip
 
 

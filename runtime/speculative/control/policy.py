@@ -7,12 +7,14 @@ method for the ratio of expected tokens to expected time). Knows chances and sec
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.core.drafter import UNKNOWN_TOKEN, Answer
 from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
@@ -53,7 +55,7 @@ class Policy:
         plain = -rates * passes[0]
         worth = np.maximum(asked, plain[:, None]) @ often
         # Tokens per step beyond plain decode, where it is asked whenever that pays
-        self.surplus = float(worth[0] - plain[0])
+        self.expected_gain = float(worth[0] - plain[0])
         worth += 1 - rates * price.overhead
         mean_seconds = max(float(worth[0] - worth[1]) / (STEP * rate), 1e-12)
         self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second that way
@@ -101,6 +103,57 @@ class Policy:
     def goes_on(self, n_drafted: int, survival: float, confidence: float) -> bool:
         """Is it worth drafting another token, of which nothing is known yet, after one of that confidence?"""
         return self._value(n_drafted, survival, bin_of(confidence)) > self._stop[n_drafted] + 1e-12
+
+
+class StoppingCriterion:
+    """The criterion of one proposal, and what was proposed: asked once per draft token, in order.
+
+    With a `limit` so many tokens are drafted whatever they are worth; else the policy decides, and without one nothing
+    is. The last of `confidences` and `tokens` may be a token that was rejected.
+    """
+
+    def __init__(self, policy: Policy | None, acceptance: Acceptance, limit: int | None) -> None:
+        self._policy, self._acceptance, self._limit = policy, acceptance, limit
+        self._began, self._first_seconds = time.perf_counter(), 0.0
+        self._survival, self._n_drafted = 1.0, 0
+        self.confidences: list[float] = []
+        self.tokens: list[int] = []
+
+    def should_continue(self, confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
+        """Is the next token, of that confidence, worth verifying, and if so, is one more worth drafting?"""
+        if not self.confidences:
+            self._first_seconds = time.perf_counter() - self._began
+        self.confidences.append(confidence)
+        if token != UNKNOWN_TOKEN:
+            self.tokens.append(token)
+        survival = self._survival * self._acceptance.chance(confidence)
+        if not self._includes(survival, confidence):
+            return Answer.REJECT
+        self._survival, self._n_drafted = survival, self._n_drafted + 1
+        return Answer.CONTINUE if self._goes_on(confidence) else Answer.LAST
+
+    def _includes(self, survival: float, confidence: float) -> bool:
+        if self._limit is not None:
+            return self._n_drafted < self._limit
+        return self._policy is not None and self._policy.includes(self._n_drafted, survival, confidence)
+
+    def _goes_on(self, confidence: float) -> bool:
+        if self._limit is not None:
+            return self._n_drafted < self._limit
+        return self._policy is not None and self._policy.goes_on(self._n_drafted, self._survival, confidence)
+
+    def seconds(self) -> tuple[float, float]:
+        """Until the first token was known, and since then."""
+        total = time.perf_counter() - self._began
+        first = self._first_seconds or total
+        return first, total - first
+
+    def drafted(self, draft_tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The chain that can be scored, where `draft_tokens` were proposed.
+
+        Under the rejection rule a rejected token is not named and not scored: it is accepted more often than it is met.
+        """
+        return tuple(self.tokens) or draft_tokens[: self._n_drafted]
 
 
 def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

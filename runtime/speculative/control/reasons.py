@@ -7,51 +7,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from runtime.speculative.control.drafter_state import Known
+from runtime.speculative.control.drafter_state import DrafterState
+
+Code = Literal["acceptance", "cost", "memory", "draft-error", "user", "architecture"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a step was not speculative: a code for programs, a sentence for people."""
 
-    code: str  # acceptance, cost, memory, draft-error, vocab, grammar, context, user, architecture
+    code: Code
     text: str
 
 
 NONE_ON = Reason("user", "no drafter is switched on")
 
 
-def why_plain(drafters: Mapping[str, Known], passes: Sequence[float], plain_rate: float) -> Reason:
+def why_plain(drafters: Mapping[str, DrafterState], passes: Sequence[float], plain_rate: float) -> Reason:
     """Of `drafters`, at least one, none paid: by the one that promises most, at these seconds of passes over 1, 2, ...
     rows.
     """
-    heard = [name for name, known in drafters.items() if known.acceptance.n_seen or not known.is_free]
+    heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.is_model_free]
     if not heard:
         return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")
     name = max(heard, key=lambda name: drafters[name].rate)
-    known = drafters[name]
-    if not known.is_free and (ceiling := best_case(known, passes)) <= 1:
+    state = drafters[name]
+    if not state.is_model_free and (ceiling := best_case(state, passes)) <= 1:
         return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
-    if known.is_barred:
+    if state.is_disabled:
         return Reason(
             "cost",
-            f"the {name} drafter was slower than plain decode here, although {known.acceptance.rate:.0%} of it is "
+            f"the {name} drafter was slower than plain decode here, although {state.acceptance.rate:.0%} of it is "
             "accepted",
         )
-    if known.surplus > 0:
+    if state.expected_gain > 0:
         return Reason(
             "acceptance", f"the {name} drafter helps where it is sure, but seldom had something worth checking"
         )
-    gain = known.rate / plain_rate
+    gain = state.rate / plain_rate
     text = (
-        f"{known.acceptance.rate:.0%} of what the {name} drafter says is accepted, good for {gain:.2f} times plain "
+        f"{state.acceptance.rate:.0%} of what the {name} drafter says is accepted, good for {gain:.2f} times plain "
         "decode at best"
     )
     return Reason("acceptance", text)
 
 
-def best_case(known: Known, passes: Sequence[float]) -> float:
+def best_case(state: DrafterState, passes: Sequence[float]) -> float:
     """How many times plain decode drafts would be if all of them were accepted."""
-    costs = (known.first_seconds + (k - 1) * known.rest_seconds + seconds for k, seconds in enumerate(passes) if k)
+    costs = (state.first_seconds + (k - 1) * state.rest_seconds + seconds for k, seconds in enumerate(passes) if k)
     return max((1 + k) * passes[0] / cost for k, cost in enumerate(costs, start=1))

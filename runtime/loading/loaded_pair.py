@@ -1,0 +1,227 @@
+"""A pair in memory: planned, opened, calibrated and wired into a loop.
+
+Knows backends and drafters by name; what is done with them is the loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from runtime.backends import library
+from runtime.backends.devices import devices
+from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.embedding import Embedder
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.reloadable import ReloadableBackend
+from runtime.core.backend import OnProgress
+from runtime.core.drafter import Drafter
+from runtime.core.errors import NoMemoryError
+from runtime.drafters.grammar import GrammarDrafter
+from runtime.drafters.layerskip import LayerSkipDrafter
+from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
+from runtime.drafters.model import ModelDrafter
+from runtime.drafters.ngram import NgramDrafter
+from runtime.drafters.prediction import PredictionDrafter
+from runtime.drafters.suffix import SuffixDrafter
+from runtime.loading.calibration import Calibration
+from runtime.loading.exactness import Exactness
+from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
+from runtime.loading.options import Options
+from runtime.loading.pass_timing import passes, thread_counts, timed
+from runtime.loading.planning import pair_spec, plan_of
+from runtime.loading.profile import TargetProfile, replies_of
+from runtime.memory.footprint import ALL_LAYERS
+from runtime.memory.pressure import PressureMonitor
+from runtime.memory.system import MemoryReader
+from runtime.models.registry import Pair
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.reasons import Reason
+from runtime.speculative.control.threads import Threads
+from runtime.speculative.degradation import Degradation
+from runtime.speculative.loop import SpecLoop
+
+LOOKUP_SECONDS = 5e-6  # a token of a drafter without a model, before any was measured
+
+
+class LoadedPair:
+    """An open pair. Closes everything it opened, in order."""
+
+    def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
+        self.pair, self.options = pair, replace(options, exact=options.exact or pair.exact)
+        self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
+        self.off = None if self.names else Reason("user", "drafters are switched off")
+        self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
+        self._closers: list[Callable[[], None]] = []
+        self._embedder: Embedder | None = None
+        try:
+            self._plan()
+            self._open(on_progress or (lambda what, share: True))
+            self._calibrate()
+            self._wire()
+        except BaseException:
+            self.close()
+            raise
+
+    def _plan(self) -> None:
+        """What fits into memory; the length of drafts follows from the context."""
+        self.reader = MemoryReader(devices if library.has_gpu() else tuple)
+        self.spec = pair_spec(self.pair, self.options, ModelDrafter.name in self.names)
+        self.plan = plan_of(self.spec, self.reader(), self.options, self.pair.target.name)
+
+    def _open(self, on_progress: OnProgress) -> None:
+        """The target, its context, and the draft model."""
+        n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
+        self.target = load(self.pair.target, "target", on_progress, self.options.exact, n_gpu_layers)
+        self._closers.append(self.target.close)
+        wanted = self.plan.n_ctx if self.plan else self.options.n_ctx or self.pair.context
+        n_ctx = min(wanted, self.target.n_ctx_train)
+        self.options = replace(self.options, n_ctx=n_ctx, max_k=min(self.options.max_k, n_ctx // 2 - 1))
+        self._take_backend(*open_target(self.target, self.pair, self.options, LayerSkipDrafter.name in self.names))
+        if self.names and not self.backend.can_rewind:  # decided before a draft model could take memory
+            self.names, self.off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
+        self.draft = self._open_draft(on_progress)
+
+    def _take_backend(self, backend: LlamaBackend, left_out: Reason | None) -> None:
+        """The target's context, and why a drafter that needs another one is left out."""
+        self.backend, self.left_out = backend, left_out
+        self._closers.append(backend.close)
+
+    def _open_draft(self, on_progress: OnProgress) -> ReloadableBackend | None:
+        """None where there is none, or with a reason no memory for it; a file that is no draft for it is refused."""
+        if self.pair.draft is None or ModelDrafter.name not in self.names:
+            return None
+        if self.plan and not self.plan.with_draft:
+            self.left_out = Reason("memory", self.plan.text)
+            return None
+        try:
+            draft = open_draft(self.target, self.pair.draft, self.spec, self.options, on_progress)
+        except (NoMemoryError, MemoryError) as error:
+            why = str(error).rstrip(".") or type(error).__name__
+            self.left_out = Reason("draft-error", f"the draft model was left out: {why}")
+            return None
+        self._closers.append(draft.close)
+        return draft
+
+    def _calibrate(self) -> None:
+        """What passes cost, and whether they are exact: measured now, or remembered."""
+        self._counts = [self.options.threads] if self.options.threads else thread_counts()
+        self.profile = TargetProfile(self.pair.target, self.backend, self.options)
+        n_rows = self.options.max_k + 1
+        self.costs = self.profile.calibration(self.backend, self.pair.target, self._counts, n_rows)
+        self.draft_costs: Calibration | None = None
+        if self.draft is not None and self.pair.draft is not None:
+            self.draft_costs = self.profile.calibration(self.draft.backend, self.pair.draft, self._counts, 1)
+        self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
+        self._factories = self._drafter_factories()
+        self.exactness = self.profile.exactness(self.backend) if self._factories else Exactness(1, 1)
+
+    def _window_shape(self) -> WindowShape | None:
+        """Of the drafter lookahead; None with a reason where it cannot be had. Its trees need room in the context."""
+        found = window_shape(self.costs.costs(), self.options, isinstance(self.backend, EarlyExitBackend))
+        if isinstance(found, Refused):
+            self.left_out = Reason(found.code, f"the lookahead drafter is left out, because {found.why}")
+            return None
+        if not self.backend.can_branch:
+            self.backend.close()
+            self._take_backend(open_context(self.target, self.options, can_branch=True), self.left_out)
+        return found
+
+    def _drafter_factories(self) -> dict[str, Callable[[], Drafter]]:
+        """What makes each drafter that can be had, in order of cost."""
+        n_vocab, backend, draft, shape = self.target.vocab.n_vocab, self.backend, self.draft, self._shape
+        factories: dict[str, Callable[[], Drafter]] = {
+            GrammarDrafter.name: GrammarDrafter,
+            PredictionDrafter.name: PredictionDrafter,
+            NgramDrafter.name: NgramDrafter,
+            SuffixDrafter.name: lambda: SuffixDrafter(replies_of(self.pair.target, self.target.vocab)),
+        }
+        factories = {name: make for name, make in factories.items() if name in self.names}
+        if draft is not None:
+            factories[ModelDrafter.name] = lambda: ModelDrafter(draft.backend, n_vocab, self.options.max_k)
+        if isinstance(backend, EarlyExitBackend):
+            factories[LayerSkipDrafter.name] = lambda: LayerSkipDrafter(backend.early, n_vocab)
+        if shape is not None:
+            factories[LookaheadDrafter.name] = lambda: LookaheadDrafter(shape)
+        return factories
+
+    def _wire(self) -> None:
+        """Drafters, controller, threads and the watch over memory become one loop."""
+        drafters = [make() for make in self._factories.values()]
+        self.loop = SpecLoop(
+            self.backend,
+            drafters,
+            self._controller(drafters),
+            self.options.branches,
+            self._threads(),
+            self._degradation(),
+        )
+        self.loop.failed = self.left_out
+        for backend in (self.backend, self.draft):
+            if backend is not None:
+                backend.set_slots(self.options.slots)
+
+    def _controller(self, drafters: list[Drafter]) -> Controller:
+        """It begins with what was learned at earlier starts, and leaves what it learns for the next."""
+        seconds = {drafter.name: self._token_seconds(drafter) for drafter in drafters}
+        controller = Controller(
+            self.costs.costs(),
+            seconds,
+            self.options.max_k,
+            self.options.fixed_k,
+            self.off,
+            model_free=[drafter.name for drafter in drafters if drafter.is_model_free],
+            own_costs=[LayerSkipDrafter.name],
+            window_rows={LookaheadDrafter.name: self._shape.n_window} if self._shape else {},
+        )
+        if drafters and self.options.fixed_k is None:
+            self.profile.restore(controller, self.pair.draft)
+            self._closers.append(lambda: self.profile.save(controller, self.pair.draft))
+        return controller
+
+    def _token_seconds(self, drafter: Drafter) -> float:
+        """Of a draft token, before any was drafted."""
+        if drafter.name == ModelDrafter.name and self.draft_costs:
+            return self.draft_costs.passes[1]
+        if isinstance(drafter, LayerSkipDrafter):
+            return timed(passes(drafter.backend), 1, 5, float("inf"))
+        return LOOKUP_SECONDS
+
+    def _threads(self) -> Threads:
+        drafting = self.draft_costs.one if self.draft_costs else self.costs.one
+        apply = partial(set_threads, self.backend, self.draft)
+        return Threads(self._counts, self.costs.one, self.costs.many, drafting, apply)
+
+    def _degradation(self) -> Degradation:
+        """Drafters are given up between two tokens when memory runs short."""
+        reserve = self.spec.draft_needs(self.backend.n_ctx) if self.spec and self.draft else 0
+        monitor = PressureMonitor(self.reader, self.options.memory, reserve=reserve)
+        return Degradation(monitor, lambda name: self._factories[name](), self.draft, self.options.slots)
+
+    def embedder(self) -> Embedder:
+        """Made when it is first wanted."""
+        if self._embedder is None:
+            self._embedder = Embedder(
+                self.target, self.backend.n_ctx, max(self.loop.threads.many.n if self.loop.threads else 1, 1)
+            )
+        return self._embedder
+
+    def close_embedder(self) -> None:
+        """Gives its memory back; may be called twice."""
+        if self._embedder is not None:
+            self._embedder.close()
+            self._embedder = None
+
+    def close(self) -> None:
+        """Frees contexts before the models they stand on; may be called twice."""
+        self.close_embedder()
+        while self._closers:
+            self._closers.pop()()
+
+
+def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int, many: int, drafting: int) -> None:
+    """For the target's passes of one row and of several, and for the draft model's."""
+    target.set_threads(one, many)
+    if draft is not None:
+        draft.set_threads(drafting, many)

@@ -1,0 +1,97 @@
+"""Times passes of a backend: by width, and by number of threads. Knows backends and the clock; remembers nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from itertools import cycle
+from statistics import median
+
+import numpy as np
+import psutil
+
+from runtime.core.backend import Backend
+from runtime.core.draft import Draft
+from runtime.speculative.control.costs import PassCosts
+
+PATIENCE = 1.0  # seconds
+ROUNDS = 5  # of measurements, where there is time
+# Plain passes that are timed even where there is none: all else is compared with them, and one may have been held up
+LEAST = 3
+Pass = Callable[[int], object]  # decodes that many rows
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_counts() -> list[int]:
+    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
+    physical = min(n_cores(), psutil.cpu_count(logical=False) or n_cores())
+    return sorted({1, max(1, physical // 2), physical})
+
+
+def passes(backend: Backend) -> Callable[[int], object]:
+    """A function that decodes n rows at the end of a short context; where nothing can be dropped again, one row, always
+    further on.
+    """
+    n = min(32, backend.n_ctx // 2)
+    context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
+    backend.forward(context[:n])
+    if backend.can_rewind:
+        return lambda rows: backend.forward(context[:n], Draft((0,) * (rows - 1)))
+    ends = cycle(range(n + 1, backend.n_ctx + 1))
+    return lambda rows: backend.forward(context[: next(ends)])
+
+
+def timed(run: Pass, width: int, times: int, deadline: float) -> float:
+    """The median of up to `times` runs; only one when the deadline has passed."""
+    taken: list[float] = []
+    while len(taken) < times and (not taken or time.perf_counter() < deadline):
+        began = time.perf_counter()
+        run(width)
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def fastest_threads(
+    options: Iterable[int], set_threads: Callable[[int], None], run: Pass, width: int, deadline: float
+) -> int:
+    """The number of threads that makes a pass of that width fastest; fewer when it is within 3%.
+
+    Begins with the most, so that a model too slow for all to be tried keeps those. All are tried for PATIENCE seconds
+    beyond the deadline: on a busy machine the most are by far the slowest.
+    """
+    best, best_seconds = 1, float("inf")
+    for n in sorted(options, reverse=True):
+        if best_seconds < float("inf") and time.perf_counter() > deadline + PATIENCE:
+            break
+        set_threads(n)
+        run(width)
+        seconds = timed(run, width, 5, deadline)
+        if seconds < 1.03 * best_seconds:
+            best, best_seconds = n, min(seconds, best_seconds)
+    return best
+
+
+def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
+    """Times passes until the deadline: width 1 always, then 2, 4, 8, and others up to `max_width`.
+
+    In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between
+    points is known best. Plain passes follow one another, so theirs comes after another like it; a draft's width is
+    seldom that of the one before.
+    """
+    run(1)
+    taken = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}
+    first = [width for width in (1, 2, 4, 8, 3, 6, 12) if width <= max_width]
+    for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
+        for width in ROUNDS * widths:
+            if time.perf_counter() >= deadline:
+                break
+            if width == 1:
+                run(1)
+            taken.setdefault(width, []).append(timed(run, width, 1, deadline))
+    for width, seconds in taken.items():
+        costs.set(width, median(seconds))

@@ -1,0 +1,36 @@
+"""What of a pair is to be loaded, given the memory that is free: decided from headers before anything is allocated.
+
+Knows headers, readings and options; opens no model.
+"""
+
+from __future__ import annotations
+
+from runtime.backends import library
+from runtime.loading.options import Options
+from runtime.memory.fit import FLOOR, PairSpec, Plan, fit, headroom_of, spec_of
+from runtime.memory.footprint import ContextSpec
+from runtime.memory.offload import fit_devices
+from runtime.memory.pressure import Reading, is_sane
+from runtime.models.registry import Pair
+
+TARGET_BATCH = 512  # rows of the target's prefill
+
+
+def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None:
+    """What the pair is to have; a context that was asked for is not made shorter. None: its headers cannot be read."""
+    context = ContextSpec(
+        options.n_ctx or pair.context,
+        n_rows=options.max_k + 1,
+        n_batch=TARGET_BATCH,
+        repacks=library.repacks(options.exact),
+    )
+    draft, floor = pair.draft if with_draft else None, options.n_ctx or FLOOR
+    return spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
+
+
+def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> Plan | None:
+    """What memory allows; None where that is not known. Raises ModelError when not even the target `name` fits."""
+    host, devices = headroom_of(reading, options.memory), [pool for pool in reading.pools if pool.is_device]
+    if spec and devices:  # one that does not know its own memory leaves everything to the library
+        return fit_devices(spec, devices, host, options.memory, name) if all(map(is_sane, devices)) else None
+    return fit(spec, host, name) if spec and host else None
