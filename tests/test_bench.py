@@ -1,4 +1,4 @@
-"""`slipstream bench`: the arithmetic and the report from made-up results, and short runs on the bundled pair."""
+"""`slipstream bench`: what it plans, how many engines it opens, and short runs on the bundled pair."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,222 +16,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.bench import command, engines
-from app.bench.facts import Facts
-from app.bench.hindsight import Guesser, right_at, seconds_by_length, shortest
-from app.bench.page import page
-from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan, Way, make_plan
-from app.bench.plots import plots
-from app.bench.results import Results, Sample, Step
+from app.bench.plan import ADAPTIVE, PLAIN, Way, make_plan
+from app.bench.results import Results
 from app.bench.runs import Runs
-from app.bench.table import show
-from app.bench.words import as_json, headlines, rows, verdict
 from app.cli.main import app
-from bench import plots as drawings
 from runtime.core.errors import ContextError
 from runtime.engine import Options
-from runtime.loading.exactness import Exactness
 from runtime.models.registry import load_registry
-
-PLAN = Plan(("model", "ngram"), kinds=("question", "prose"), ks=(2, 4), runs=2, n_prompts=1)
-SECONDS = {PLAIN: 0.2, ADAPTIVE: 0.1, "model K=2": 0.125, "model K=4": 0.16, "ngram K=2": 0.25, "ngram K=4": 0.4}
-STEPS: tuple[Step, ...] = ((0.02, "model", 4, 4), (0.01, "model", 4, 1), (0.01, "none", 0, 0))
-FACTS = Facts(
-    "A <fast> machine",
-    "Linux",
-    "slipstream 0",
-    "<script>alert(1)</script>.gguf, 1 MB",
-    "none",
-    "5 rounds",
-    "2026-01-01 00:00",
-)
-
-
-def made(plan: Plan = PLAN, **more: Any) -> Results:
-    """Twenty tokens a reply; the second round is three times as slow in all ways, and prose is written best without
-    drafts.
-    """
-    results = Results(
-        plan, n_compared=40, costs={1: 0.002, 2: 0.003, 4: 0.0035}, exactness="exact up to width 9", **more
-    )
-    for number in (1, 2):
-        for cell in plan.cells:
-            for way in plan.ways:
-                seconds = (
-                    0.19
-                    if cell.kind == "prose" and way.name == PLAIN
-                    else 0.2
-                    if cell.kind == "prose"
-                    else SECONDS[way.name]
-                )
-                results.samples.append(
-                    Sample(way.name, cell, 0, number, 20, seconds * (3 if number == 2 else 1), STEPS)
-                )
-    return results
-
-
-def test_a_ratio_is_of_the_same_round_so_a_slow_round_leaves_it_alone() -> None:
-    ratio, speed = (
-        made().ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]),
-        made().speed(ADAPTIVE, [Cell("question", 0.0)]),
-    )
-    assert ratio is not None
-    assert speed is not None
-    assert (ratio.least, ratio.most) == pytest.approx((2, 2))
-    assert (speed.least, speed.most) == pytest.approx((20 / 0.3, 20 / 0.1))
-
-
-def test_a_reply_that_has_no_counterpart_counts_for_no_ratio() -> None:
-    results = made()
-    results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 1, 1, 1000, 1e-3, STEPS))
-    results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 0, 3, 1000, 1e-3, STEPS))
-    assert results.ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]) == made().ratio(
-        ADAPTIVE, PLAIN, [Cell("question", 0.0)]
-    )
-
-
-def test_the_reference_is_the_fastest_setting_of_each_kind_and_may_be_plain() -> None:
-    results = made()
-    assert [results.best_fixed(Cell(kind, 0.8)) for kind in ("question", "prose")] == ["model K=2", PLAIN]
-    assert results.share_of_best() == pytest.approx((1.25 * 0.95) ** 0.5)
-
-
-def test_a_draft_token_counts_as_tried_when_all_before_it_were_accepted() -> None:
-    assert made().acceptance("model", 0.0) == pytest.approx([1, 0.5, 1, 1])
-    longer = made()
-    longer.plan = replace(PLAN, ks=(2, 4, 6))
-    longer.samples = [replace(sample, way="model K=6") for sample in longer.samples]
-    assert longer.acceptance("model", 0.0)[4:] == [None, None]
-
-
-def test_hindsight_drafts_exactly_what_comes_true() -> None:
-    right = right_at(6, [[(1.0, "model", 4, 2), (1.0, "model", 4, 1)], [(1.0, "model", 2, 0), (1.0, "model", 2, 1)]])
-    assert right == [2, 1, 0, 1, 0, 0]
-    seconds = seconds_by_length(
-        [(3.0, "model", 2, 0), (5.0, "model", 2, 2), (4.0, "model", 2, 2), (2.5, "model", 1, 1), (2.0, "none", 0, 0)]
-    )
-    assert seconds == {2: 4.0, 1: 2.5, 0: 2.0}
-    # Two and the next, one and the next, and the last alone
-    assert shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0
-    assert shortest(6, 2.0, []) == 12.0
-
-
-def test_the_ceiling_is_compared_over_all_prompts_of_a_cell() -> None:
-    cell = Cell("question", 0.0)
-    assert 0 < made().against_hindsight()[cell] < made().ratio(ADAPTIVE, PLAIN, [cell]).median  # type: ignore[union-attr]
-    results = made()
-    results.samples = [sample for sample in results.samples if sample.way != PLAIN]
-    assert not results.against_hindsight()
-
-
-def test_lengths_stand_where_the_pass_began() -> None:
-    assert made().lengths("question") == [(0, 4), (5, 4), (7, 0)]
-
-
-def test_the_headlines_are_the_gain_the_worst_case_the_reference_and_the_differences() -> None:
-    found = [headline.number for headline in headlines(made())]
-    assert found == ["1.30", "0.95", "1.09", "0"]
-    assert "prose" in headlines(made())[1].text
-
-
-def test_a_difference_is_a_fault_only_where_kernels_are_exact() -> None:
-    assert "same as plain" in verdict(made())
-    assert "fault of Slipstream" in verdict(made(n_different=1))
-    assert "--exact" in verdict(made(n_rounded=1))
-
-
-def test_differences_are_counted_by_what_the_kernels_promise() -> None:
-    runs = Runs(SimpleNamespace(), PLAN, lambda: False)  # type: ignore[arg-type]
-    task: Any = SimpleNamespace(cell=Cell("question", 0.0), prompt=0)
-    for exactness, tokens in (
-        (Exactness(9, 9), [1, 2]),
-        (Exactness(9, 9), [1, 2]),
-        (Exactness(9, 9), [1, 3]),
-        (Exactness(3, 9), [1]),
-    ):
-        runs._compare(SimpleNamespace(exactness=exactness), task, tokens)  # type: ignore[arg-type]
-    assert (runs.results.n_compared, runs.results.n_different, runs.results.n_rounded) == (3, 1, 1)
-
-
-def test_the_table_has_a_row_per_way_and_marks_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {row.way: row for row in rows(made(), 0.0)}
-    assert list(found) == [way.name for way in PLAN.ways]
-    assert found[PLAIN].by_kind[0] == "67 tok/s"
-    assert (found[ADAPTIVE].by_kind, found[ADAPTIVE].is_best, found[PLAIN].is_best) == (
-        ["2.00", "0.95"],
-        [True, False],
-        [False, True],
-    )
-    show(made())
-    shown = capsys.readouterr().out
-    assert all(way.name in shown for way in PLAN.ways)
-    assert "1.30 times plain decode on this machine" in shown
-
-
-def test_the_json_object_says_what_the_table_says() -> None:
-    found = json.loads(json.dumps(as_json(made(), FACTS)))
-    assert (found["times_plain"], found["times_best_fixed"], found["pass_cost"]) == (
-        1.3,
-        1.0897,
-        {"1": 1.0, "2": 1.5, "4": 1.75},
-    )
-    assert found["cells"][0]["tokens_per_second"][PLAIN] == 66.6667
-    assert found["acceptance_by_depth"]["ngram, temperature 0.8"] == [1.0, 0.5, 1.0, 1.0]
-
-
-class Tags(HTMLParser):
-    """Elements, attributes and text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags, self.attributes, self.text = list[str](), dict[str, str](), ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes.update({name: value or "" for name, value in attrs})
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, drafters=())], ids=["drafters", "plain"])
-def test_the_report_needs_nothing_from_outside_and_escapes_what_it_shows(plan: Plan) -> None:
-    results = made(plan)
-    text = page(results, FACTS)
-    found = Tags(text)
-    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(found.tags)
-    assert not {"src", "href", "xlink:href", "onload", "onclick"} & set(found.attributes)
-    assert not [
-        word
-        for word in ("url(", "@import", "http:", "https:")
-        if word in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    ]
-    assert "<script>alert(1)</script>.gguf" in found.text
-    assert found.tags.count("svg") == len(plots(results)) > 1
-    assert "prefers-color-scheme: dark" in text
-    assert "A <fast> machine" in found.text
-
-
-def test_every_colour_of_a_plot_is_one_that_the_page_defines() -> None:
-    many = replace(PLAN, kinds=("question", "code", "edit", "summary", "turns", "prose"))
-    text = page(made(many), FACTS)
-    used = {part.partition(")")[0] for part in text.split("var(")[1:]}
-    assert used
-    assert all(text.count(f"{name}: #") == 2 for name in used)  # in light and in dark
-
-
-def test_an_axis_reaches_above_every_range() -> None:
-    results = made()
-    results.samples = [
-        replace(sample, seconds=sample.seconds / (9 if sample.round == 1 else 1)) for sample in results.samples
-    ]
-    # The fastest round makes 1,200 tokens a second, the fastest median 667
-    assert ">1200</text>" in plots(results)[0].svg
-
-
-def test_an_interrupted_report_says_so() -> None:
-    assert "interrupted" in page(made(is_interrupted=True), FACTS)
-    assert "interrupted" not in page(made(), FACTS)
+from tests.support.bench import PLAN, made
 
 
 def test_an_option_changes_the_quick_plan_where_it_was_given() -> None:
@@ -392,9 +183,3 @@ def test_help_loads_neither_models_nor_plots() -> None:
 def test_adaptive_decoding_is_offered_every_drafter() -> None:
     assert PLAN.ways[:2] == [Way(PLAIN), Way(ADAPTIVE, ("model", "ngram"))]
     assert replace(PLAN, drafters=()).ways == [Way(PLAIN)]
-
-
-def test_the_plots_of_the_docs_are_those_that_the_script_draws() -> None:
-    for name, plot in drawings.PLOTS.items():
-        assert (drawings.DOCS / name).read_text(encoding="utf8") == plot()
-    assert [drawings.tokens_per_pass(share, 3) for share in (0.0, 0.5, 1.0)] == [1.0, 1.875, 4.0]

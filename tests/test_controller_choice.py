@@ -89,3 +89,14 @@ def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
         costs_of(*PASSES), {"grammar": 0.01, "ngram": 0.01}, max_k=8, model_free=["grammar", "ngram"]
     )
     assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"
+
+
+def test_with_others_waiting_less_is_drafted() -> None:
+    costs, lengths = costs_of(*(1 + 0.15 * extra for extra in range(9))), []
+    for n_waiting in (0, 1, 4):
+        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, model_free=["ngram"])
+        controller.n_waiting = n_waiting
+        controller.begin(10)
+        lengths.append(controller.length("ngram", [0.6] * 8)[0])
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]

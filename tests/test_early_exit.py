@@ -4,10 +4,7 @@ decoded before.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -16,73 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demo.evaluate import keep_first_layers
-from runtime.backends import early_exit, llama, nodes
-from runtime.backends.early_exit import EarlyExitBackend, ExitCheck
-from runtime.backends.llama import GGML_TYPES, LlamaBackend
+from runtime.backends import llama, nodes
+from runtime.backends.early_exit import ExitCheck
 from runtime.backends.model import LlamaModel
-from runtime.backends.nodes import EarlyExitError
-from runtime.core.draft import NO_DRAFT, Draft, Logits
-from runtime.core.errors import ContextError, ModelError, SettingsError
-from runtime.engine import Engine, Options
-from runtime.loading.loaded_pair import LoadedPair
-from runtime.models.registry import load_registry
-from tests.support.shapes import Shape, write_random
-
-SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=512)
-EXITS, MOST, N_CTX = (2, 4), 8, 600
-Q8, F16, BF16 = lib.GGML_TYPE_Q8_0, lib.GGML_TYPE_F16, GGML_TYPES["BF16"]
-FLASH, PLAIN = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED, lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
-EXACT = {
-    "Q8_0, flash": (Q8, Q8, FLASH),
-    "BF16, flash": (BF16, BF16, FLASH),
-}  # at any length of context, for every width
-CACHES = {
-    **EXACT,
-    "F16, flash": (F16, F16, FLASH),
-    "BF16": (BF16, BF16, PLAIN),
-    "F16": (F16, F16, PLAIN),
-    "Q8_0 keys": (Q8, F16, PLAIN),
-}
-# By which a plain target differs from itself at another width (BF16: where the processor multiplies it); confused rows
-# differ by more than 1.
-ROUNDING = {"BF16": 0.3, "F16": 0.3, "Q8_0 keys": 0.3}
-SHORT = 48  # tokens, up to which the others do not round otherwise in prefill
-
-
-class WithCache:
-    """Chooses the kind of cache, in front of a backend's class."""
-
-    def __init__(self, model: LlamaModel, cache: str) -> None:
-        self.cache = CACHES[cache]
-        super().__init__(model, N_CTX, n_rows=MOST + 1, n_batch=64)  # type: ignore[call-arg]
-        self.set_threads(1, 1)  # type: ignore[attr-defined]
-
-    def _params(self, n_ctx: int) -> lib.llama_context_params:
-        params = super()._params(n_ctx)  # type: ignore[misc]
-        params.type_k, params.type_v, params.flash_attn_type = self.cache
-        return params
-
-
-class Full(WithCache, LlamaBackend):
-    pass
-
-
-class Early(WithCache, EarlyExitBackend):
-    pass
-
-
-class Backends:
-    """A target that exits early, the same without, and its first layers alone, all with one kind of cache."""
-
-    def __init__(self, models: dict[int, LlamaModel], cache: str) -> None:
-        self.early, self.full = Early(models[SHAPE.layers], cache), Full(models[SHAPE.layers], cache)
-        self.pruned = {layers: Full(models[layers], cache) for layers in EXITS}
-        self.early.exit_at(EXITS[0])
-        self.early.reuses, self.rounding = True, ROUNDING.get(cache, 0.0)
-
-    def close(self) -> None:
-        for backend in (self.early, self.full, *self.pruned.values()):
-            backend.close()
+from runtime.core.draft import Draft
+from runtime.core.errors import ContextError, ModelError
+from tests.support.early_exit import CACHES, EXACT, EXITS, MOST, N_CTX, SHAPE, SHORT, Backends, Walk, array
+from tests.support.shapes import write_random
 
 
 @pytest.fixture(scope="module")
@@ -113,61 +50,6 @@ def fresh(models: dict[int, LlamaModel]) -> Iterator[Backends]:
     opened = Backends(models, "Q8_0, flash")
     yield opened
     opened.close()
-
-
-def some(rng: np.random.Generator, n: int) -> list[int]:
-    return rng.integers(0, SHAPE.vocab, n).tolist()
-
-
-def array(tokens: list[int]) -> np.ndarray:
-    return np.array(tokens, dtype=np.int32)
-
-
-class Walk:
-    """A random conversation with a target that is asked early and fully in any order; every answer is compared."""
-
-    def __init__(self, backends: Backends, seed: int, longest: int) -> None:
-        self.all, self.rng, self.longest = backends, np.random.default_rng(seed), longest
-        self.context = some(self.rng, int(self.rng.integers(1, longest)))
-
-    def step(self) -> None:
-        drafted = self.draft_early()
-        kinds = (
-            drafted,
-            drafted[:-1],
-            [*drafted, *some(self.rng, 1)],
-            [*drafted[:-1], *some(self.rng, 1)],
-            some(self.rng, 2),
-            [],
-        )
-        draft = kinds[int(self.rng.choice(len(kinds), p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]))][:MOST]
-        self.verify(Draft(tuple(draft)))
-        self.context += [*draft[: int(self.rng.integers(0, len(draft) + 1))], *some(self.rng, 1)]
-        if self.rng.random() < 0.2 or len(self.context) > self.longest:
-            self.context = [*self.context[: int(self.rng.integers(1, self.longest))], *some(self.rng, 3)]
-        if self.rng.random() < 0.1:
-            self.all.early.exit_at(EXITS[int(self.rng.integers(0, len(EXITS)))])
-
-    def draft_early(self) -> list[int]:
-        """Token by token as a drafter asks, or several at once."""
-        drafted = list[int]()
-        for _ in range(int(self.rng.integers(0, MOST + 1))):
-            more = Draft(tuple(some(self.rng, int(self.rng.random() < 0.1))))
-            self.same(
-                self.all.early.early.forward(array(self.context + drafted), more),
-                self.all.pruned[self.all.early.exit_layer],
-                drafted,
-                more,
-            )
-            drafted += some(self.rng, 1)
-        return drafted
-
-    def verify(self, draft: Draft) -> None:
-        self.same(self.all.early.forward(array(self.context), draft), self.all.full, [], draft)
-
-    def same(self, got: Logits, reference: LlamaBackend, drafted: list[int], draft: Draft) -> None:
-        difference = np.abs(got - reference.forward(array(self.context + drafted), draft)).max()
-        assert difference <= self.all.rounding
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -335,105 +217,3 @@ def test_an_exit_layer_that_the_model_lacks_is_named_with_the_remedy(backends: d
         ModelError, match=rf"exit_layer is {layer}, but whole.gguf has 6 layers. Set it to one from 1 to 5."
     ):
         backends["Q8_0, flash"].early.exit_at(layer)
-
-
-@pytest.mark.parametrize("architecture", ["qwen2", "smollm3", "exaone"])
-def test_other_architectures_exit_like_their_pruned_selves(tmp_path: Path, architecture: str) -> None:
-    keep_first_layers(
-        write_random(tmp_path / "whole.gguf", SHAPE, architecture), 3, SHAPE.layers, tmp_path / "early.gguf"
-    )
-    models = [LlamaModel(tmp_path / name) for name in ("whole.gguf", "early.gguf")]
-    early, pruned = EarlyExitBackend(models[0], 64, n_rows=5), LlamaBackend(models[1], 64, n_rows=5)
-    early.exit_at(3)
-    assert early.check() == ExitCheck("", reuses=True)
-    context = array(list(range(40)))
-    assert np.array_equal(early.early.forward(context).copy(), pruned.forward(context))
-    for opened in (early, pruned, *models):
-        opened.close()
-
-
-NAMELESS = (
-    early_exit.lib,
-    "llama_model_n_layer",
-    lambda handle: SHAPE.layers + 1,
-)  # an architecture whose last layer's output has no name
-ELSEWHERE = nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False
-OTHERWISE = nodes.ggml, "ggml_tensor_overhead", lambda: ctypes.sizeof(nodes.Tensor)
-CELLLESS = nodes.ggml, "ggml_op_name", lambda op: b"CPY"
-
-
-@pytest.mark.parametrize(
-    ("patch", "why"),
-    [
-        (NAMELESS, "does not name"),
-        (ELSEWHERE, "CPU alone"),
-        (OTHERWISE, "lays its tensors out"),
-        (CELLLESS, "which cells"),
-    ],
-    ids=["no names", "other devices", "another layout", "no cells"],
-)
-def test_it_declines_a_graph_that_it_does_not_know(
-    models: dict[int, LlamaModel], monkeypatch: pytest.MonkeyPatch, patch: tuple[object, str, object], why: str
-) -> None:
-    monkeypatch.setattr(*patch)
-    with pytest.raises(EarlyExitError, match=why):
-        EarlyExitBackend(models[SHAPE.layers], 64)
-
-
-def test_it_declines_an_architecture_that_cannot_rewind_and_one_of_a_single_layer(
-    models: dict[int, LlamaModel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(early_exit.lib, "llama_model_n_layer", lambda handle: 1)
-    with pytest.raises(EarlyExitError, match="one layer"):
-        EarlyExitBackend(models[SHAPE.layers], 64)
-    monkeypatch.setattr(models[SHAPE.layers], "is_recurrent", True)
-    with pytest.raises(EarlyExitError, match="drop rejected tokens"):
-        EarlyExitBackend(models[SHAPE.layers], 64)
-
-
-def test_a_pair_that_cannot_exit_early_runs_without_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
-    pair = replace(load_registry()["demo"], drafters=("ngram", "layerskip"))
-    loaded = LoadedPair(pair, Options())
-    assert [drafter.name for drafter in loaded.loop.drafters] == ["ngram"]
-    assert loaded.loop.why_plain().code == "architecture"
-    assert "CPU alone" in loaded.loop.why_plain().text
-    loaded.close()
-
-
-def test_who_asks_for_it_where_it_cannot_be_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
-    with pytest.raises(
-        SettingsError, match=r"'layerskip' cannot run on target.gguf, because its graph .* Leave it out of `--drafters`"
-    ):
-        Engine(load_registry()["demo"], Options(drafters=("layerskip",)))
-    monkeypatch.undo()
-    with pytest.raises(SettingsError, match="token trees"):
-        Engine(load_registry()["demo"], Options(drafters=("layerskip",), branches=1))
-
-
-def test_the_bundled_target_exits_like_its_pruned_self(tmp_path: Path) -> None:
-    path = load_registry()["demo"].target
-    model = LlamaModel(path)
-    layers = int(model.metadata("slipstream.exit_layer"))
-    keep_first_layers(path, layers, int(model.metadata("llama.block_count")), tmp_path / "early.gguf")
-    cut = LlamaModel(tmp_path / "early.gguf")
-    early, full, pruned = (
-        EarlyExitBackend(model, 512, n_rows=9),
-        LlamaBackend(model, 512, n_rows=9),
-        LlamaBackend(cut, 512, n_rows=9),
-    )
-    early.exit_at(layers)
-    assert early.check() == ExitCheck("", reuses=True)
-    for backend in (early, full, pruned):
-        backend.set_threads(1, 1)
-    context = np.random.default_rng(3).integers(0, early.n_vocab, 320).astype(np.int32)
-    for n in (4, 300):
-        for i in range(8):
-            assert np.array_equal(early.early.forward(context[: n + i]).copy(), pruned.forward(context[: n + i]))
-        draft = Draft(tuple(context[n : n + 8].tolist()))
-        assert np.array_equal(early.forward(context[:n], draft).copy(), full.forward(context[:n], draft))
-    assert early.n_reused == 9 + 2 * 9
-    assert np.array_equal(early.forward(context, NO_DRAFT).copy(), full.forward(context, NO_DRAFT))
-    for opened in (early, full, pruned, model, cut):
-        opened.close()

@@ -1,0 +1,128 @@
+"""The arithmetic of `slipstream bench` on made-up results: ratios, references, hindsight, the table and its words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.bench.hindsight import Guesser, right_at, seconds_by_length, shortest
+from app.bench.plan import ADAPTIVE, PLAIN, Cell
+from app.bench.results import Sample
+from app.bench.runs import Runs
+from app.bench.table import show
+from app.bench.words import as_json, headlines, rows, verdict
+from runtime.loading.exactness import Exactness
+from tests.support.bench import FACTS, PLAN, STEPS, made
+
+
+def test_a_ratio_is_of_the_same_round_so_a_slow_round_leaves_it_alone() -> None:
+    ratio, speed = (
+        made().ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]),
+        made().speed(ADAPTIVE, [Cell("question", 0.0)]),
+    )
+    assert ratio is not None
+    assert speed is not None
+    assert (ratio.least, ratio.most) == pytest.approx((2, 2))
+    assert (speed.least, speed.most) == pytest.approx((20 / 0.3, 20 / 0.1))
+
+
+def test_a_reply_that_has_no_counterpart_counts_for_no_ratio() -> None:
+    results = made()
+    results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 1, 1, 1000, 1e-3, STEPS))
+    results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 0, 3, 1000, 1e-3, STEPS))
+    assert results.ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]) == made().ratio(
+        ADAPTIVE, PLAIN, [Cell("question", 0.0)]
+    )
+
+
+def test_the_reference_is_the_fastest_setting_of_each_kind_and_may_be_plain() -> None:
+    results = made()
+    assert [results.best_fixed(Cell(kind, 0.8)) for kind in ("question", "prose")] == ["model K=2", PLAIN]
+    assert results.share_of_best() == pytest.approx((1.25 * 0.95) ** 0.5)
+
+
+def test_a_draft_token_counts_as_tried_when_all_before_it_were_accepted() -> None:
+    assert made().acceptance("model", 0.0) == pytest.approx([1, 0.5, 1, 1])
+    longer = made()
+    longer.plan = replace(PLAN, ks=(2, 4, 6))
+    longer.samples = [replace(sample, way="model K=6") for sample in longer.samples]
+    assert longer.acceptance("model", 0.0)[4:] == [None, None]
+
+
+def test_hindsight_drafts_exactly_what_comes_true() -> None:
+    right = right_at(6, [[(1.0, "model", 4, 2), (1.0, "model", 4, 1)], [(1.0, "model", 2, 0), (1.0, "model", 2, 1)]])
+    assert right == [2, 1, 0, 1, 0, 0]
+    seconds = seconds_by_length(
+        [(3.0, "model", 2, 0), (5.0, "model", 2, 2), (4.0, "model", 2, 2), (2.5, "model", 1, 1), (2.0, "none", 0, 0)]
+    )
+    assert seconds == {2: 4.0, 1: 2.5, 0: 2.0}
+    # Two and the next, one and the next, and the last alone
+    assert shortest(6, 2.0, [Guesser(right, seconds)]) == 4.0 + 2.5 + 2.0
+    assert shortest(6, 2.0, []) == 12.0
+
+
+def test_the_ceiling_is_compared_over_all_prompts_of_a_cell() -> None:
+    cell = Cell("question", 0.0)
+    assert 0 < made().against_hindsight()[cell] < made().ratio(ADAPTIVE, PLAIN, [cell]).median  # type: ignore[union-attr]
+    results = made()
+    results.samples = [sample for sample in results.samples if sample.way != PLAIN]
+    assert not results.against_hindsight()
+
+
+def test_lengths_stand_where_the_pass_began() -> None:
+    assert made().lengths("question") == [(0, 4), (5, 4), (7, 0)]
+
+
+def test_the_headlines_are_the_gain_the_worst_case_the_reference_and_the_differences() -> None:
+    found = [headline.number for headline in headlines(made())]
+    assert found == ["1.30", "0.95", "1.09", "0"]
+    assert "prose" in headlines(made())[1].text
+
+
+def test_a_difference_is_a_fault_only_where_kernels_are_exact() -> None:
+    assert "same as plain" in verdict(made())
+    assert "fault of Slipstream" in verdict(made(n_different=1))
+    assert "--exact" in verdict(made(n_rounded=1))
+
+
+def test_differences_are_counted_by_what_the_kernels_promise() -> None:
+    runs = Runs(SimpleNamespace(), PLAN, lambda: False)  # type: ignore[arg-type]
+    task: Any = SimpleNamespace(cell=Cell("question", 0.0), prompt=0)
+    for exactness, tokens in (
+        (Exactness(9, 9), [1, 2]),
+        (Exactness(9, 9), [1, 2]),
+        (Exactness(9, 9), [1, 3]),
+        (Exactness(3, 9), [1]),
+    ):
+        runs._compare(SimpleNamespace(exactness=exactness), task, tokens)  # type: ignore[arg-type]
+    assert (runs.results.n_compared, runs.results.n_different, runs.results.n_rounded) == (3, 1, 1)
+
+
+def test_the_table_has_a_row_per_way_and_marks_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {row.way: row for row in rows(made(), 0.0)}
+    assert list(found) == [way.name for way in PLAN.ways]
+    assert found[PLAIN].by_kind[0] == "67 tok/s"
+    assert (found[ADAPTIVE].by_kind, found[ADAPTIVE].is_best, found[PLAIN].is_best) == (
+        ["2.00", "0.95"],
+        [True, False],
+        [False, True],
+    )
+    show(made())
+    shown = capsys.readouterr().out
+    assert all(way.name in shown for way in PLAN.ways)
+    assert "1.30 times plain decode on this machine" in shown
+
+
+def test_the_json_object_says_what_the_table_says() -> None:
+    found = json.loads(json.dumps(as_json(made(), FACTS)))
+    assert (found["times_plain"], found["times_best_fixed"], found["pass_cost"]) == (
+        1.3,
+        1.0897,
+        {"1": 1.0, "2": 1.5, "4": 1.75},
+    )
+    assert found["cells"][0]["tokens_per_second"][PLAIN] == 66.6667
+    assert found["acceptance_by_depth"]["ngram, temperature 0.8"] == [1.0, 0.5, 1.0, 1.0]

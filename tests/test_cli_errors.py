@@ -1,0 +1,75 @@
+"""What is wrong with a call of `slipstream` is said in one clear line, with the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import failing
+from tests.support.shapes import TINY, write_random
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("-m", "demmo"), "no pair 'demmo'. Did you mean 'demo'?"),
+        (("-m", "/no/such.gguf"), "no file /no/such.gguf"),
+        (("-m", "{junk}"), "not a GGUF file"),
+        (("-m", "{cut}"), "damaged or incomplete. Download it again"),
+        (("-m", "{headless}"), "damaged or incomplete"),
+        (("-m", "{foreign}"), "architecture 'martian', which this version of llama.cpp cannot run"),
+        (("-m", "{folder}"), "Name one of them"),
+        (
+            ("--draft", "{tiny}"),
+            "tiny.gguf cannot draft for target.gguf: token 0 is '<|endoftext|>' in the target and '!' in the draft",
+        ),
+        (("--draft", "{cut}"), "damaged or incomplete"),
+        (("-m", "{tiny}"), "has no chat template"),
+        (("--temperature", "-1"), "temperature is -1.0"),
+        (("--top-p", "0"), "top_p is 0.0"),
+        (("--repetition-penalty", "0"), "repetition_penalty is 0.0"),
+        (("--regex", "(open"), "The regex cannot be used"),
+        (("--json-schema", "{schema}"), "The json_schema is not valid JSON"),
+        (("--context", "16"), "the context holds 16"),
+    ],
+)
+def test_bad_input_gets_one_line_with_the_remedy(bad_files: dict[str, Path], args: tuple[str, ...], words: str) -> None:
+    assert words in failing(
+        "run", "What is a list in Python, and what is it good for?", *(arg.format(**bad_files) for arg in args)
+    )
+
+
+@pytest.fixture(scope="module")
+def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str, Path]:
+    folder, data = tmp_path_factory.mktemp("bad"), tiny.read_bytes()
+    contents = {
+        "junk": b"not a model",
+        "cut": data[: len(data) // 2],
+        "headless": data[:100],
+        "foreign": data.replace(b"llama", b"marti", 0),
+    }
+    files = {name: folder / f"{name}.gguf" for name in contents}
+    for name, content in contents.items():
+        files[name].write_bytes(content)
+    write_random(files["foreign"], TINY, architecture="martian")
+    (folder / "schema.json").write_text('{"type":')
+    return {**files, "tiny": tiny, "folder": folder, "schema": folder / "schema.json"}
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("run",), "There is no prompt"),
+        (("run", "x", "--drafters", "modle"), "Did you mean 'model'?"),
+        (("run", "x", "--max-k", "0"), "--max-k"),
+        (("run", "x", "--nonsense"), "--nonsense"),
+        (("run", "x", "--draft", "off", "--drafters", "model"), "needs a draft model"),
+        (("run", "x", "--regex", "a", "--json-object"), "A reply has one form"),
+        (("run", "x", "--logprobs", "2"), "add --json"),
+        (("run", "x", "--lark", "/no/such/grammar"), "cannot be read"),
+        (("nonsense",), "nonsense"),
+    ],
+)
+def test_wrong_usage_exits_with_two(args: tuple[str, ...], words: str) -> None:
+    assert words in failing(*args, code=2).replace("│ ", "")
