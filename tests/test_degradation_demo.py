@@ -38,8 +38,10 @@ def plain() -> Iterator[Engine]:
 
 def told(engine: Engine) -> Machine:
     """A machine that this engine takes for its own."""
-    machine, watch = Machine(), engine.loop.watch.__self__.watch  # type: ignore[attr-defined]
-    watch.source, watch.clock, watch._next = machine.read, lambda: machine.now, 0.0
+    machine, degradation = Machine(), engine.loop.degradation
+    assert degradation is not None
+    monitor = degradation.monitor
+    monitor.source, monitor.clock, monitor.next_look = machine.read, lambda: machine.now, 0.0
     return machine
 
 

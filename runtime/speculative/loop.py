@@ -131,7 +131,9 @@ class SpecLoop:
     def _degrade_if_due(self, context: Tokens) -> None:
         """Memory is read seldom; while something is given up, it is seen in every step whether it is back."""
         degradation = self.degradation
-        if degradation and (degradation.reason or degradation.clock() >= degradation.monitor.next_look):
+        if degradation is None:
+            return
+        if degradation.reason or degradation.monitor.clock() >= degradation.monitor.next_look:
             self.degrade(context)
 
     def degrade(self, context: Tokens | None = None) -> None:
