@@ -43,10 +43,10 @@ class Vocab:
 
     def piece(self, token: int) -> bytes:
         """The token's bytes; b"" for a control token."""
-        known = self._pieces.get(token)
-        if known is None:
-            known = self._pieces[token] = self._read_piece(token, special=False)
-        return known
+        cached = self._pieces.get(token)
+        if cached is None:
+            cached = self._pieces[token] = self._read_piece(token, special=False)
+        return cached
 
     def _read_piece(self, token: int, *, special: bool) -> bytes:
         room = 64
@@ -59,10 +59,10 @@ class Vocab:
 
     def is_end(self, token: int) -> bool:
         """Does the model end its turn with this token?"""
-        known = self._ends.get(token)
-        if known is None:
-            known = self._ends[token] = bool(lib.llama_vocab_is_eog(self.handle, token))
-        return known
+        cached = self._ends.get(token)
+        if cached is None:
+            cached = self._ends[token] = bool(lib.llama_vocab_is_eog(self.handle, token))
+        return cached
 
     def text(self, token: int) -> str:
         """The token as the vocabulary spells it; "" where there is none (-1)."""

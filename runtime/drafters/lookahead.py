@@ -74,10 +74,10 @@ class Pool:
 
     def add(self, ngram: Path) -> None:
         """Adds an n-gram as the newest."""
-        known = self._found.setdefault(ngram[0], {})
-        known[ngram[1:]] = known.pop(ngram[1:], 0) + 1
-        if len(known) > self.n_each:
-            del known[next(iter(known))]
+        continuations = self._found.setdefault(ngram[0], {})
+        continuations[ngram[1:]] = continuations.pop(ngram[1:], 0) + 1
+        if len(continuations) > self.n_each:
+            del continuations[next(iter(continuations))]
         if len(self._found) > MAX_STARTS:
             del self._found[next(iter(self._found))]
 

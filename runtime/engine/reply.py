@@ -60,7 +60,7 @@ class Reply:
         expected: Sequence[int] = (),
     ) -> None:
         self.loop, self.vocab, self.window, self.sampler, self.n_logprobs = loop, vocab, window, sampler, n_logprobs
-        self.n_ctx, self.expected = loop.backend.n_ctx, expected
+        self.n_ctx, self.expected = window.n_ctx, expected
         self.tokens: Tokens = np.empty(self.n_ctx, dtype=np.int32)
         self.tokens[: len(ids)] = ids
         self.n_prompt = self.n = len(ids)
@@ -173,7 +173,7 @@ class Reply:
         """What is only worth saying at the end."""
         stats, loop = self.stats, self.loop
         stats.plain_per_second = loop.plain_rate
-        if loop.is_impaired or 2 * stats.drafters["none"] > stats.passes:
+        if loop.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = loop.why_plain()
         stats.n_near_ties = self.sampler.n_near_ties
         stats.memory_level = loop.memory_level

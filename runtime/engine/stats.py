@@ -27,7 +27,7 @@ class Stats:
     n_near_ties: int = 0  # choices that rounding could have turned, where kernels are not exact
 
     @property
-    def passes(self) -> int:
+    def n_passes(self) -> int:
         """Passes of the target."""
         return len(self.steps)
 
@@ -95,7 +95,7 @@ class Stats:
     @property
     def tokens_per_target_pass(self) -> float:
         """Mean acceptance length, the target's own token included."""
-        return self.predicted_n / self.passes if self.passes else 0.0
+        return self.predicted_n / self.n_passes if self.n_passes else 0.0
 
     def timings(self) -> dict[str, object]:
         """The numbers for programs, by llama.cpp's names where it has them; times in milliseconds."""

@@ -29,7 +29,7 @@ from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
 from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import passes, thread_counts, timed
+from runtime.loading.pass_timing import pass_runner, thread_counts, timed
 from runtime.loading.planning import pair_spec, plan_of
 from runtime.loading.profile import TargetProfile, replies_of
 from runtime.memory.footprint import ALL_LAYERS
@@ -185,9 +185,9 @@ class LoadedPair:
     def _token_seconds(self, drafter: Drafter) -> float:
         """Seconds of a draft token, before any was drafted."""
         if drafter.name == ModelDrafter.name and self.draft_costs:
-            return self.draft_costs.passes[1]
+            return self.draft_costs.pass_seconds[1]
         if isinstance(drafter, LayerSkipDrafter):
-            return timed(passes(drafter.backend), 1, 5, float("inf"))
+            return timed(pass_runner(drafter.backend), 1, 5, float("inf"))
         return LOOKUP_SECONDS
 
     def _threads(self) -> Threads:

@@ -26,7 +26,7 @@ FLOOR = 1024  # tokens of context that are not given up
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """What of a pair is loaded, and why, in a sentence."""
 
     n_ctx: int
@@ -71,7 +71,7 @@ class Headroom:
     for_context: int
 
 
-def fit(spec: PairSpec, headroom: Headroom, name: str) -> Plan:
+def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
     """Gives up the draft model first, then context down to the floor, until enough stays free.
 
     What needs more than is free is refused: raises ModelError. `name` is the target's.
@@ -101,7 +101,7 @@ def longest(spec: PairSpec, budget: int) -> int:
     return next((n_ctx for n_ctx in [*steps, floor] if spec.needs(n_ctx, False) <= budget), 0)
 
 
-def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> Plan:
+def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> LoadPlan:
     """The plan with the sentence about what was given up."""
     lost = []
     if spec.draft is not None and not with_draft:
@@ -114,7 +114,7 @@ def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> Pl
         what = f"left out {', '.join(lost)}: all of it needs {all_of_it // MIB:,} MiB"
     free, reserve = headroom.free // MIB, headroom.for_draft // MIB
     text = f"{what} of memory, where {free:,} MiB are free and {reserve:,} MiB should stay free"
-    return Plan(n_ctx, with_draft, needs, text, bool(lost))
+    return LoadPlan(n_ctx, with_draft, needs, text, bool(lost))
 
 
 def headroom_of(reading: Reading, thresholds: Thresholds) -> Headroom | None:
