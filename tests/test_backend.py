@@ -90,9 +90,9 @@ def test_every_piece_of_text_survives_the_tokenizer(model: LlamaModel) -> None:
 def test_special_tokens_are_only_read_where_they_are_wanted(model: LlamaModel) -> None:
     assert model.vocab.encode("<|end|>", special=True) == [256]
     assert 256 not in model.vocab.encode("<|end|>", special=False)
-    assert model.vocab.piece(256) == b""
-    assert model.vocab.is_end(256)
-    assert not model.vocab.is_end(255)
+    assert model.vocab.pieces[256] == b""
+    assert model.vocab.ends[256]
+    assert not model.vocab.ends[255]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
@@ -63,11 +63,13 @@ class Reloadable(Protocol):
 class Tokenizer(Protocol):
     """Text to token ids and back."""
 
+    @property
+    def pieces(self) -> Mapping[int, bytes]:
+        """The bytes of each token; b"" for a control token."""
+
+    @property
+    def ends(self) -> Mapping[int, bool]:
+        """Does the model end its turn with this token?"""
+
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; with `special`, the vocabulary's control tokens are recognised in it."""
-
-    def piece(self, token: int) -> bytes:
-        """The token's text; b"" for a control token."""
-
-    def is_end(self, token: int) -> bool:
-        """Does the model end its turn with this token?"""

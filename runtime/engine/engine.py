@@ -147,15 +147,15 @@ class Engine:
 
     def token_bytes(self, token: int) -> bytes:
         """What the token adds to the text; b"" for a control token."""
-        return self.vocab.piece(token)
+        return self.vocab.pieces[token]
 
     def is_end(self, token: int) -> bool:
         """Does the model end its turn with this token?"""
-        return self.vocab.is_end(token)
+        return self.vocab.ends[token]
 
     def token_text(self, token: int) -> str:
         """The token as text; control tokens by their names."""
-        return self.vocab.piece(token).decode("utf8", "replace") or self.vocab.special_text(token)
+        return self.vocab.pieces[token].decode("utf8", "replace") or self.vocab.special_text(token)
 
     @property
     def template(self) -> str:

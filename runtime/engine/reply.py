@@ -132,8 +132,9 @@ class Reply:
         for token in step.tokens:
             self.tokens[self.n] = token
             self.n += 1
-            pieces.append("" if self.vocab.is_end(token) else self.text.feed(self.vocab.piece(token)))
-            if self.vocab.is_end(token) or self.text.stopped:
+            is_end = self.vocab.ends[token]
+            pieces.append("" if is_end else self.text.feed(self.vocab.pieces[token]))
+            if is_end or self.text.stopped:
                 self.finish_reason = "stop"
                 break
         n = len(pieces)

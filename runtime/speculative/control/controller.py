@@ -169,9 +169,16 @@ class Controller:
             return Decision.SKIP
         if self._pays_now(state):
             return Decision.USE
-        if self.n_waiting or not self.probes.can_afford(state, self._pass_seconds_of(state), self._allowed):
+        if self.n_waiting or not self._can_afford_probe(state):
             return Decision.SKIP
         return Decision.PROBE if state.is_probe_due else Decision.WAIT
+
+    def _can_afford_probe(self, state: DrafterState) -> bool:
+        """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
+        if self.probes.seconds <= self._allowed:
+            return True
+        is_newcomer = state.is_new and not state.is_disabled
+        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self._allowed)
 
     @property
     def _allowed(self) -> float:

@@ -21,10 +21,12 @@ class ProbeLedger:
         self.seconds = 0.0  # lost to probes
         self._n_probes = 0
 
-    def can_afford(self, state: DrafterState, pass_seconds: Sequence[float], allowed: float) -> bool:
-        """Is there time for a probe of that drafter? `pass_seconds` [max_k + 1] are its seconds by width - 1."""
-        is_promising_newcomer = state.is_new and not state.is_disabled and paying_lengths(state, pass_seconds)
-        return self.seconds <= allowed + (FIRST * pass_seconds[0] if is_promising_newcomer else 0.0)
+    def can_afford_newcomer(self, state: DrafterState, pass_seconds: Sequence[float], allowed: float) -> bool:
+        """Is there time for a probe of a new drafter? Only of one that would pay if all of it were right.
+
+        `pass_seconds` [max_k + 1] are the target's over its tokens, by width - 1.
+        """
+        return self.seconds <= allowed + FIRST * pass_seconds[0] and bool(paying_lengths(state, pass_seconds))
 
     def begin(self, state: DrafterState, scores_unused: bool, pass_seconds: Sequence[float]) -> int:
         """A probe begins; returns how many of its tokens are verified: none where scoring will do."""
