@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_and_the_rest_still_right(backends: tuple[L
 
 def test_every_piece_of_text_survives_the_tokenizer(model: LlamaModel) -> None:
     for text in ("", "plain", "wörld ☃ \U0001f600", "tabs\t\n  and spaces", "\x00\x07"):
-        assert b"".join(map(model.vocab.piece, model.vocab.encode(text, special=False))).decode() == text
+        assert b"".join(map(model.vocab.pieces.__getitem__, model.vocab.encode(text, special=False))).decode() == text
 
 
 def test_special_tokens_are_only_read_where_they_are_wanted(model: LlamaModel) -> None:
