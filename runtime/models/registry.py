@@ -67,6 +67,7 @@ class Pair:
     top_p: Annotated[StrictFloat, Field(ge=0.001, le=1)] = 0.95
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
+    fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
 
     @property
     def files(self) -> list[Path]:

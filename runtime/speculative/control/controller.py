@@ -83,6 +83,7 @@ class Controller:
         self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.n_waiting = 0  # replies that wait while this one's step is made
+        self._k = max_k  # tokens that may be drafted in this step
         self.begin(0)
 
     def set_kind(self, kind: str) -> None:
@@ -95,14 +96,18 @@ class Controller:
         """Tokens that a second of drafting or verifying must bring."""
         return self.rate * (1 + IMPATIENCE * self.n_waiting)
 
-    def begin(self, n_context: int, scores_unused: bool = True) -> None:
-        """A step begins at this context length. `scores_unused`: can a token be scored that was not verified?"""
+    def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None) -> None:
+        """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows.
+
+        `scores_unused`: can a token be scored that was not verified?
+        """
         self._scores_unused = scores_unused
         self._n_context = n_context
-        self._pass_seconds = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
+        before, self._k = self._k, max(1, self.max_k if most is None else min(most, self.max_k))
+        self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
-        if self._n_steps % REFRESH == 0:
-            self._value_all()
+        if self._n_steps % REFRESH == 0 or self._k != before:
+            self._value_all(is_time=self._n_steps % (8 * REFRESH) == 0 or self._k != before)
         self._n_steps += 1
         self._probing = None
         self._is_plain = self.fixed_k is None and self._since_steady >= self._plain_every
@@ -113,10 +118,12 @@ class Controller:
         wanted = max(LEAST_PLAIN_EVERY, PLAIN_RUN / PLAIN_SHARE * (self.rate / self.plain_rate - 1))
         return min(wanted, MOST_PLAIN_EVERY, max(FIRST_PLAIN, self._n_steps // 2))
 
-    def _value_all(self) -> None:
-        """Values every drafter at the best rate, which follows from the values: a few rounds settle it."""
+    def _value_all(self, is_time: bool) -> None:
+        """Values drafters at the best rate, which follows from the values: a few rounds settle it.
+
+        All of them when it `is_time`, else those of which there is news.
+        """
         self.rate = max(self.rate, self.plain_rate)
-        is_time = self._n_steps % (8 * REFRESH) == 0
         stale = [
             (name, state)
             for name, state in self.states.items()
@@ -137,16 +144,16 @@ class Controller:
         if state.is_model_free:
             state.rate = (1 + state.expected_gain) * self.plain_rate
             return
-        window = max(0.0, self._pass_seconds[min(n_window, self.max_k)] - self._pass_seconds[0])
+        window = max(0.0, self._pass_seconds[min(n_window, self._k)] - self._pass_seconds[0])
         price = Price(state.first_seconds + window, state.rest_seconds, self.overhead)
         state.policy = Policy(state.acceptance, self._pass_seconds_of(state), price, self.price)
         state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """[max_k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
+        """[k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
         if state.costs is None:
             return self._pass_seconds
-        return [self._pass_seconds[0], *state.costs.up_to(self.max_k + 1, self._n_context)[1:]]
+        return [self._pass_seconds[0], *state.costs.up_to(self._k + 1, self._n_context)[1:]]
 
     def _pays(self, state: DrafterState) -> bool:
         """Is the drafter expected to gain? Only a lookup's expected gain leaves the cost of asking out."""
