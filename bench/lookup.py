@@ -67,7 +67,7 @@ def predicting(tokens: Tokens) -> Drafter:
 def fill(folder: Path) -> Replies:
     """A store as large as it gets."""
     store, tokens = Replies(folder / "replies", N_VOCAB), text(MAX_BYTES // 4, 5)
-    for first in range(0, len(tokens) - REPLY, REPLY + 3):  # three words of head
+    for first in range(0, len(tokens) - REPLY, REPLY + 4):  # four words beside it in a row
         store.append(tokens[first : first + REPLY])
     return store
 

@@ -17,7 +17,7 @@ import numpy as np
 from bench.timing import interleaved, ratios, report, spread
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.loading.pass_timing import fastest_threads, passes, thread_counts
+from runtime.loading.pass_timing import fastest_threads, pass_runner, thread_counts
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
@@ -63,7 +63,9 @@ def compare(path: Path) -> dict[str, list[float]]:
     """Interleaved runs of both on one model."""
     model = LlamaModel(path)
     backend = LlamaBackend(model, 512, n_batch=64)
-    threads = fastest_threads(thread_counts(), lambda n: backend.set_threads(n, n), passes(backend), 1, float("inf"))
+    threads = fastest_threads(
+        thread_counts(), lambda n: backend.set_threads(n, n), pass_runner(backend), 1, float("inf")
+    )
     backend.set_threads(threads, threads)
     cases: dict[str, Callable[[], float]] = {"bare": lambda: bare(backend), "ours": lambda: ours(backend)}
     results = interleaved(cases, runs=9)

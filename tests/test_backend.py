@@ -84,15 +84,15 @@ def test_what_does_not_fit_is_refused_and_the_rest_still_right(backends: tuple[L
 
 def test_every_piece_of_text_survives_the_tokenizer(model: LlamaModel) -> None:
     for text in ("", "plain", "wörld ☃ \U0001f600", "tabs\t\n  and spaces", "\x00\x07"):
-        assert b"".join(map(model.vocab.piece, model.vocab.encode(text, special=False))).decode() == text
+        assert b"".join(map(model.vocab.pieces.__getitem__, model.vocab.encode(text, special=False))).decode() == text
 
 
 def test_special_tokens_are_only_read_where_they_are_wanted(model: LlamaModel) -> None:
     assert model.vocab.encode("<|end|>", special=True) == [256]
     assert 256 not in model.vocab.encode("<|end|>", special=False)
-    assert model.vocab.piece(256) == b""
-    assert model.vocab.is_end(256)
-    assert not model.vocab.is_end(255)
+    assert model.vocab.pieces[256] == b""
+    assert model.vocab.ends[256]
+    assert not model.vocab.ends[255]
 
 
 @pytest.mark.parametrize(

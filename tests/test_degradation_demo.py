@@ -40,8 +40,8 @@ def told(engine: Engine) -> Machine:
     """A machine that this engine takes for its own."""
     machine, degradation = Machine(), engine.loop.degradation
     assert degradation is not None
-    degradation.clock = degradation.monitor.clock = lambda: machine.now
-    degradation.monitor.source, degradation.monitor.next_look = machine.read, 0.0
+    monitor = degradation.monitor
+    monitor.source, monitor.clock, monitor.next_look = machine.read, lambda: machine.now, 0.0
     return machine
 
 

@@ -198,7 +198,7 @@ def test_a_second_turn_decodes_only_what_is_new(open_demo: OpenEngine) -> None:
 def test_the_numbers_add_up(open_demo: OpenEngine) -> None:
     tokens, _, stats = ask(open_demo(drafters=("model",), fixed_k=3), "What does json.dumps do?")
     assert stats.predicted_n == len(tokens)
-    assert sum(stats.k.values()) == stats.passes == sum(stats.drafters.values())
+    assert sum(stats.k.values()) == stats.n_passes == sum(stats.drafters.values())
     assert sum(n * passes for n, passes in stats.k.items()) == stats.draft_n
     assert stats.draft_n_accepted <= stats.draft_n
     assert stats.draft_seconds + stats.verify_seconds <= stats.decode_seconds

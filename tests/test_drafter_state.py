@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.policy import Policy, Price
-from runtime.speculative.control.probes import ProbeLedger
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
 from tests.support.traces import NAME, adaptive, controller_for, step
 
@@ -37,13 +36,19 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
 
 
 def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
-    probes = ProbeLedger()
-    probes.seconds = 10.0
-
     def is_probed(seconds: float, is_new: bool) -> bool:
-        state = DrafterState(seconds, is_model_free=False)
+        controller = Controller(costs_of(10.0, 12.0, 14.0, 16.0), {NAME: seconds}, max_k=3)
+        controller.probes.seconds = 10.0
+        state = controller.states[NAME]
         state.is_new = is_new
-        return probes.can_afford(state, [10.0, 12.0, 14.0, 16.0], allowed=0.0)
+        for _ in range(50):  # it does not pay as far as is known
+            state.acceptance.observe([0.5], 0, 1)
+        decisions = []
+        for _ in range(20):
+            controller.begin(0)
+            decisions.append(controller.decide(NAME))
+            controller.note(NAME, decisions[-1])
+        return Decision.PROBE in decisions
 
     assert is_probed(1.0, is_new=True)
     assert not is_probed(1.0, is_new=False)

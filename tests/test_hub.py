@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from huggingface_hub import constants, file_download
+from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from app.models import check, listing
@@ -22,11 +21,11 @@ from app.models.cli import app as models
 from bench import fuzz
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.models.hub import fetch
-from runtime.models.hub.cache import cached, here, remove
+from runtime.models.hub.cache import cached, cached_path, remove
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError, UnreachableError, is_safe, pick, split_name
 from runtime.models.registry import find_pair, load_registry
-from runtime.models.shards import is_first
+from runtime.models.shards import is_first_shard
 from tests.support.hub_server import Behaviour, serving
 
 CONTENT = fuzz.sample() + bytes(range(256)) * 1024
@@ -43,9 +42,8 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client waits a second before it goes on, and takes large pieces."""
-    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda seconds: None, time=time.time))
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
+    """A pull waits a while after an attempt that brought nothing."""
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -74,15 +72,16 @@ def test_a_pulled_file_is_whole_and_found_by_name(hub: Hub) -> None:
     path = pull(hub)
     assert path.read_bytes() == CONTENT
     assert (
-        here(f"hf:{NAME}:{FILE}", hub.cache)
-        == here(f"hf:{NAME}", hub.cache)
-        == here(f"hf:{NAME}:q4_k_m", hub.cache)
+        cached_path(f"hf:{NAME}:{FILE}", hub.cache)
+        == cached_path(f"hf:{NAME}", hub.cache)
+        == cached_path(f"hf:{NAME}:q4_k_m", hub.cache)
         == path
     )
     assert [(file.repo, file.name, file.size) for file in cached(hub.cache)] == [(NAME, FILE, len(CONTENT))]
 
 
 def test_progress_reaches_the_end_and_a_second_pull_fetches_nothing(hub: Hub, how: Behaviour) -> None:
+    how.drip = 0.001
     seen: list[int] = []
     plan = hub.plan(f"{NAME}:{FILE}")
     hub.pull(NAME, plan, lambda file, n: seen.append(n))
@@ -109,6 +108,20 @@ def test_a_cut_connection_is_taken_up_where_it_ended(hub: Hub, how: Behaviour) -
     assert how.ranges == ["bytes=40960-", "bytes=81920-", "bytes=122880-"]
 
 
+def test_a_hub_that_knows_no_ranges_sends_the_whole_file_again(hub: Hub, how: Behaviour) -> None:
+    how.cuts, how.cut_after, how.has_ranges = 2, 40_960, False
+    assert pull(hub).read_bytes() == CONTENT
+
+
+def test_a_connection_that_brings_nothing_more_is_given_up_and_what_came_stays(hub: Hub, how: Behaviour) -> None:
+    how.lie = 1000  # announced, and never sent
+    (file,) = hub.plan(f"{NAME}:{FILE}")
+    with pytest.raises(HubError, match="it goes on where it stopped"):
+        hub.pull(NAME, [file], lambda file, n: None)
+    assert file.n_here == len(CONTENT)
+    assert len(how.ranges) == fetch.ATTEMPTS
+
+
 def test_an_interrupted_pull_goes_on_the_next_time(hub: Hub, how: Behaviour) -> None:
     def stop(file: str, n_bytes: int) -> None:
         if n_bytes > 100_000:
@@ -119,7 +132,7 @@ def test_an_interrupted_pull_goes_on_the_next_time(hub: Hub, how: Behaviour) -> 
         hub.pull(NAME, plan, stop)
     assert not cached(hub.cache)
     with pytest.raises(HubError, match="not on this machine"):
-        here(f"hf:{NAME}:{FILE}", hub.cache)
+        cached_path(f"hf:{NAME}:{FILE}", hub.cache)
     assert plan[0].n_here > 100_000
     assert pull(hub).read_bytes() == CONTENT
     assert len(how.ranges) == 1
@@ -209,7 +222,7 @@ def test_two_pulls_at_once_fetch_one_copy(hub: Hub, how: Behaviour) -> None:
     assert how.asked["GET"] == 2  # the list of files, and one content
 
 
-def test_all_parts_of_a_split_model_are_fetched(hub: Hub, how: Behaviour) -> None:
+def test_all_shards_of_a_split_model_are_fetched(hub: Hub, how: Behaviour) -> None:
     path = pull(hub, "owner/split")
     assert path.name == "big-00001-of-00002.gguf"
     assert path.with_name("big-00002-of-00002.gguf").stat().st_size == 3000
@@ -218,10 +231,10 @@ def test_all_parts_of_a_split_model_are_fetched(hub: Hub, how: Behaviour) -> Non
         hub.plan("owner/split")
 
 
-def test_a_model_with_a_part_missing_is_not_here(hub: Hub) -> None:
+def test_a_model_with_a_shard_missing_is_not_here(hub: Hub) -> None:
     hub.pull("owner/split", hub.plan("owner/split")[:1], lambda file, n: None)
     with pytest.raises(HubError, match="models pull owner/split"):
-        here("hf:owner/split:big-00001-of-00002.gguf", hub.cache)
+        cached_path("hf:owner/split:big-00001-of-00002.gguf", hub.cache)
 
 
 def test_a_full_disk_is_said_before_anything_is_fetched(
@@ -235,13 +248,13 @@ def test_a_full_disk_is_said_before_anything_is_fetched(
 
 
 def test_a_disk_that_fills_in_the_middle_leaves_nothing(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(fetch.Growing):
+    class Full(io.FileIO):
         def write(self, data: bytes) -> int:  # type: ignore[override]
             if self.tell() > 50_000:
                 raise OSError(28, "No space left on device")
             return super().write(data)
 
-    monkeypatch.setattr(fetch, "Growing", Full)
+    monkeypatch.setattr(Path, "open", lambda path, mode="r": Full(path, mode))
     with pytest.raises(HubError, match="No space left on device"):
         pull(hub)
     assert stored(hub) == []
@@ -345,7 +358,7 @@ def test_every_public_pair_names_files_that_the_hub_could_have() -> None:
     assert len(load_registry()) > 20
     for name in public:
         _, file = split_name(name)
-        assert is_first(file), name
+        assert is_first_shard(file), name
 
 
 @pytest.fixture
@@ -408,7 +421,7 @@ def test_nothing_is_removed_without_a_yes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(listing, "remove_cached", lambda name: removed.append(name) or 5_000_000)
     with pytest.raises(HubError, match="is on this machine"):
         listing.remove(NAME, yes=False)  # before any question
-    monkeypatch.setattr(listing, "parts_of", lambda name: (name, set()))
+    monkeypatch.setattr(listing, "cached_shards", lambda name: (name, set()))
     assert CliRunner().invoke(models, ["rm", NAME], input="n\n").exit_code == 1
     assert removed == []
     assert "5.0 MB are free again" in CliRunner().invoke(models, ["rm", NAME, "--yes"]).output

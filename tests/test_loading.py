@@ -99,13 +99,17 @@ def test_the_second_load_remembers_and_a_machine_that_changed_is_measured_again(
     real = calibration.take
     monkeypatch.setattr(calibration, "take", lambda *args: taken.append(1) or real(*args))
     first = calibration.calibrate(backend, 5, [1], memo)
-    monkeypatch.setattr(calibration, "timed", lambda *args: first.passes[1])
+    monkeypatch.setattr(calibration, "timed", lambda *args: first.pass_seconds[1])
     assert calibration.calibrate(backend, 5, [1], memo) == first
     assert len(taken) == 1
-    monkeypatch.setattr(calibration, "timed", lambda *args: 3 * first.passes[1])
+    monkeypatch.setattr(calibration, "timed", lambda *args: 3 * first.pass_seconds[1])
     calibration.calibrate(backend, 5, [1], memo)
     assert len(taken) == 2
-    for broken in ({}, {"passes": 3}, {"one": 1, "many": 1, "draft": 1, "passes": {"2": 1.0}, "draft_seconds": 0.0}):
+    for broken in (
+        {},
+        {"pass_seconds": 3},
+        {"one": 1, "many": 1, "draft": 1, "pass_seconds": {"2": 1.0}, "draft_seconds": 0.0},
+    ):
         memo.write(broken)
         assert calibration.remembered(memo) is None
 
@@ -186,7 +190,7 @@ class NoWayBack(LlamaBackend):
 
 
 def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.loading.loaded_pair.LlamaBackend", NoWayBack)
+    monkeypatch.setattr("runtime.loading.opening.LlamaBackend", NoWayBack)
     seen: set[str] = set()
     loaded = LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
     assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")

@@ -19,7 +19,7 @@ from runtime.core.errors import ModelError, RegistryError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES, Header, TensorInfo, parse_header, read_header, read_model_header
 from runtime.models.registry import find_file, find_pair, load_registry
-from runtime.models.shards import all_parts, is_first
+from runtime.models.shards import is_first_shard, shard_names
 
 DEMO = load_registry()["demo"]
 
@@ -126,17 +126,17 @@ def test_mutated_headers_and_registries_are_read_or_refused() -> None:
     assert min(outcomes["read"], outcomes["refused"]) > 5
 
 
-def test_all_parts_of_a_split_model_are_found_from_any() -> None:
-    parts = [f"q/m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-    assert all_parts(parts[1]) == parts
-    assert [is_first(part) for part in parts] == [True, False, False]
-    assert all_parts("m-00001-of-99999.gguf") == ["m-00001-of-99999.gguf"]
-    assert all_parts("m.gguf") == ["m.gguf"]
+def test_all_shards_of_a_split_model_are_found_from_any() -> None:
+    shards = [f"q/m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    assert shard_names(shards[1]) == shards
+    assert [is_first_shard(shard) for shard in shards] == [True, False, False]
+    assert shard_names("m-00001-of-99999.gguf") == ["m-00001-of-99999.gguf"]
+    assert shard_names("m.gguf") == ["m.gguf"]
 
 
-def test_the_facts_of_a_split_model_are_those_of_all_parts(tmp_path: Path) -> None:
-    for part in all_parts("m-00001-of-00002.gguf"):
-        (tmp_path / part).write_bytes(fuzz.sample())
+def test_the_facts_of_a_split_model_are_those_of_all_shards(tmp_path: Path) -> None:
+    for shard in shard_names("m-00001-of-00002.gguf"):
+        (tmp_path / shard).write_bytes(fuzz.sample())
     assert len(read_model_header(tmp_path / "m-00001-of-00002.gguf").tensors) == 4
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(ModelError, match=r"00002-of-00002\.gguf does not exist"):
@@ -157,8 +157,8 @@ def test_a_pass_reads_a_share_of_the_experts_and_not_the_input_table() -> None:
 def test_a_folder_with_one_model_is_that_model(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match="no GGUF file"):
         find_pair(str(tmp_path), {})
-    for part in all_parts("m-00001-of-00002.gguf"):
-        (tmp_path / part).touch()
+    for shard in shard_names("m-00001-of-00002.gguf"):
+        (tmp_path / shard).touch()
     assert find_pair(str(tmp_path), {}).target == tmp_path / "m-00001-of-00002.gguf"
     (tmp_path / "other.gguf").touch()
     with pytest.raises(RegistryError, match=r"2 models: m-00001-of-00002.gguf, other.gguf. Name one"):

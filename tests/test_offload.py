@@ -11,7 +11,7 @@ import pytest
 from runtime.core.errors import ModelError
 from runtime.engine import Options
 from runtime.loading.loaded_pair import LoadedPair
-from runtime.memory.fit import FLOOR, Headroom, PairSpec, Plan
+from runtime.memory.fit import FLOOR, Headroom, LoadPlan, PairSpec
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.offload import fit_devices, layer_bytes
 from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
@@ -48,7 +48,7 @@ def spec(draft: bool = True) -> PairSpec:
     return PairSpec(facts(), facts() if draft else None, ContextSpec(8192, "F16", n_rows=9), on_device=True)
 
 
-def on(*free: int, host: Headroom | None = PLENTY, **more: Any) -> Plan:
+def on(*free: int, host: Headroom | None = PLENTY, **more: Any) -> LoadPlan:
     """The plan for devices with so many MiB free."""
     devices = [MemoryPool(f"GPU {i}", n * MIB, 64_000 * MIB, True) for i, n in enumerate(free)]
     return fit_devices(replace(spec(), **more), devices, host, NOTHING_SPARED, "big.gguf")

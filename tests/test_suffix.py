@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
+import resource
+import sqlite3
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ import pytest
 from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.drafters import reply_store as store
-from runtime.drafters.reply_store import Replies, forget, pack, unpack
+from runtime.drafters.reply_store import Replies, forget
 from runtime.drafters.suffix import SuffixDrafter
 from runtime.engine import Sampling
 from tests.conftest import OpenEngine
@@ -92,49 +95,71 @@ def test_nobody_else_may_read_it(path: Path) -> None:
             learn(drafter_on(path), "again:", ANSWER)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    drafter_on(path, max_bytes=64)
+    path.write_bytes(b"damaged")
+    learn(drafter_on(path), ASKED, ANSWER)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600  # of the file that replaced it as well
 
 
-def junk(data: bytes) -> bytes:
-    return b"\0" * 99
+def junk(path: Path) -> None:
+    path.write_bytes(b"SLP1" * 999)
 
 
-def cut(data: bytes) -> bytes:
-    return data[:-3]
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3000])
 
 
-def flip(data: bytes) -> bytes:
-    return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+def overwrite(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"?!" * 2048 + data[8192:])
 
 
-def forge(data: bytes) -> bytes:
-    return data[: -len(pack(lines(3)[2]))] + pack(np.array([5, N_VOCAB, 5], dtype=np.int32))
-
-
-def sprinkle(data: bytes) -> bytes:
-    half = len(pack(lines(1)[0])) + 20
-    return data[:half] + b"?!" + data[half:]
-
-
-@pytest.mark.parametrize(("damage", "n_kept"), [(cut, 2), (flip, 2), (forge, 2), (sprinkle, 2), (junk, 0)])
-def test_a_damaged_file_is_mended_with_a_sentence_and_what_is_whole_is_kept(
-    path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes], n_kept: int
+@pytest.mark.parametrize("damage", [junk, cut, overwrite])
+def test_a_damaged_file_is_made_anew_with_a_sentence(
+    path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
 ) -> None:
-    kept = Replies(path, N_VOCAB)
-    for reply in lines(3):
-        kept.append(reply)
-    path.write_bytes(damage(path.read_bytes()))
-    assert len(kept.read()) == n_kept
-    assert f"was damaged and is made anew. Replies in it that are whole: {n_kept}." in caplog.text
-    caplog.clear()
-    assert len(Replies(path, N_VOCAB).read()) == n_kept
-    assert caplog.text == ""
+    running = drafter_on(path)
+    learn(running, ASKED, ANSWER)
+    damage(path)
+    drafter = drafter_on(path)
+    assert guess(drafter, ASKED) == ""
+    assert caplog.text.count("was damaged") == 1
+    learn(drafter, "again: ", ANSWER)
+    assert guess(running, "again: ") == guess(drafter_on(path), "again: ") == ANSWER[:8]
+    assert caplog.text.count("was damaged") == 1
 
 
-def test_a_file_of_another_kind_is_refused_record_by_record() -> None:
-    assert unpack(b"SLP1" * 100, N_VOCAB) == ([], False)
-    assert unpack(pack(ids("")) + pack(ids("ab"))[:-1], N_VOCAB)[1] is False
+@pytest.mark.parametrize("value", [b"\0\0\0", "text", 7, np.array([5, N_VOCAB, 5], dtype="<i4").tobytes()])
+def test_a_row_that_is_no_reply_of_the_vocabulary_is_left_out(path: Path, value: object) -> None:
+    replies = Replies(path, N_VOCAB)
+    for reply in lines(2):
+        replies.append(reply)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO replies(tokens) VALUES (?)", (value,))
+    later = Replies(path, N_VOCAB)
+    assert [reply.tolist() for reply in later.read()] == [reply.tolist() for reply in lines(2)]
+    assert not later.has_changed()
+
+
+def test_a_file_that_another_process_locks_costs_neither_an_error_nor_what_is_known(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "PATIENCE", 0.01)
+    caplog.set_level(logging.INFO)
+    drafter = drafter_on(path)
+    learn(drafter, ASKED, ANSWER)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        assert guess(drafter, ASKED) == ANSWER[:8]
+        learn(drafter, "again: ", "what is not kept")
+        assert guess(drafter_on(path), ASKED) == ""
+    assert "could not be kept (database is locked)" in caplog.text
+    assert guess(drafter_on(path), ASKED) == ANSWER[:8]
+
+
+def test_to_ask_for_replies_writes_nothing(path: Path) -> None:
+    replies = Replies(path, N_VOCAB)
+    assert (replies.has_changed(), replies.read()) == (False, [])
+    assert not path.parent.exists()
 
 
 def test_the_file_stays_small_and_the_oldest_replies_go(path: Path) -> None:
@@ -142,7 +167,8 @@ def test_the_file_stays_small_and_the_oldest_replies_go(path: Path) -> None:
     for reply in lines(50):
         drafter.begin(ids(""), ())
         drafter.finish(reply, 0)
-        assert path.stat().st_size <= 1000 + len(pack(reply))
+        assert sum(kept.nbytes for kept in Replies(path, N_VOCAB).read()) <= 1000
+    assert path.stat().st_size <= 4 * 4096  # pages
     assert guess(drafter, "0049 is the") == " number "
     assert guess(drafter, "0001 ") == ""
     assert 3 <= len(Replies(path, N_VOCAB, 1000).read()) < 9
@@ -153,7 +179,7 @@ def test_an_endless_reply_does_not_push_out_all_others(path: Path) -> None:
     learn(drafter, ASKED, ANSWER)
     learn(drafter, "on and on: ", "abcdefgh" * 1000)
     assert guess(drafter, ASKED) == ANSWER[:8]
-    assert path.stat().st_size <= 1000
+    assert sum(reply.nbytes for reply in Replies(path, N_VOCAB).read()) <= 1000
 
 
 def test_two_processes_learn_from_each_other(path: Path) -> None:
@@ -163,6 +189,13 @@ def test_two_processes_learn_from_each_other(path: Path) -> None:
     for drafter in (one, two):
         assert guess(drafter, "first: what o") == "ne has h"
         assert guess(drafter, "second: and t") == "wo has s"
+
+
+def test_what_many_keep_at_once_is_all_kept(path: Path) -> None:
+    Replies(path, N_VOCAB).append(ids("the first"))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda reply: Replies(path, N_VOCAB).append(reply), lines(40)))
+    assert len(Replies(path, N_VOCAB).read()) == 41
 
 
 def test_what_was_wiped_is_forgotten_by_those_who_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,21 +231,17 @@ def test_without_a_place_to_write_it_learns_for_now_and_within_bounds(
     assert guess(drafter, ASKED) == ""
 
 
-def test_a_disk_that_fills_up_costs_one_reply_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drafter, write = drafter_on(path), os.write
+def test_a_disk_that_fills_up_costs_one_reply_only(path: Path) -> None:
+    drafter, limits = drafter_on(path), resource.getrlimit(resource.RLIMIT_FSIZE)
     learn(drafter, "first: ", "what one has heard")
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:20]))
-    learn(drafter, "second: ", "and two has seen")
-
-    def refuse(file: int, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "write", refuse)
-    learn(drafter, "third: ", "quickly gone")
-    monkeypatch.setattr(os, "write", write)
-    learn(drafter, "fourth: ", "there is room again")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # bytes of a file, beyond which writing fails
+    try:
+        learn(drafter, "second: ", "and two has seen")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    learn(drafter, "third: ", "there is room again")
     later = drafter_on(path)
-    assert [guess(later, text, 3) for text in ("what one", "and two", "quickly", "there is")] == [" ha", "", "", " ro"]
+    assert [guess(later, text, 3) for text in ("what one", "and two", "there is")] == [" ha", "", " ro"]
 
 
 def test_a_reply_that_is_broken_off_is_learned_as_far_as_it_went(

@@ -77,13 +77,13 @@ def test_the_engine_explains_itself_and_shows_its_passes(open_demo: OpenEngine) 
     chunks = list(engine.reply([Message("user", "What is a list?")], Sampling(temperature=0), max_tokens=12))
     passes, stats = engine.passes(), chunks[-1].stats
     assert stats is not None
-    assert len(passes) == len(chunks) - 1 == stats.passes
+    assert len(passes) == len(chunks) - 1 == stats.n_passes
     assert sum(each.n_accepted for each in passes) >= stats.draft_n_accepted > 0
     assert engine.passes(1) == passes[1:]
     told = engine.explain()
     assert (told.fixed_k, told.drafters[0].name) == (3, "model")
     assert told.drafters[0].n_seen > 0
-    assert all(seconds > 0 for seconds in told.passes)
+    assert all(seconds > 0 for seconds in told.pass_seconds)
 
 
 def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngine) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import typer
 
 from app.bench.prompts import KINDS
-from runtime.models.registry import Pair, nearest
+from runtime.models.registry import Pair
+from runtime.models.strict_toml import nearest
 
 PLAIN, ADAPTIVE = "plain", "adaptive"
 TEMPERATURES = (0.0, 0.8)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.bench.results import Results
-from app.bench.words import Row, headlines, kinds, rows, verdict
+from app.bench.words import TableRow, headlines, kinds, rows, verdict
 
 WIDTH = 120  # columns, where nobody looks at the width
 
@@ -37,7 +37,7 @@ def table(results: Results, temperature: float) -> Table:
     return made
 
 
-def marked(row: Row) -> list[Text]:
+def marked(row: TableRow) -> list[Text]:
     """The fastest of each kind stands out."""
     return [
         Text(text, style="bold green" if is_best else "")

@@ -22,7 +22,7 @@ class Headline:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One way at one temperature."""
 
     way: str
@@ -79,7 +79,7 @@ def verdict(results: Results) -> str:
     return "Every reply was the same as plain decode's."
 
 
-def rows(results: Results, temperature: float) -> list[Row]:
+def rows(results: Results, temperature: float) -> list[TableRow]:
     """A row per way of which something is known."""
     cells = [cell for cell in results.cells if cell.temperature == temperature]
     best = {cell: max_way(results, cell) for cell in cells}
@@ -89,7 +89,9 @@ def rows(results: Results, temperature: float) -> list[Row]:
         if speed and ratio:
             by_kind = [in_cell(results, way.name, cell) for cell in cells]
             found.append(
-                Row(way.name, f"{speed.median:.0f}", times(ratio), by_kind, [best[cell] == way.name for cell in cells])
+                TableRow(
+                    way.name, f"{speed.median:.0f}", times(ratio), by_kind, [best[cell] == way.name for cell in cells]
+                )
             )
     return found
 

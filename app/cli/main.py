@@ -42,99 +42,38 @@ def slipstream(
 
 @app.command()
 def run(
-    prompt: Annotated[
-        str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)
-    ] = "",
-    system: Annotated[str, typer.Option(help="A system prompt.", rich_help_panel=opt.GENERATE)] = "",
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw", help="Continue the prompt as it is, without a chat template.", rich_help_panel=opt.GENERATE
-        ),
-    ] = False,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many tokens.", rich_help_panel=opt.GENERATE)
-    ] = None,
-    prediction: Annotated[
-        Path | None, typer.Option(help="A file whose text the reply will mostly repeat.", rich_help_panel=opt.GENERATE)
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="Stop before this text (may be given often).", rich_help_panel=opt.GENERATE)
-    ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.",
-            rich_help_panel=opt.MODEL,
-        ),
-    ] = "demo",
+    prompt: opt.Prompt = "",
+    system: opt.System = "",
+    raw: opt.Raw = False,
+    max_tokens: opt.MaxTokens = None,
+    prediction: opt.Prediction = None,
+    stop: opt.Stop = None,
+    model: opt.Model = "demo",
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
-    fixed_k: Annotated[
-        int | None,
-        typer.Option(min=1, max=16, help="Always draft so many (for comparisons).", rich_help_panel=opt.MODEL),
-    ] = None,
+    fixed_k: opt.FixedK = None,
+    branches: opt.Branches = 0,
+    draft_window: opt.DraftWindow = None,
     context: opt.Context = None,
     threads: opt.Threads = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option("--temperature", "-t", help="0 takes the likeliest token.", rich_help_panel=opt.SAMPLE),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(help="Keep the k likeliest; 0 = off.", rich_help_panel=opt.SAMPLE)
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Keep the likeliest up to this probability; 1 = off.", rich_help_panel=opt.SAMPLE),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(help="Keep what has this share of the likeliest; 0 = off.", rich_help_panel=opt.SAMPLE),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed gives the same text.", rich_help_panel=opt.SAMPLE)
-    ] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Make recent tokens less likely; 1 = off.", rich_help_panel=opt.SAMPLE)
-    ] = 1.0,
-    presence_penalty: Annotated[
-        float, typer.Option(help="The same by a fixed amount; 0 = off.", rich_help_panel=opt.SAMPLE)
-    ] = 0.0,
-    frequency_penalty: Annotated[
-        float, typer.Option(help="The same for each time it occurred; 0 = off.", rich_help_panel=opt.SAMPLE)
-    ] = 0.0,
+    temperature: opt.Temperature = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    min_p: opt.MinP = None,
+    seed: opt.Seed = None,
+    repetition_penalty: opt.RepetitionPenalty = 1.0,
+    presence_penalty: opt.PresencePenalty = 0.0,
+    frequency_penalty: opt.FrequencyPenalty = 0.0,
     exact: opt.Exact = False,
-    json_object: Annotated[
-        bool, typer.Option("--json-object", help="The reply is a JSON object.", rich_help_panel=opt.GRAMMAR)
-    ] = False,
-    json_schema: Annotated[
-        Path | None, typer.Option(help="The reply is JSON by the schema in this file.", rich_help_panel=opt.GRAMMAR)
-    ] = None,
-    regex: Annotated[
-        str | None, typer.Option(help="The reply matches this regular expression.", rich_help_panel=opt.GRAMMAR)
-    ] = None,
-    lark: Annotated[
-        Path | None, typer.Option(help="The reply follows the Lark grammar in this file.", rich_help_panel=opt.GRAMMAR)
-    ] = None,
-    stats: Annotated[
-        bool,
-        typer.Option("--stats", help="Print speed, acceptance, reasons on standard error.", rich_help_panel=opt.OUTPUT),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object: text, usage, timings.", rich_help_panel=opt.OUTPUT)
-    ] = False,
-    logprobs: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=20, help="With --json: log probabilities, and of so many others.", rich_help_panel=opt.OUTPUT
-        ),
-    ] = None,
-    color: Annotated[
-        bool, typer.Option("--color", help="Mark accepted draft tokens (on a terminal).", rich_help_panel=opt.OUTPUT)
-    ] = False,
+    json_object: opt.JsonObject = False,
+    json_schema: opt.JsonSchema = None,
+    regex: opt.Regex = None,
+    lark: opt.Lark = None,
+    stats: opt.Stats = False,
+    as_json: opt.AsJson = False,
+    logprobs: opt.Logprobs = None,
+    color: opt.Color = False,
 ) -> None:
     """Answer one prompt.
 
@@ -148,6 +87,7 @@ def run(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
     pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact)
+    options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
     sampling = oneshot.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty,
@@ -177,16 +117,11 @@ def chat(
     context: opt.Context = None,
     threads: opt.Threads = None,
     exact: opt.Exact = False,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Answer editors from the same model meanwhile.", rich_help_panel=opt.LISTEN)
-    ] = False,
+    serve: opt.Serve = False,
     port: opt.Port = None,
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
-    chats: Annotated[
-        Path | None,
-        typer.Option(help="The file that chats are kept in.", show_default=False, rich_help_panel=opt.OUTPUT),
-    ] = None,
+    chats: opt.Chats = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
     from app.cli import oneshot
@@ -210,38 +145,19 @@ def chat(
 @app.command()
 def bench(
     pair: opt.PairName = "demo",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer rounds, kinds and draft lengths.", rich_help_panel=opt.MEASURE)
-    ] = False,
-    runs: Annotated[
-        int | None, typer.Option(min=1, help="Rounds that count (5).", show_default=False, rich_help_panel=opt.MEASURE)
-    ] = None,
-    kinds: Annotated[
-        str | None,
-        typer.Option(help="Which of question, code, edit, summary, turns, prose.", rich_help_panel=opt.MEASURE),
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a reply (64).", show_default=False, rich_help_panel=opt.MEASURE)
-    ] = None,
-    drafters: Annotated[
-        str | None, typer.Option(help="Which may guess: model, ngram, or none.", rich_help_panel=opt.MEASURE)
-    ] = None,
-    ks: Annotated[
-        str | None,
-        typer.Option(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False, rich_help_panel=opt.MEASURE),
-    ] = None,
+    quick: opt.Quick = False,
+    runs: opt.Runs = None,
+    kinds: opt.Kinds = None,
+    max_tokens: opt.BenchTokens = None,
+    drafters: opt.BenchDrafters = None,
+    ks: opt.Ks = None,
     draft: opt.Draft = "auto",
     max_k: opt.MaxK = None,
     context: opt.Context = None,
     threads: opt.Threads = None,
     exact: opt.Exact = False,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a report with plots to this file.", rich_help_panel=opt.OUTPUT)
-    ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", help="Write every reply's numbers to this file.", rich_help_panel=opt.OUTPUT),
-    ] = None,
+    html: opt.Html = None,
+    json_file: opt.JsonFile = None,
 ) -> None:
     """Measure what speculation is worth here.
 
@@ -267,17 +183,11 @@ def bench(
 def serve(
     pair: opt.PairName = "demo",
     port: opt.Port = None,
-    host: Annotated[
-        str, typer.Option(help="Address; others than this machine's own need a key.", rich_help_panel=opt.LISTEN)
-    ] = "127.0.0.1",
+    host: opt.Host = "127.0.0.1",
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
-    parallel: Annotated[
-        int, typer.Option(min=1, help="Chats that are answered in turns.", rich_help_panel=opt.LISTEN)
-    ] = 3,
-    max_waiting: Annotated[
-        int, typer.Option(min=0, help="Requests in line; more are sent away.", rich_help_panel=opt.LISTEN)
-    ] = 16,
+    parallel: opt.Parallel = 3,
+    max_waiting: opt.MaxWaiting = 16,
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
@@ -321,8 +231,8 @@ def forget() -> None:
 
 @app.command()
 def doctor(
-    pair: Annotated[str, typer.Argument(help="The pair or GGUF file that is measured.")] = "demo",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    pair: opt.DoctorPair = "demo",
+    as_json: opt.DoctorJson = False,
 ) -> None:
     """Look at this machine: devices, kernels, what passes cost, what is wrong and how to mend it."""
     from app.doctor.command import run as examine

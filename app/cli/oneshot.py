@@ -18,7 +18,8 @@ from app.cli.report import describe
 from app.settings import read_settings
 from app.terminal import Interrupt, LoadProgress, inert, marked
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
-from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_registry, nearest
+from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_registry
+from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
 
 

@@ -1,51 +1,87 @@
-"""Options that several commands of `slipstream` have, and the panels of its help that options stand in."""
+"""The options of `slipstream`'s commands, by the panels of its help that they stand in."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-GENERATE, MODEL, SAMPLE, GRAMMAR, MEASURE, OUTPUT = (
-    "What to say",
-    "Which models",
-    "Sampling",
-    "Form of the reply",
-    "What to measure",
-    "Output",
-)
-LISTEN = "Where to listen"
+generation = partial(typer.Option, rich_help_panel="What to say")
+models = partial(typer.Option, rich_help_panel="Which models")
+sampling = partial(typer.Option, rich_help_panel="Sampling")
+form = partial(typer.Option, rich_help_panel="Form of the reply")
+measuring = partial(typer.Option, rich_help_panel="What to measure")
+output = partial(typer.Option, rich_help_panel="Output")
+listening = partial(typer.Option, rich_help_panel="Where to listen")
 
-Draft = Annotated[str, typer.Option(help="The draft model: a GGUF file, 'auto' or 'off'.", rich_help_panel=MODEL)]
+Prompt = Annotated[
+    str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)
+]
+DoctorPair = Annotated[str, typer.Argument(help="The pair or GGUF file that is measured.")]
+DoctorJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
+
+System = Annotated[str, generation(help="A system prompt.")]
+Raw = Annotated[bool, generation("--raw", help="Continue the prompt as it is, without a chat template.")]
+MaxTokens = Annotated[int | None, generation(min=1, help="Stop after so many tokens.")]
+Prediction = Annotated[Path | None, generation(help="A file whose text the reply will mostly repeat.")]
+Stop = Annotated[list[str] | None, generation(help="Stop before this text (may be given often).")]
+
+Model = Annotated[
+    str, models("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.")
+]
+FixedK = Annotated[int | None, models(min=1, max=16, help="Always draft so many (for comparisons).")]
+Branches = Annotated[int, models(min=0, max=8, help="Side branches per draft token (for comparisons).")]
+DraftWindow = Annotated[
+    int | None, models(min=64, help="Tokens of the context that a draft model sees (2048).", show_default=False)
+]
+Draft = Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off'.")]
 Drafters = Annotated[
     str | None,
-    typer.Option(
-        help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix, lookahead; or none.",
-        rich_help_panel=MODEL,
-    ),
+    models(help="Which may guess: model, ngram, grammar, prediction, layerskip, suffix, lookahead; or none."),
 ]
 MaxK = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False, rich_help_panel=MODEL
-    ),
+    int | None, models(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False)
 ]
-Context = Annotated[int | None, typer.Option(min=16, help="Tokens of context.", rich_help_panel=MODEL)]
-Threads = Annotated[
-    int | None, typer.Option(min=1, max=512, help="Threads, instead of measuring.", rich_help_panel=MODEL)
-]
-Exact = Annotated[
-    bool, typer.Option("--exact", help="Bit-identical kernels for K-quants too (CPU).", rich_help_panel=MODEL)
-]
-Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="TCP port (8012, or none with --socket).", rich_help_panel=LISTEN)
-]
-Socket = Annotated[Path | None, typer.Option(help="A Unix socket that only you can open.", rich_help_panel=LISTEN)]
-ApiKey = Annotated[
-    str,
-    typer.Option(
-        envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False, rich_help_panel=LISTEN
-    ),
-]
-PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
+Context = Annotated[int | None, models(min=16, help="Tokens of context.")]
+Threads = Annotated[int | None, models(min=1, max=512, help="Threads, instead of measuring.")]
+Exact = Annotated[bool, models("--exact", help="Bit-identical kernels for K-quants too (CPU).")]
+
+Temperature = Annotated[float | None, sampling("--temperature", "-t", help="0 takes the likeliest token.")]
+TopK = Annotated[int | None, sampling(help="Keep the k likeliest; 0 = off.")]
+TopP = Annotated[float | None, sampling(help="Keep the likeliest up to this probability; 1 = off.")]
+MinP = Annotated[float | None, sampling(help="Keep what has this share of the likeliest; 0 = off.")]
+Seed = Annotated[int | None, sampling(help="The same seed gives the same text.")]
+RepetitionPenalty = Annotated[float, sampling(help="Make recent tokens less likely; 1 = off.")]
+PresencePenalty = Annotated[float, sampling(help="The same by a fixed amount; 0 = off.")]
+FrequencyPenalty = Annotated[float, sampling(help="The same for each time it occurred; 0 = off.")]
+
+JsonObject = Annotated[bool, form("--json-object", help="The reply is a JSON object.")]
+JsonSchema = Annotated[Path | None, form(help="The reply is JSON by the schema in this file.")]
+Regex = Annotated[str | None, form(help="The reply matches this regular expression.")]
+Lark = Annotated[Path | None, form(help="The reply follows the Lark grammar in this file.")]
+
+Quick = Annotated[bool, measuring("--quick", help="Fewer rounds, kinds and draft lengths.")]
+Runs = Annotated[int | None, measuring(min=1, help="Rounds that count (5).", show_default=False)]
+Kinds = Annotated[str | None, measuring(help="Which of question, code, edit, summary, turns, prose.")]
+BenchTokens = Annotated[int | None, measuring(min=1, help="Tokens of a reply (64).", show_default=False)]
+BenchDrafters = Annotated[str | None, measuring(help="Which may guess: model, ngram, or none.")]
+Ks = Annotated[str | None, measuring(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False)]
+
+Stats = Annotated[bool, output("--stats", help="Print speed, acceptance, reasons on standard error.")]
+AsJson = Annotated[bool, output("--json", help="Print one JSON object: text, usage, timings.")]
+Logprobs = Annotated[int | None, output(min=0, max=20, help="With --json: log probabilities, and of so many others.")]
+Color = Annotated[bool, output("--color", help="Mark accepted draft tokens (on a terminal).")]
+Chats = Annotated[Path | None, output(help="The file that chats are kept in.", show_default=False)]
+Html = Annotated[Path | None, output(help="Write a report with plots to this file.")]
+JsonFile = Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")]
+
+Serve = Annotated[bool, listening("--serve", help="Answer editors from the same model meanwhile.")]
+Host = Annotated[str, listening(help="Address; others than this machine's own need a key.")]
+Parallel = Annotated[int, listening(min=1, help="Chats that are answered in turns.")]
+MaxWaiting = Annotated[int, listening(min=0, help="Requests in line; more are sent away.")]
+Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
+Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
+ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]

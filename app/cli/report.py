@@ -14,7 +14,7 @@ def describe(stats: Stats, fit: str = "") -> str:
         rows.append(
             ("accepted", f"{stats.draft_n_accepted} of {stats.draft_n} draft tokens ({stats.acceptance_rate:.0%})")
         )
-    rows.append(("per target pass", f"{stats.tokens_per_target_pass:.2f} tokens in {stats.passes} passes"))
+    rows.append(("per target pass", f"{stats.tokens_per_target_pass:.2f} tokens in {stats.n_passes} passes"))
     rows.append(
         (
             "drafters",

@@ -8,7 +8,7 @@ import typer
 
 from app.models.info import gigabytes
 from app.terminal import inert
-from runtime.models.hub.cache import cached, parts_of
+from runtime.models.hub.cache import cached, cached_shards
 from runtime.models.hub.cache import remove as remove_cached
 from runtime.models.hub.names import HubError
 from runtime.models.registry import Pair, load_registry, located, user_registry
@@ -70,7 +70,7 @@ def show_found(words: str, limit: int) -> None:
 
 def remove(name: str, yes: bool) -> None:
     """Asks, unless told not to."""
-    parts_of(name)  # before a question that makes no sense
+    cached_shards(name)  # before a question that makes no sense
     if not yes:
         typer.confirm(f"Remove {name} from the hub's cache, which other programs may use too?", abort=True)
     print(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from textual.binding import Binding
 
 from runtime.core.errors import SettingsError
-from runtime.models.registry import nearest
+from runtime.models.strict_toml import nearest
 
 WORD = re.compile(r"/([a-z]+)(?:\s+(.*))?\s*\Z", re.DOTALL)
 

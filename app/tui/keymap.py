@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from platformdirs import user_config_path
 
 from runtime.core.errors import SettingsError
-from runtime.models.registry import nearest
+from runtime.models.strict_toml import nearest, only_value, read_toml
 
 
 def default_path() -> Path:
@@ -21,17 +20,7 @@ def read_keymap(path: Path, known: list[str]) -> dict[str, str]:
 
     Raises SettingsError naming file, id and the nearest known one.
     """
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read ({error.strerror}). Make it readable, or remove it.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}. Mend that line.") from error
-    if unknown := next((key for key in data if key != "keys"), None):
-        raise SettingsError(f"{path}: unknown key '{unknown}'. {nearest(unknown, ['keys'])}")
-    keys = data.get("keys", {})
+    keys = only_value(path, read_toml(path, SettingsError), "keys", SettingsError)
     if not isinstance(keys, dict):
         raise SettingsError(f"{path}: 'keys' must be a table, such as [keys].")
     for name, value in keys.items():

@@ -15,7 +15,8 @@ from app.tui.answering import OpenEngine
 from app.tui.turns import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine import Options, Sampling
-from runtime.models.registry import Pair, nearest
+from runtime.models.registry import Pair
+from runtime.models.strict_toml import nearest
 from runtime.speculative.control.explain import Explanation
 
 if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody

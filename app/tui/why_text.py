@@ -48,9 +48,9 @@ def decision(explanation: Explanation) -> Section:
 
 def costs(explanation: Explanation) -> Section:
     """T(n)."""
-    one, most = explanation.passes[0], max(explanation.passes)
+    one, most = explanation.pass_seconds[0], max(explanation.pass_seconds)
     rows = []
-    for width, seconds in enumerate(explanation.passes, start=1):
+    for width, seconds in enumerate(explanation.pass_seconds, start=1):
         how = "" if width in explanation.measured else "  not measured"
         bar = "█" * max(1, round(BAR * seconds / most)) if most else ""
         rows.append(f"{width:>4} {1e3 * seconds:>9.2f} {seconds / one if one else 0:>6.2f}  {bar}{how}")
@@ -72,7 +72,7 @@ def promises(explanation: Explanation) -> Section:
     ]
     rows += [
         f"{k:>4} " + "".join(cell(each, k, explanation.chosen) for each in drafters)
-        for k in range(1, len(explanation.passes))
+        for k in range(1, len(explanation.pass_seconds))
     ]
     rows.append(
         "  a  " + "".join(f"{each.acceptance:>13.0%} " if each.n_seen else f"{'unknown':>13} " for each in drafters)

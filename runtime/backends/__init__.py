@@ -1,1 +1,5 @@
-"""What runs a model. Each file knows one library; the rest of the engine knows only runtime/backend.py."""
+"""What runs a model: contexts and their KV caches, token trees, early exit, vocabularies, devices.
+
+Knows llama.cpp, and is the only room that does; everybody else knows the contracts in core/backend.py. Must not know
+drafters, replies or what a pass is for.
+"""

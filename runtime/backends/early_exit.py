@@ -261,13 +261,13 @@ class EarlyExit:
         return self.backend.n_cached_early(context)
 
     def set_slots(self, n: int) -> None:
-        """They are the target's."""
+        """The first layers have no slots of their own: those are the target's."""
 
     def resume(self, context: Tokens) -> None:
-        """It is the target's."""
+        """The first layers share the target's cache, which resumes by itself."""
 
     def set_threads(self, one: int, many: int) -> None:
-        """They are the target's."""
+        """Threads are set for the target as a whole."""
 
     def close(self) -> None:
         """The target may go on without it."""

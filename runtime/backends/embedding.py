@@ -61,7 +61,7 @@ class Embedder:
         return vector
 
     def _rows(self, tokens: list[int]) -> Vector:
-        """[n, width] of the next tokens."""
+        """Decodes the next tokens; returns their rows [n, width]."""
         ids = (ctypes.c_int32 * len(tokens))(*tokens)
         if code := lib.llama_decode(self.handle, lib.llama_batch_get_one(ids, len(tokens))):
             raise ModelError(f"llama.cpp could not embed {len(tokens)} tokens (code {code}). Try a smaller input.")

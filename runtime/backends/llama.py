@@ -164,7 +164,7 @@ class LlamaBackend:
                 self.saved.add(better)
 
     def _restore(self, state: SavedState) -> None:
-        """In place of what the context holds."""
+        """Puts a saved conversation in place of what the context holds."""
         self._clear(wipes=False)
         if self.saved.restore(state):
             self._n_held = len(state.tokens)

@@ -27,7 +27,7 @@ class IdsOnly:
     n_vocab: int
 
     def overrides(self) -> Any:
-        """To be read by the library instead of what the file says."""
+        """Header values that the library reads instead of the file's."""
         overrides = (lib.llama_model_kv_override * 3)()  # the last one, without a key, ends it
         kind, size, _ = overrides
         kind.key, kind.tag, kind.value.val_str = b"tokenizer.ggml.model", lib.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"

@@ -40,7 +40,7 @@ class EarlyExitError(ModelError):
 
 
 class Tensor(ctypes.Structure):
-    """ggml.h: struct ggml_tensor."""
+    """ggml's `struct ggml_tensor`, as ggml.h lays it out."""
 
     _fields_ = (
         ("type", ctypes.c_int),
@@ -251,7 +251,7 @@ class Nodes:
         return False
 
     def _filled(self, n_rows: int) -> Cells:
-        """The cells that this pass fills."""
+        """The cache cells that this pass fills."""
         cells = np.empty((self.n_cells, n_rows), dtype=np.int64)
         for index, row in zip(self._indices, cells, strict=True):
             ggml.ggml_backend_tensor_get(index, row.ctypes.data, 0, row.nbytes)
@@ -280,7 +280,7 @@ class Nodes:
 
 
 def yes() -> bool:
-    """Stop there."""
+    """Tells the scheduler to compute up to this node and call again."""
     return True
 
 

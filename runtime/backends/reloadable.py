@@ -34,7 +34,7 @@ class ReloadableBackend:
 
     @property
     def is_open(self) -> bool:
-        """Is it there?"""
+        """Is the backend open?"""
         return self._backend is not None
 
     def set_threads(self, one: int, many: int) -> None:

@@ -22,7 +22,7 @@ UINT8_P = ctypes.POINTER(ctypes.c_uint8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedState:
-    """Its tokens [n], and what the context held of them."""
+    """A conversation's tokens [n], and what the context held of them."""
 
     tokens: Tokens
     state: NDArray[np.uint8]
@@ -60,7 +60,7 @@ class SavedStates:
         return best
 
     def add(self, state: SavedState) -> None:
-        """As the newest."""
+        """Takes one in as the newest."""
         self._states.append(state)
         self.limit(self.most)
 

@@ -29,7 +29,7 @@ class Recipe:
     share: float = 1.0  # of the layers, the first ones
 
     def n_kept(self, n_layers: int) -> int:
-        """Layers."""
+        """How many layers of the model stay."""
         return max(1, round(self.share * n_layers))
 
 
@@ -65,7 +65,7 @@ def shrink(source: Path, path: Path, n_layers: int, recipe: Recipe) -> None:
 
 
 def _write(source: str, path: str, n_layers: int, recipe: Recipe) -> None:
-    """In a process of its own; its exit code is the answer."""
+    """Writes the smaller copy in a process of its own, whose exit code is the answer."""
     library.start()
     params = lib.llama_model_quantize_default_params()
     kept = recipe.n_kept(n_layers)

@@ -29,7 +29,7 @@ def path_to(draft: Draft, node: int) -> list[int]:
 
 
 def branches(draft: Draft) -> list[list[int]]:
-    """The path to each leaf."""
+    """The nodes from the root to each leaf of a draft."""
     inner = {draft.parent(node) for node in range(len(draft))}
     return [path_to(draft, node) for node in range(len(draft)) if node not in inner]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import llama_cpp.llama_cpp as lib
 
@@ -17,6 +18,21 @@ from runtime.models.header_strings import Strings
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
+T = TypeVar("T")
+
+
+class Memo(dict[int, T]):
+    """What the library says of each token: asked once, then looked up."""
+
+    def __init__(self, ask: Callable[[int], T]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, token: int) -> T:
+        """Asks."""
+        answer = self[token] = self._ask(token)
+        return answer
+
 
 class Vocab:
     """The vocabulary of a loaded model; valid as long as the model."""
@@ -27,8 +43,8 @@ class Vocab:
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(handle))
         self.bos = int(lib.llama_vocab_bos(handle))
         self.eos = int(lib.llama_vocab_eos(handle))
-        self._pieces: dict[int, bytes] = {}
-        self._ends: dict[int, bool] = {}
+        self.pieces = Memo(lambda token: self._read_piece(token, special=False))
+        self.ends = Memo(lambda token: bool(lib.llama_vocab_is_eog(handle, token)))
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; with `special`, control tokens are recognised in it. No token is put in front or behind."""
@@ -41,13 +57,6 @@ class Vocab:
             n = lib.llama_tokenize(self.handle, data, len(data), ids, -n, False, special)
         return ids[:n]
 
-    def piece(self, token: int) -> bytes:
-        """The token's bytes; b"" for a control token."""
-        known = self._pieces.get(token)
-        if known is None:
-            known = self._pieces[token] = self._read_piece(token, special=False)
-        return known
-
     def _read_piece(self, token: int, *, special: bool) -> bytes:
         room = 64
         while True:
@@ -56,13 +65,6 @@ class Vocab:
             if n >= 0:
                 return buffer.raw[:n]
             room = -n
-
-    def is_end(self, token: int) -> bool:
-        """Does the model end its turn with this token?"""
-        known = self._ends.get(token)
-        if known is None:
-            known = self._ends[token] = bool(lib.llama_vocab_is_eog(self.handle, token))
-        return known
 
     def text(self, token: int) -> str:
         """The token as the vocabulary spells it; "" where there is none (-1)."""
@@ -98,7 +100,7 @@ class HeaderVocab:
 
     @property
     def words(self) -> Strings:
-        """All of them."""
+        """The spelling of every token."""
         return self.header.strings(WORDS)
 
     @property
@@ -116,7 +118,7 @@ class HeaderVocab:
 
 
 class Words(Protocol):
-    """What is compared of a vocabulary."""
+    """A vocabulary as far as two of them are compared."""
 
     @property
     def n_vocab(self) -> int:

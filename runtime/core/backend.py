@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
@@ -51,7 +51,7 @@ class Reloadable(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Is it there?"""
+        """Is the memory there?"""
 
     def reopen(self) -> None:
         """Opens it beside whatever goes on, or takes up what was opened. Raises what opening raised."""
@@ -63,11 +63,13 @@ class Reloadable(Protocol):
 class Tokenizer(Protocol):
     """Text to token ids and back."""
 
+    @property
+    def pieces(self) -> Mapping[int, bytes]:
+        """The bytes of each token; b"" for a control token."""
+
+    @property
+    def ends(self) -> Mapping[int, bool]:
+        """Does the model end its turn with this token?"""
+
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; with `special`, the vocabulary's control tokens are recognised in it."""
-
-    def piece(self, token: int) -> bytes:
-        """The token's text; b"" for a control token."""
-
-    def is_end(self, token: int) -> bool:
-        """Does the model end its turn with this token?"""

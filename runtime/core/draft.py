@@ -35,7 +35,7 @@ class Distribution:
 
 
 def certain(token: int) -> Distribution:
-    """All on one token."""
+    """The distribution that is all on one token."""
     return Distribution(np.array([token]), np.ones(1))
 
 
@@ -77,7 +77,7 @@ class Draft:
         return found
 
     def first(self, n: int) -> Draft:
-        """Only its first `n` nodes."""
+        """The draft's first `n` nodes."""
         if n >= len(self.tokens):
             return self
         return Draft(self.tokens[:n], self.parents and self.parents[:n], self.probs and self.probs[:n])
@@ -94,7 +94,7 @@ def common_prefix(a: Tokens, b: Tokens) -> int:
 
 
 def common_start(a: Sequence[int], b: Sequence[int]) -> int:
-    """The same of two short tuples or lists, for which an array would take longer."""
+    """Length of the common prefix of two short tuples or lists, for which arrays would take longer."""
     n = 0
     for left, right in zip(a, b, strict=False):
         if left != right:

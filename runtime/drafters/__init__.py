@@ -1,1 +1,4 @@
-"""The ways to guess ahead, one file each. None knows the controller or how its tokens are verified."""
+"""The ways to guess ahead, one file each; every one implements `propose`.
+
+Knows token ids, and a draft model by the Backend contract. Must not know the controller, the verifier or llama.cpp.
+"""

@@ -18,7 +18,7 @@ class GrammarDrafter(Drafter):
     is_model_free = True
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
-        """Only a grammar forces anything."""
+        """Takes part only in a reply with a grammar: nothing else forces tokens."""
         return has_grammar
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:

@@ -35,7 +35,7 @@ class WindowShape:
 
     @property
     def n_window(self) -> int:
-        """Rows of the window."""
+        """How many rows the window adds to a pass."""
         return self.n_columns * (self.order - 1)
 
     @property
@@ -73,11 +73,11 @@ class Pool:
         self._found: dict[int, dict[Path, int]] = {}
 
     def add(self, ngram: Path) -> None:
-        """As the newest."""
-        known = self._found.setdefault(ngram[0], {})
-        known[ngram[1:]] = known.pop(ngram[1:], 0) + 1
-        if len(known) > self.n_each:
-            del known[next(iter(known))]
+        """Adds an n-gram as the newest."""
+        continuations = self._found.setdefault(ngram[0], {})
+        continuations[ngram[1:]] = continuations.pop(ngram[1:], 0) + 1
+        if len(continuations) > self.n_each:
+            del continuations[next(iter(continuations))]
         if len(self._found) > MAX_STARTS:
             del self._found[next(iter(self._found))]
 
@@ -103,7 +103,7 @@ class LookaheadDrafter(Drafter):
         self._at = 0  # the place of the first guess
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """The window is of another text."""
+        """Empties the window, which is of another text."""
         self._levels = []
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:

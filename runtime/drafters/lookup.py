@@ -33,7 +33,7 @@ CHECKED = 1024  # tokens by which a context is known again while it only grows
 
 
 def bucket_of(ngram: Sequence[int]) -> int:
-    """Where an n-gram's chain begins."""
+    """The bucket in which an n-gram's chain begins."""
     total: int = sum(map(mul, ngram, MULTIPLIERS))
     return total >> SHIFT & BUCKETS - 1
 
@@ -59,7 +59,7 @@ class Chains:
             self._newest[bucket] = end
 
     def _add_many(self, tokens: array[int], first: int) -> None:
-        """The same, at once."""
+        """Takes in many n-grams at once, with numpy."""
         recent, n = np.array(tokens[first + 1 - self.order :], dtype=np.int64), len(tokens) - first
         totals = np.zeros(n, dtype=np.int64)
         for i in range(self.order):
@@ -110,7 +110,7 @@ class Lookup:
         self._chains = [Chains(order) for order in ORDERS]
 
     def add(self, tokens: Tokens) -> None:
-        """Goes on with `tokens` [n]."""
+        """Appends `tokens` [n] to the text."""
         first = len(self.tokens)
         self.tokens.frombytes(tokens.tobytes())
         for chains in self._chains:

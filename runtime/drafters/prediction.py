@@ -32,7 +32,7 @@ class PredictionDrafter(Drafter):
         self._followers: list[Follower] = []  # of replies, the newest last
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
-        """Only where something is expected."""
+        """Takes part only in a reply of which something is expected."""
         return bool(expected)
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
@@ -66,7 +66,7 @@ class Follower:
         return len(context) >= len(self._prompt) and bool((context[: len(self._prompt)] == self._prompt).all())
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """See PredictionDrafter."""
+        """A chain of what comes next in the expected text; empty while the place is lost."""
         if not len(self._expected):
             return NO_DRAFT
         self._follow(context)

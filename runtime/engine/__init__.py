@@ -1,7 +1,7 @@
 """One loaded pair that answers: chat template, prompts, replies as they are made, their text and numbers.
 
-The door for people: plain data in, plain data out, and what the app needs is named here. Must not know a terminal, a
-protocol or a widget.
+The app's door: plain data in, plain data out. Knows loaded pairs and text. Must not know a terminal, a protocol or a
+widget.
 """
 
 from runtime.drafters.reply_store import forget as forget_replies

@@ -147,15 +147,15 @@ class Engine:
 
     def token_bytes(self, token: int) -> bytes:
         """What the token adds to the text; b"" for a control token."""
-        return self.vocab.piece(token)
+        return self.vocab.pieces[token]
 
     def is_end(self, token: int) -> bool:
         """Does the model end its turn with this token?"""
-        return self.vocab.is_end(token)
+        return self.vocab.ends[token]
 
     def token_text(self, token: int) -> str:
         """The token as text; control tokens by their names."""
-        return self.vocab.piece(token).decode("utf8", "replace") or self.vocab.special_text(token)
+        return self.vocab.pieces[token].decode("utf8", "replace") or self.vocab.special_text(token)
 
     @property
     def template(self) -> str:
@@ -202,7 +202,7 @@ class Engine:
 
     @property
     def n_embd(self) -> int:
-        """Numbers in an embedding."""
+        """How many numbers an embedding has."""
         return self._loaded.target.n_embd
 
     def embed(self, tokens: Sequence[int]) -> list[float]:
@@ -211,9 +211,7 @@ class Engine:
         return vector
 
     def tend(self) -> None:
-        """Between replies, where those are made: gives up, or takes back, what memory asks for, and what embeddings
-        took.
-        """
+        """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
         self._loaded.close_embedder()
         self.loop.degrade()
 

@@ -57,7 +57,7 @@ class PromptEncoder:
         return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
 
     def _begun(self, ids: list[int], *, opens: bool) -> list[int]:
-        """With the token in front that the model wants there, unless the text `opens` with it."""
+        """Puts the token in front that the model wants there, unless the text `opens` with it."""
         return [self._vocab.bos, *ids] if self._vocab.adds_bos and not opens else ids
 
     def _checked(self, ids: Ids) -> list[int]:

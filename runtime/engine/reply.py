@@ -60,7 +60,7 @@ class Reply:
         expected: Sequence[int] = (),
     ) -> None:
         self.loop, self.vocab, self.window, self.sampler, self.n_logprobs = loop, vocab, window, sampler, n_logprobs
-        self.n_ctx, self.expected = loop.backend.n_ctx, expected
+        self.n_ctx, self.expected = window.n_ctx, expected
         self.tokens: Tokens = np.empty(self.n_ctx, dtype=np.int32)
         self.tokens[: len(ids)] = ids
         self.n_prompt = self.n = len(ids)
@@ -132,8 +132,9 @@ class Reply:
         for token in step.tokens:
             self.tokens[self.n] = token
             self.n += 1
-            pieces.append("" if self.vocab.is_end(token) else self.text.feed(self.vocab.piece(token)))
-            if self.vocab.is_end(token) or self.text.stopped:
+            is_end = self.vocab.ends[token]
+            pieces.append("" if is_end else self.text.feed(self.vocab.pieces[token]))
+            if is_end or self.text.stopped:
                 self.finish_reason = "stop"
                 break
         n = len(pieces)
@@ -173,7 +174,7 @@ class Reply:
         """What is only worth saying at the end."""
         stats, loop = self.stats, self.loop
         stats.plain_per_second = loop.plain_rate
-        if loop.is_impaired or 2 * stats.drafters["none"] > stats.passes:
+        if loop.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = loop.why_plain()
         stats.n_near_ties = self.sampler.n_near_ties
         stats.memory_level = loop.memory_level

@@ -27,7 +27,7 @@ class Stats:
     n_near_ties: int = 0  # choices that rounding could have turned, where kernels are not exact
 
     @property
-    def passes(self) -> int:
+    def n_passes(self) -> int:
         """Passes of the target."""
         return len(self.steps)
 
@@ -48,12 +48,12 @@ class Stats:
 
     @property
     def draft_seconds(self) -> float:
-        """Spent on proposals."""
+        """Seconds spent on proposals."""
         return sum(each.draft_seconds for each in self.steps)
 
     @property
     def verify_seconds(self) -> float:
-        """Spent in the target's passes."""
+        """Seconds spent in the target's passes."""
         return sum(each.verify_seconds for each in self.steps)
 
     @property
@@ -89,16 +89,16 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted / drafted."""
+        """Accepted draft tokens / draft tokens."""
         return self.draft_n_accepted / self.draft_n if self.draft_n else 0.0
 
     @property
     def tokens_per_target_pass(self) -> float:
         """Mean acceptance length, the target's own token included."""
-        return self.predicted_n / self.passes if self.passes else 0.0
+        return self.predicted_n / self.n_passes if self.n_passes else 0.0
 
     def timings(self) -> dict[str, object]:
-        """For programs; llama.cpp's names where it has them. Times in milliseconds."""
+        """The numbers for programs, by llama.cpp's names where it has them; times in milliseconds."""
         accepted_lengths, drafters, k = self.accepted_lengths, self.drafters, self.k
         return {
             "prompt_n": self.prompt_n,

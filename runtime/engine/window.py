@@ -19,17 +19,17 @@ class PromptWindow:
     """A prompt, and what of it still has room in the context; only of a conversation can turns be left out."""
 
     def __init__(self, prompt: Prompt, encoder: PromptEncoder, n_ctx: int, drops: bool) -> None:
-        self._prompt, self._encoder, self._n_ctx, self._drops = prompt, encoder, n_ctx, drops
+        self._prompt, self._encoder, self.n_ctx, self._drops = prompt, encoder, n_ctx, drops
         self.notice = ""  # a sentence about what was left out
 
     def begin(self, max_tokens: int | None) -> list[int]:
         """The prompt's ids, with room for the reply where turns may be dropped for it."""
-        room = int(HEADROOM * self._n_ctx)
-        return self._fitted(self._n_ctx - min(max_tokens or room, room))
+        room = int(HEADROOM * self.n_ctx)
+        return self._fitted(self.n_ctx - min(max_tokens or room, room))
 
     def shrink(self, n_reply: int) -> list[int]:
         """The ids without the oldest turns, so that the reply, of so many tokens, can go on."""
-        return self._fitted(int((1 - HEADROOM) * self._n_ctx) - n_reply)
+        return self._fitted(int((1 - HEADROOM) * self.n_ctx) - n_reply)
 
     def _fitted(self, most: int) -> list[int]:
         """At most `most` ids, if that can be done."""
@@ -38,13 +38,13 @@ class PromptWindow:
             return self._encoder.encode(prompt)
         kept, ids = fit(prompt, self._encoder.encode, most)
         if len(kept) < len(prompt):
-            self.notice = f"The oldest turns were left out to make room in the context of {self._n_ctx} tokens."
+            self.notice = f"The oldest turns were left out to make room in the context of {self.n_ctx} tokens."
         self._prompt = kept
         return ids
 
 
 def drop_oldest(messages: Sequence[Message]) -> list[Message]:
-    """Without the oldest question and what answered it; the same messages when only the last question is left."""
+    """Leaves out the oldest question and what answered it; changes nothing when only the last question is left."""
     questions = [i for i, message in enumerate(messages) if message.role == "user"]
     if len(questions) < 2:
         return list(messages)

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from runtime.core.backend import Backend
-from runtime.loading.pass_timing import fastest_threads, measure, passes, timed
+from runtime.loading.pass_timing import fastest_threads, measure, pass_runner, timed
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import BETTER, TRIES
@@ -25,16 +25,16 @@ class Calibration:
 
     one: int
     many: int
-    passes: dict[int, float]
+    pass_seconds: dict[int, float]
 
     def scaled(self, factor: float) -> Calibration:
-        """The same where all passes take so much longer."""
-        return replace(self, passes={width: factor * seconds for width, seconds in self.passes.items()})
+        """The calibration of a machine on which all passes take so much longer."""
+        return replace(self, pass_seconds={width: factor * seconds for width, seconds in self.pass_seconds.items()})
 
     def costs(self) -> PassCosts:
         """The seconds as a table that learns on."""
         costs = PassCosts()
-        for width, seconds in self.passes.items():
+        for width, seconds in self.pass_seconds.items():
             costs.set(width, seconds)
         costs.doubt()
         return costs
@@ -42,18 +42,18 @@ class Calibration:
 
 def calibrate(backend: Backend, max_width: int, counts: list[int], cache: ProfileCache) -> Calibration:
     """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
-    known = remembered(cache)
-    change = change_since(known, backend) if known else 0.0
+    calibration = remembered(cache)
+    change = change_since(calibration, backend) if calibration else 0.0
     if (
-        known is not None
+        calibration is not None
         and HOLDS[0] < change < HOLDS[1]
-        and not wants_more_threads(known.scaled(change), backend, max(counts))
+        and not wants_more_threads(calibration.scaled(change), backend, max(counts))
     ):
-        return known.scaled(change)
-    known = take(backend, max_width, counts)
-    cache.write(asdict(known))
-    backend.set_threads(known.one, known.many)
-    return known
+        return calibration.scaled(change)
+    calibration = take(backend, max_width, counts)
+    cache.write(asdict(calibration))
+    backend.set_threads(calibration.one, calibration.many)
+    return calibration
 
 
 def remembered(cache: ProfileCache) -> Calibration | None:
@@ -61,41 +61,41 @@ def remembered(cache: ProfileCache) -> Calibration | None:
     kept = cache.read()
     try:
         found = Calibration(
-            **{**kept, "passes": {int(width): float(seconds) for width, seconds in kept["passes"].items()}}
+            **{**kept, "pass_seconds": {int(width): float(seconds) for width, seconds in kept["pass_seconds"].items()}}
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    return found if min(found.passes, default=0) == 1 and min(found.passes.values()) > 0 else None
+    return found if min(found.pass_seconds, default=0) == 1 and min(found.pass_seconds.values()) > 0 else None
 
 
-def change_since(known: Calibration, backend: Backend) -> float:
+def change_since(calibration: Calibration, backend: Backend) -> float:
     """How many times as long a plain pass takes now; sets the backend's threads.
 
     A busy or a throttled machine is another machine.
     """
-    backend.set_threads(known.one, known.many)
-    run = passes(backend)
+    backend.set_threads(calibration.one, calibration.many)
+    run = pass_runner(backend)
     run(1)
-    return timed(run, 1, 5, float("inf")) / known.passes[1]
+    return timed(run, 1, 5, float("inf")) / calibration.pass_seconds[1]
 
 
-def wants_more_threads(known: Calibration, backend: Backend, most: int) -> bool:
+def wants_more_threads(calibration: Calibration, backend: Backend, most: int) -> bool:
     """Would a plain pass with `most` threads be faster now? Then fewer were chosen on a busy machine, which is none any
     more.
     """
-    if known.one >= most:
+    if calibration.one >= most:
         return False
     backend.set_threads(most, most)
-    run = passes(backend)
+    run = pass_runner(backend)
     run(1)
-    is_faster = timed(run, 1, TRIES, float("inf")) < BETTER * known.passes[1]
-    backend.set_threads(known.one, known.many)
+    is_faster = timed(run, 1, TRIES, float("inf")) < BETTER * calibration.pass_seconds[1]
+    backend.set_threads(calibration.one, calibration.many)
     return is_faster
 
 
 def take(backend: Backend, max_width: int, counts: list[int]) -> Calibration:
     """Measures everything: threads first, because passes depend on them."""
-    began, run = time.perf_counter(), passes(backend)
+    began, run = time.perf_counter(), pass_runner(backend)
     one = many = fastest_threads(counts, lambda n: backend.set_threads(n, n), run, 1, began + 0.25 * BUDGET)
     if max_width > 1:
         many = fastest_threads(

@@ -30,7 +30,7 @@ class Exactness:
 
     @property
     def is_exact(self) -> bool:
-        """At every width that can occur."""
+        """Is every width exact that can occur?"""
         return self.width >= self.tried and self.prefill
 
     def __str__(self) -> str:

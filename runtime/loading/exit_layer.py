@@ -21,16 +21,16 @@ DRAFTED = 3  # tokens of the drafts by which they are
 
 def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
     """Has the target exit after `layer` layers, or where it pays best if that is 0; returns why it must not, or ""."""
-    known = cache.read()
-    if not known.keys() >= {"layer", "problem", "reuses"}:
+    profile = cache.read()
+    if not profile.keys() >= {"layer", "problem", "reuses"}:
         found = layer or best_exit(target)
         target.exit_at(found)
         check = target.check()
-        known = {"layer": found, "problem": check.problem, "reuses": check.reuses}
-        cache.write(known)
-    target.exit_at(int(known["layer"]))
-    target.reuses = bool(known["reuses"])
-    return str(known["problem"])
+        profile = {"layer": found, "problem": check.problem, "reuses": check.reuses}
+        cache.write(profile)
+    target.exit_at(int(profile["layer"]))
+    target.reuses = bool(profile["reuses"])
+    return str(profile["problem"])
 
 
 def best_exit(target: EarlyExitBackend) -> int:
@@ -66,7 +66,7 @@ def agreement_with(text: Tokens, target: EarlyExitBackend) -> float:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Of the fastest of a few runs."""
+    """Seconds of the fastest of a few runs."""
     taken = []
     for _ in range(4):
         began = time.perf_counter()

@@ -29,7 +29,7 @@ from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
 from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import passes, thread_counts, timed
+from runtime.loading.pass_timing import pass_runner, thread_counts, timed
 from runtime.loading.planning import pair_spec, plan_of
 from runtime.loading.profile import TargetProfile, replies_of
 from runtime.memory.footprint import ALL_LAYERS
@@ -118,7 +118,9 @@ class LoadedPair:
         self.exactness = self.profile.exactness(self.backend) if self._factories else Exactness(1, 1)
 
     def _window_shape(self) -> WindowShape | None:
-        """Of the drafter lookahead; None with a reason where it cannot be had. Its trees need room in the context."""
+        """The window of the drafter lookahead, for which the context gets room; None with a reason where it cannot be
+        had.
+        """
         found = window_shape(self.costs.costs(), self.options, isinstance(self.backend, EarlyExitBackend))
         if isinstance(found, Refused):
             self.left_out = Reason(found.code, f"the lookahead drafter is left out, because {found.why}")
@@ -163,7 +165,7 @@ class LoadedPair:
                 backend.set_slots(self.options.slots)
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
-        """It begins with what was learned at earlier starts, and leaves what it learns for the next."""
+        """The controller, which begins with what was learned before and leaves what it learns for the next."""
         seconds = {drafter.name: self._token_seconds(drafter) for drafter in drafters}
         controller = Controller(
             self.costs.costs(),
@@ -181,11 +183,11 @@ class LoadedPair:
         return controller
 
     def _token_seconds(self, drafter: Drafter) -> float:
-        """Of a draft token, before any was drafted."""
+        """Seconds of a draft token, before any was drafted."""
         if drafter.name == ModelDrafter.name and self.draft_costs:
-            return self.draft_costs.passes[1]
+            return self.draft_costs.pass_seconds[1]
         if isinstance(drafter, LayerSkipDrafter):
-            return timed(passes(drafter.backend), 1, 5, float("inf"))
+            return timed(pass_runner(drafter.backend), 1, 5, float("inf"))
         return LOOKUP_SECONDS
 
     def _threads(self) -> Threads:
@@ -200,7 +202,7 @@ class LoadedPair:
         return Degradation(monitor, lambda name: self._factories[name](), self.draft, self.options.slots)
 
     def embedder(self) -> Embedder:
-        """Made when it is first wanted."""
+        """The context for embeddings, made when it is first wanted."""
         if self._embedder is None:
             self._embedder = Embedder(
                 self.target, self.backend.n_ctx, max(self.loop.threads.many.n if self.loop.threads else 1, 1)
@@ -221,7 +223,7 @@ class LoadedPair:
 
 
 def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int, many: int, drafting: int) -> None:
-    """For the target's passes of one row and of several, and for the draft model's."""
+    """Sets threads for the target's passes of one row and of several, and for the draft model's."""
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)

@@ -65,7 +65,7 @@ def open_context(target: LlamaModel, options: Options, can_branch: bool) -> Llam
 
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
-    """It exits after the pair's layer, the file's, or the one that pays best here. Raises EarlyExitError."""
+    """A target that exits after the pair's layer, the file's, or the one that pays best. Raises EarlyExitError."""
     if options.branches:
         raise EarlyExitError("token trees leave the cache out of order")
     backend = EarlyExitBackend(target, options.n_ctx or target.n_ctx_train, options.max_k + 1)

@@ -33,7 +33,7 @@ def thread_counts() -> list[int]:
     return sorted({1, max(1, physical // 2), physical})
 
 
-def passes(backend: Backend) -> Callable[[int], object]:
+def pass_runner(backend: Backend) -> Callable[[int], object]:
     """A function that decodes n rows at the end of a short context; where nothing can be dropped again, one row, always
     further on.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from runtime.backends import library
 from runtime.loading.options import Options
-from runtime.memory.fit import FLOOR, PairSpec, Plan, fit, headroom_of, spec_of
+from runtime.memory.fit import FLOOR, LoadPlan, PairSpec, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices
 from runtime.memory.pressure import Reading, is_sane
@@ -28,7 +28,7 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
     return spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
 
 
-def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> Plan | None:
+def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:
     """What memory allows; None where that is not known. Raises ModelError when not even the target `name` fits."""
     host, devices = headroom_of(reading, options.memory), [pool for pool in reading.pools if pool.is_device]
     if spec and devices:  # one that does not know its own memory leaves everything to the library

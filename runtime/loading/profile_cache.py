@@ -23,7 +23,7 @@ def fingerprint(path: Path, *facts: object) -> str:
 
 
 class ProfileCache:
-    """The memo of one key."""
+    """What was measured under one key."""
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
         self.path = (folder or user_cache_path("slipstream") / "measured") / f"{key}.json"

@@ -26,7 +26,7 @@ FLOOR = 1024  # tokens of context that are not given up
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """What of a pair is loaded, and why, in a sentence."""
 
     n_ctx: int
@@ -54,7 +54,7 @@ class PairSpec:
         return target + (self.draft_needs(n_ctx) if with_draft else 0)
 
     def draft_needs(self, n_ctx: int) -> int:
-        """Bytes of the draft model."""
+        """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)
@@ -71,7 +71,7 @@ class Headroom:
     for_context: int
 
 
-def fit(spec: PairSpec, headroom: Headroom, name: str) -> Plan:
+def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
     """Gives up the draft model first, then context down to the floor, until enough stays free.
 
     What needs more than is free is refused: raises ModelError. `name` is the target's.
@@ -101,7 +101,7 @@ def longest(spec: PairSpec, budget: int) -> int:
     return next((n_ctx for n_ctx in [*steps, floor] if spec.needs(n_ctx, False) <= budget), 0)
 
 
-def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> Plan:
+def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> LoadPlan:
     """The plan with the sentence about what was given up."""
     lost = []
     if spec.draft is not None and not with_draft:
@@ -114,11 +114,11 @@ def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> Pl
         what = f"left out {', '.join(lost)}: all of it needs {all_of_it // MIB:,} MiB"
     free, reserve = headroom.free // MIB, headroom.for_draft // MIB
     text = f"{what} of memory, where {free:,} MiB are free and {reserve:,} MiB should stay free"
-    return Plan(n_ctx, with_draft, needs, text, bool(lost))
+    return LoadPlan(n_ctx, with_draft, needs, text, bool(lost))
 
 
 def headroom_of(reading: Reading, thresholds: Thresholds) -> Headroom | None:
-    """Of the machine's memory, where it is scarcest; None where it is not known.
+    """The headroom of the machine's memory, where it is scarcest; None where it is not known.
 
     A draft model must not make it TIGHT, a context not CRITICAL.
     """
@@ -146,7 +146,7 @@ def spec_of(
     window: int = DRAFT_WINDOW,
     on_device: bool = False,
 ) -> PairSpec | None:
-    """By the headers of a pair's files; None where they cannot be read, of which the library says more at loading."""
+    """The spec by the headers of a pair's files; None where they cannot be read: the library says more at loading."""
     try:
         facts = ModelFacts(read_model_header(target))
         draft_facts = None if draft is None else ModelFacts(read_model_header(draft))

@@ -23,7 +23,7 @@ LEFT_ALONE = "token_embd.weight"  # looked up by row, so never repacked
 
 @dataclass(frozen=True, slots=True)
 class ContextSpec:
-    """How a context is made."""
+    """The size and types of a context."""
 
     n_ctx: int
     cache: str = "Q8_0"  # the type of keys and values
@@ -50,7 +50,7 @@ class Footprint:
 
 
 def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
-    """Of a model and one context."""
+    """The footprint of a model and one context."""
     n_ctx = -(-spec.n_ctx // PAD) * PAD
     words = (
         WORD * (facts.n_vocab + len(facts.header.strings("tokenizer.ggml.merges")))
@@ -64,9 +64,7 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
 
 
 def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:
-    """Of the largest batch's graph: its widest layer, the attention mask, and the logits twice, in the graph and
-    outside.
-    """
+    """Bytes of the largest batch's graph: its widest layer, the attention mask, and the logits twice."""
     rows = max(spec.n_batch, spec.n_rows)
     width, inner = own(facts, "embedding_length"), inner_length(facts)
     layers = rows * (3 * (width + inner) + PER_ROW) * FLOAT
@@ -81,13 +79,13 @@ def inner_length(facts: ModelFacts) -> int:
 
 
 def repacked_bytes(facts: ModelFacts) -> int:
-    """Of weights that are copied into another layout when they are loaded."""
+    """Bytes of weights that are copied into another layout when they are loaded."""
     matrices = (tensor for tensor in facts.header.tensors if tensor.kind in REPACKED and tensor.name != LEFT_ALONE)
     return sum(tensor.n_bytes for tensor in matrices if len(tensor.shape) > 1 and tensor.shape[1] % 8 == 0)
 
 
 def own(facts: ModelFacts, key: str) -> int:
-    """A count of the model's architecture."""
+    """A count that the header gives under the model's architecture."""
     return facts.header.number(f"{facts.architecture}.{key}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from runtime.core.errors import ModelError
-from runtime.memory.fit import Headroom, PairSpec, Plan, fit, longest, plan
+from runtime.memory.fit import Headroom, LoadPlan, PairSpec, fit, longest, plan
 from runtime.memory.footprint import ContextSpec, compute_bytes
 from runtime.memory.pressure import MIB, Level, MemoryPool, Thresholds
 from runtime.models.facts import ModelFacts
@@ -19,7 +19,7 @@ from runtime.models.facts import ModelFacts
 
 def fit_devices(
     spec: PairSpec, devices: Sequence[MemoryPool], host: Headroom | None, thresholds: Thresholds, name: str
-) -> Plan:
+) -> LoadPlan:
     """Gives up the draft model first, then context down to the floor, and only then leaves layers to the processor.
 
     `devices` are one or more; `host` is the machine's own memory, if known. Raises ModelError when what is left for it
@@ -33,14 +33,14 @@ def fit_devices(
 
 
 def headroom_on(devices: Sequence[MemoryPool], thresholds: Thresholds) -> Headroom:
-    """Of all devices together: llama.cpp splits layers by what is free on each."""
+    """The headroom of all devices together: llama.cpp splits layers by what is free on each."""
     keep = (sum(thresholds.wanted(pool, level) for pool in devices) for level in (Level.TIGHT, Level.CRITICAL))
     return Headroom(sum(pool.free for pool in devices), *(int(thresholds.recovery * n) for n in keep))
 
 
 def with_layers(
     spec: PairSpec, devices: Sequence[MemoryPool], headroom: Headroom, host: Headroom | None, name: str
-) -> Plan:
+) -> LoadPlan:
     """The shortest context, no draft model, and the last layers on the devices."""
     context = replace(spec.context, n_ctx=min(spec.floor, spec.context.n_ctx))
     parts, overhead = layer_bytes(spec.target, context), compute_bytes(spec.target, context, context.n_ctx)

@@ -31,7 +31,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPool:
-    """Memory that can run out."""
+    """A pool of memory that can run out: the machine's, a cgroup's, a GPU's."""
 
     name: str  # as the subject of a sentence
     free: int  # bytes
@@ -41,7 +41,7 @@ class MemoryPool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was found at one moment."""
+    """What the machine said of its memory at one moment."""
 
     pools: tuple[MemoryPool, ...] = ()
     stalled_some: float = 0.0  # share of the last ten seconds in which some process waited for memory
@@ -120,7 +120,7 @@ def is_sane(pool: MemoryPool) -> bool:
 
 
 def assess_pool(pool: MemoryPool, thresholds: Thresholds, recovery: float, reserve: int) -> Assessment:
-    """By what is free in it."""
+    """The level by what is free in a pool."""
     for level in (Level.CRITICAL, Level.TIGHT):
         wanted = thresholds.wanted(pool, level)
         if pool.free < recovery * wanted + reserve:
@@ -133,7 +133,7 @@ def assess_pool(pool: MemoryPool, thresholds: Thresholds, recovery: float, reser
 
 
 def assess_stalls(reading: Reading, thresholds: Thresholds, recovery: float) -> Assessment:
-    """By how long processes waited for memory; a share that is none says nothing."""
+    """The level by how long processes waited for memory; a share outside 0 to 1 says nothing."""
     some, full = (share if 0 <= share <= 1 else 0.0 for share in (reading.stalled_some, reading.stalled_full))
     if full * recovery > thresholds.critical_stood:
         return Assessment(Level.CRITICAL, f"everything stood still for memory in {full:.0%} of the last ten seconds")
@@ -177,7 +177,7 @@ class PressureMonitor:
         return self.level
 
     def _take(self, reading: Reading, now: float) -> None:
-        """Rises, waits, or falls."""
+        """The level rises, waits, or falls by one reading."""
         found = judge(reading, self.thresholds)
         if found.level >= self.level:
             if found.level > self.level:

@@ -25,7 +25,7 @@ MACOS = {2: 1, 4: 2}  # dispatch_source_memorypressure: warning and critical, as
 
 
 class MemoryReader:
-    """Reads this machine.
+    """Reads what this machine says of its memory.
 
     `devices` are ggml's: backend, name, free and total bytes; `root` is where /proc and /sys are.
     """
@@ -84,7 +84,7 @@ def attempt(read: Callable[[], Iterable[MemoryPool]]) -> list[MemoryPool]:
 
 
 def of_machine(memory: Any) -> MemoryPool:
-    """As psutil has it: what can be taken without swapping."""
+    """The machine's memory as psutil has it: what can be taken without swapping."""
     return MemoryPool("this machine", int(memory.available), int(memory.total))
 
 
@@ -97,7 +97,7 @@ def text_of(file: Path) -> str:
 
 
 def cgroups(root: Path) -> Iterator[Cgroup]:
-    """Those that bound this process's memory, its own first; versions 1 and 2."""
+    """The cgroups that bound this process's memory, its own first; versions 1 and 2."""
     for line in text_of(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")

@@ -43,38 +43,38 @@ def cache_type(head_length: int, on_device: bool) -> str:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Read from one header."""
+    """What one GGUF header says of its model."""
 
     header: Header
 
     @property
     def architecture(self) -> str:
-        """Such as llama or qwen3."""
+        """The architecture, such as llama or qwen3."""
         return self.header.text("general.architecture")
 
     @property
     def name(self) -> str:
-        """What its makers call it."""
+        """The name that the model's makers gave it."""
         return self.header.text("general.name")
 
     @property
     def licence(self) -> str:
-        """As the file names it."""
+        """The licence as the file names it."""
         return self.header.text("general.license")
 
     @cached_property
     def n_parameters(self) -> int:
-        """Weights."""
+        """Number of weights."""
         return sum(tensor.n_values for tensor in self.header.tensors)
 
     @cached_property
     def n_bytes(self) -> int:
-        """Of weights."""
+        """Bytes of all weights."""
         return sum(tensor.n_bytes for tensor in self.header.tensors)
 
     @property
     def bits(self) -> float:
-        """Per weight; 0 without weights."""
+        """Bits per weight; 0 without weights."""
         return 8 * self.n_bytes / self.n_parameters if self.n_parameters else 0.0
 
     @property
@@ -87,7 +87,7 @@ class ModelFacts:
 
     @property
     def n_layers(self) -> int:
-        """Blocks."""
+        """Number of blocks, as llama.cpp counts layers."""
         return self._own("block_count")
 
     @property
@@ -107,12 +107,12 @@ class ModelFacts:
 
     @property
     def exit_layer(self) -> int:
-        """After which the file says that the model can stop early; 0 when it says nothing."""
+        """The layer after which the file says that the model can exit early; 0 when it says nothing."""
         return self.header.number("slipstream.exit_layer")
 
     @property
     def has_template(self) -> bool:
-        """Can it chat?"""
+        """Has the file a chat template?"""
         return bool(self.header.text("tokenizer.chat_template"))
 
     @cached_property
@@ -137,9 +137,7 @@ class ModelFacts:
 
     @cached_property
     def n_bytes_per_token(self) -> int:
-        """Of weights that a token's pass reads: not the other rows of the input table, not the experts that are left
-        out.
-        """
+        """Bytes of weights that a pass over one token reads: not other rows of the input table, not unused experts."""
         used, n = self.n_experts
         share = used / n if used and n else 1.0
         has_head = any(tensor.name == "output.weight" for tensor in self.header.tensors)
@@ -151,8 +149,8 @@ class ModelFacts:
         return int(read)
 
     def cache_bytes(self, n_tokens: int, kind: str) -> int:
-        """Of keys and values for a context, when every layer with attention keeps all of it; 0 when the header does not
-        tell.
+        """Bytes of keys and values for a context, if every layer with attention keeps all of it; 0 when the header does
+        not tell.
         """
         heads, embedding = self._heads(), self._own("embedding_length")
         n_heads = max(self._per_layer("attention.head_count"), default=0)
@@ -173,5 +171,5 @@ class ModelFacts:
         return [value] * min(self.n_layers, 2**16) if isinstance(value, int) and value > 0 else []
 
     def _own(self, key: str) -> int:
-        """A count of this architecture."""
+        """A count that the header gives under this architecture."""
         return self.header.number(f"{self.architecture}.{key}")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from runtime.core.errors import ModelError
 from runtime.models.header_strings import LENGTH, Strings
-from runtime.models.shards import all_parts
+from runtime.models.shards import shard_names
 
 MAX_BYTES = 2**28  # of a header; those of vocabularies of 262k tokens have 2**24
 MAX_STRINGS = 2**21  # in all arrays together; tokens and merges of such a vocabulary are 2**20
@@ -74,7 +74,7 @@ class TensorInfo:
 
     @property
     def n_values(self) -> int:
-        """Weights in it."""
+        """Number of weights in the tensor."""
         return prod(self.shape)
 
 
@@ -118,7 +118,7 @@ def read_model_header(path: Path) -> Header:
     """The header of a model that may come in several files, of which `path` is one: the first one's metadata,
     everyone's tensors.
     """
-    headers = [read_header(path.with_name(name)) for name in all_parts(path.name)]
+    headers = [read_header(path.with_name(name)) for name in shard_names(path.name)]
     tensors = tuple(tensor for header in headers for tensor in header.tensors)
     return Header(headers[0].metadata, tensors, sum(header.n_file_bytes for header in headers))
 

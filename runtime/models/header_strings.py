@@ -33,7 +33,7 @@ class Strings:
             yield self.data[start:at]
 
     def texts(self) -> list[str]:
-        """As text."""
+        """All strings as text."""
         return [string.decode("utf8", "replace") for string in self]
 
     def agrees(self, other: Strings) -> bool:

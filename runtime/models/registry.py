@@ -6,53 +6,67 @@ Knows files and names; opens no model.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from platformdirs import user_config_path
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, with_config
 
 from runtime.core.errors import RegistryError
 from runtime.models.hub.names import HubError
-from runtime.models.shards import is_first
+from runtime.models.shards import is_first_shard
+from runtime.models.strict_toml import nearest, only_value, parse_toml, validated
 
 HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 
 MAX_NAME = 4095  # characters of a path
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
 DRAFTERS = (*USUAL, "layerskip", "suffix", "lookahead")  # what a pair may name under `drafters`
-RANGES = {
-    "size": (0, 2**63), "context": (16, 2**31 - 1), "exit_layer": (0, 10_000), "temperature": (0, 100), "top_k": (0,
-    2**31 - 1), "top_p": (0.001, 1),
-    "min_p": (0, 0.999),
-}  # fmt: skip
 
 
+def placed(file: object, info: ValidationInfo) -> object:
+    """A file that a registry names, relative to the registry's folder, which is the context."""
+    return file if not isinstance(file, str) or file.startswith(HUB) else Path(str(info.context), file)
+
+
+def known_drafters(names: object) -> object:
+    """The names of drafters, if all of them are known."""
+    for name in names if isinstance(names, list) else ():
+        if name not in DRAFTERS:
+            raise ValueError(f"unknown drafter '{name}'. {nearest(str(name), list(DRAFTERS))}")
+    return names
+
+
+ModelFile = Annotated[Path, BeforeValidator(placed)]
+Drafters = Annotated[tuple[str, ...], BeforeValidator(known_drafters)]
+
+
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A target, perhaps a draft model for it, and how they like to be run.
 
     Paths are relative to the registry file; `hf:owner/repo:file` stands for a file of the hub until `located` says
-    where it is.
+    where it is. The annotations say which values a registry may hold.
     """
 
     name: str
-    target: Path
-    draft: Path | None = None
+    target: Annotated[ModelFile, Field(description="Name the GGUF file of the model.")]
+    draft: ModelFile | None = None
     description: str = ""
     licence: str = ""
-    size: int = 0  # bytes of all its files, as a source says; 0 = not known
-    context: int = 4096  # tokens, at most what the model was trained on
-    drafters: tuple[str, ...] = USUAL
-    exit_layer: int = 0  # after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    exact: bool = False  # bit-identical kernels for K-quants as well, a little slower
+    size: Annotated[StrictInt, Field(ge=0, le=2**63)] = 0  # bytes of all its files, as a source says; 0 = not known
+    context: Annotated[StrictInt, Field(ge=16, le=2**31 - 1)] = 4096  # tokens, at most what it was trained on
+    drafters: Drafters = USUAL
+    # The layer after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
+    exit_layer: Annotated[StrictInt, Field(ge=0, le=10_000)] = 0
+    temperature: Annotated[StrictFloat, Field(ge=0, le=100)] = 0.8
+    top_k: Annotated[StrictInt, Field(ge=0, le=2**31 - 1)] = 40
+    top_p: Annotated[StrictFloat, Field(ge=0.001, le=1)] = 0.95
+    min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
+    exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
 
     @property
     def sampling_defaults(self) -> dict[str, Any]:
@@ -64,12 +78,6 @@ def bundled(name: str) -> Path:
     """A file that ships with Slipstream: beside the package in a wheel, in the repository's root in a checkout."""
     package = Path(__file__).parents[1]
     return package / name if (package / name).exists() else package.parent / name
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """` Did you mean 'x'?`, or what there is."""
-    close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
-    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known[:12])}{', ...' * (len(known) > 12)}."
 
 
 def user_registry() -> Path:
@@ -98,59 +106,22 @@ def read(path: Path) -> bytes:
 
 def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
     """The pairs of some files, of which later ones lie over earlier ones. Raises RegistryError."""
-    tables: dict[str, dict[str, Any]] = {}
+    pairs: dict[str, Pair] = {}
     for file, text in texts:
         for name, table in parse_tables(file, text).items():
-            tables[name] = {**tables.get(name, {}), **table}
-            if "target" not in tables[name]:
-                raise RegistryError(f"{file}: [pairs.{name}]: 'target' is missing. Name the GGUF file of the model.")
-    return {name: Pair(name=name, **table) for name, table in tables.items()}
+            values = (asdict(pairs[name]) if name in pairs else {}) | table | {"name": name}
+            pairs[name] = validated(Pair, values, f"{file}: [pairs.{name}]", RegistryError, context=file.parent)
+    return pairs
 
 
 def parse_tables(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
-    """The pairs of one file as checked values."""
-    try:
-        data = tomllib.loads(text.decode("utf8").replace("\r\n", "\n"))
-    except (ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML, or a number of too many digits
-        raise RegistryError(f"{path} is not valid TOML: {error}. Mend that line.") from error
-    if unknown := next((key for key in data if key != "pairs"), None):
-        raise RegistryError(f"{path}: unknown key '{unknown}'. {nearest(unknown, ['pairs'])}")
-    pairs = data.get("pairs", {})
-    if not isinstance(pairs, dict) or not all(isinstance(table, dict) for table in pairs.values()):
+    """The tables of one file, by the names of the pairs. Raises RegistryError."""
+    tables = only_value(path, parse_toml(path, text, RegistryError), "pairs", RegistryError)
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise RegistryError(f"{path}: 'pairs' must hold tables, such as [pairs.demo].")
-    return {name: read_pair(path, name, table) for name, table in pairs.items()}
-
-
-def read_pair(path: Path, name: str, table: dict[str, object]) -> dict[str, Any]:
-    """One table's values for a Pair."""
-    where = f"{path}: [pairs.{name}]"
-    known = {field.name: field.default for field in fields(Pair) if field.name != "name"}
-    for key, value in table.items():
-        if key not in known:
-            raise RegistryError(f"{where}: unknown key '{key}'. {nearest(key, list(known))}")
-        wanted: tuple[type, ...] = (
-            (list,) if key == "drafters" else (str,) if key in ("target", "draft") else (type(known[key]),)
-        )
-        if not isinstance(value, (int, *wanted) if wanted == (float,) else wanted) or (
-            isinstance(value, bool) and wanted != (bool,)
-        ):
-            raise RegistryError(f"{where}: '{key}' must be of type {wanted[0].__name__}, not {type(value).__name__}.")
-        if isinstance(value, int | float) and key in RANGES and not RANGES[key][0] <= value <= RANGES[key][1]:
-            raise RegistryError(
-                f"{where}: '{key}' is {value}. It must be from {RANGES[key][0]:,} to {RANGES[key][1]:,}."
-            )
-    values: dict[str, Any] = {**table}
-    if "drafters" in values:
-        if bad := next((drafter for drafter in values["drafters"] if drafter not in DRAFTERS), None):
-            raise RegistryError(f"{where}: unknown drafter '{bad}'. {nearest(str(bad), list(DRAFTERS))}")
-        values["drafters"] = tuple(values["drafters"])
-    values.update({key: placed(path, values[key]) for key in ("target", "draft") if key in values})
-    return values
-
-
-def placed(registry: Path, file: str) -> Path:
-    """A file that a registry names."""
-    return Path(file) if file.startswith(HUB) else registry.parent / file
+    if named := next((name for name, table in tables.items() if "name" in table), None):
+        raise RegistryError(f"{path}: [pairs.{named}]: unknown key 'name'. A pair is named by its heading.")
+    return tables
 
 
 def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
@@ -181,9 +152,9 @@ def find_file(name: str) -> Path:
     Raises RegistryError and HubError.
     """
     if name.startswith(HUB):
-        from runtime.models.hub.cache import here
+        from runtime.models.hub.cache import cached_path
 
-        return here(name)
+        return cached_path(name)
     if len(name) > MAX_NAME or "\0" in name:
         raise RegistryError(f"'{name[:64]}...' cannot be the name of a file. Name a GGUF file, or a folder with one.")
     try:
@@ -201,7 +172,7 @@ def find_file(name: str) -> Path:
 def only_model(folder: Path) -> Path:
     """The one model in a folder."""
     try:
-        found = sorted(file for file in folder.iterdir() if is_first(file.name))
+        found = sorted(file for file in folder.iterdir() if is_first_shard(file.name))
     except OSError as error:
         raise RegistryError(
             f"The folder {folder} cannot be read ({error.strerror}). Name a GGUF file that you may read."

@@ -1,21 +1,21 @@
-"""Large models come as several GGUF files, name-00001-of-00003.gguf and on. Knows names only."""
+"""Large models come as several GGUF files, name-00001-of-00003.gguf and on, called shards. Knows names only."""
 
 from __future__ import annotations
 
 import re
 
-MAX_PARTS = 999
+MAX_SHARDS = 999
 PATTERN = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
-def all_parts(name: str) -> list[str]:
-    """The names of every file of the model that `name` is one of, in order; only `name` when it is not split."""
+def shard_names(name: str) -> list[str]:
+    """The names of every shard of the model that `name` is one of, in order; only `name` when it is not split."""
     match = PATTERN.fullmatch(name)
-    if match is None or not 1 <= (total := int(match["total"])) <= MAX_PARTS:
+    if match is None or not 1 <= (total := int(match["total"])) <= MAX_SHARDS:
         return [name]
     return [f"{match['stem']}-{number:05}-of-{match['total']}{name[-5:]}" for number in range(1, total + 1)]
 
 
-def is_first(name: str) -> bool:
-    """Is this what a model is opened by: not split, or the first part?"""
-    return name.lower().endswith(".gguf") and name == all_parts(name)[0]
+def is_first_shard(name: str) -> bool:
+    """Is this the file that a model is opened by: not split, or the first shard?"""
+    return name.lower().endswith(".gguf") and name == shard_names(name)[0]

@@ -63,7 +63,7 @@ def translate(grammar: Grammar, matcher: Any) -> str:
 
 
 class GrammarMask:
-    """One reply's grammar. Implements TokenMask."""
+    """The grammar of one reply, asked token by token. Implements TokenMask."""
 
     def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
         self.n_vocab = n_vocab

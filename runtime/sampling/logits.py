@@ -97,7 +97,7 @@ class TokenLogprobs:
 
 
 def logprobs(rows: Logits, tokens: Sequence[int], n: int) -> tuple[TokenLogprobs, ...]:
-    """For each of `tokens` [m] and the row [m, n_vocab] it was chosen from, with the `n` likeliest."""
+    """Log probabilities of `tokens` [m], each with the `n` likeliest of the row [m, n_vocab] it was chosen from."""
     found = []
     for row, token in zip(rows, tokens, strict=True):
         x = row.astype(np.float64)

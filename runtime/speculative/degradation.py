@@ -39,8 +39,7 @@ class Degradation:
     def __init__(
         self, monitor: PressureMonitor, make: Callable[[str], Drafter], draft: Reloadable | None = None, slots: int = 1
     ) -> None:
-        self.monitor, self.clock = monitor, monitor.clock
-        self._make, self._draft, self._slots = make, draft, slots
+        self.monitor, self._make, self._draft, self._slots = monitor, make, draft, slots
         self.level = Level.OK  # that drafters are kept to
         self.reason: Reason | None = None  # for what is given up now
         self._suspended: dict[str, Drafter | None] = {}  # None: to be made anew
@@ -74,7 +73,7 @@ class Degradation:
             self.reason = Reason("memory", f"{lost}, because {self.monitor.text}")
 
     def _restore(self) -> Change:
-        """Those that are allowed again; the draft model when it has been opened beside the decoding."""
+        """Takes back drafters that are allowed again; the model drafter once its model is open."""
         restored, failed = list[Drafter](), None
         for name in [name for name in self._suspended if not self._is_disallowed(name)]:
             try:

@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from runtime.core.backend import Backend
-from runtime.core.draft import NO_DRAFT, Tokens, common_start, merge
-from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter
-from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.core.draft import NO_DRAFT, Tokens, merge
+from runtime.core.drafter import Drafter
+from runtime.core.errors import SlipstreamError
 from runtime.sampling.logits import logprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.degradation import Degradation
-from runtime.speculative.step import Proposal, RequestState, Step
+from runtime.speculative.proposals import Proposal, Proposer, outcome
+from runtime.speculative.step import RequestState, Step
 from runtime.speculative.verify import verify
 
 PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
@@ -43,6 +43,7 @@ class SpecLoop:
         self.backend, self.controller, self.threads = backend, controller, threads
         # Side branches per draft token; all proposals then form one tree
         self.branches = branches if backend.can_branch else 0
+        self._proposer = Proposer(controller, threads, self.branches)
         self._order = [drafter.name for drafter in drafters]
         self._set_drafters(drafters)
         self.degradation = degradation
@@ -52,7 +53,7 @@ class SpecLoop:
         self.switch_seconds = 0.0  # that the last change from one reply to another took
 
     def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
-        """Those that take part from now on, in order of cost."""
+        """Sets the drafters that take part from now on, in order of cost."""
         self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
         self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
 
@@ -64,7 +65,8 @@ class SpecLoop:
         """Reads the first `end` tokens of a prompt, as far as that was not done yet."""
         self._switch_to(request, context)
         self._degrade_if_due(context)
-        self.backend.forward(context[:end])
+        if end > self.backend.n_cached(context):
+            self.backend.forward(context[:end])
 
     def begin(
         self,
@@ -104,7 +106,7 @@ class SpecLoop:
     def _prefill_drafter(
         self, drafter: Drafter, context: Tokens, n_uncached: int, is_cancelled: Callable[[], bool]
     ) -> None:
-        """In pieces, so that it can be cancelled."""
+        """Has a drafter read the prompt in pieces, so that it can be cancelled."""
         began, n = time.perf_counter(), len(context)
         try:
             for end in [*range(n - n_uncached + PIECE, n, PIECE), n]:
@@ -130,7 +132,9 @@ class SpecLoop:
     def _degrade_if_due(self, context: Tokens) -> None:
         """Memory is read seldom; while something is given up, it is seen in every step whether it is back."""
         degradation = self.degradation
-        if degradation and (degradation.reason or degradation.clock() >= degradation.monitor.next_look):
+        if degradation is None:
+            return
+        if degradation.reason or degradation.monitor.clock() >= degradation.monitor.next_look:
             self.degrade(context)
 
     def degrade(self, context: Tokens | None = None) -> None:
@@ -168,7 +172,7 @@ class SpecLoop:
         self.controller.begin(len(context), sampler.is_coupled)
         sampler.begin(context, position)
         room = min(self.controller.max_k, most - 1, self.backend.n_ctx - len(context))
-        proposals = self._propose(context, sampler, room) if room > 0 else []
+        proposals = self._proposals(context, sampler, room)
         used = [proposal for proposal in proposals if proposal.draft.tokens]
         draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
         drafted = time.perf_counter()
@@ -189,8 +193,18 @@ class SpecLoop:
             self._learn_cost(name, 1 + len(draft.tokens), len(context), passed - drafted)
         return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), name, *seconds, each_logprobs)
 
+    def _proposals(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
+        """What the drafters of this reply propose; one that breaks is dropped."""
+        drafters = [drafter for drafter in self.drafters if drafter.name in self.request.drafters]
+        if room <= 0 or not drafters:
+            return []
+        proposals, broken = self._proposer.propose(drafters, context, sampler, room)
+        for drafter, error in broken:
+            self._drop(drafter, error)
+        return proposals
+
     def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
-        """Of a pass; one that tried another number of threads says nothing about the next, unless it was taken."""
+        """Learns what a pass cost, unless it tried a number of threads that was not taken."""
         change: float | None = 1.0
         if self.threads:
             expected = self.controller.costs_of(drafter, width).seconds(width, n_context)
@@ -199,77 +213,6 @@ class SpecLoop:
             self.controller.learn_pass(drafter, width, n_context, seconds)
         elif change is not None:
             self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
-
-    def _propose(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
-        """One proposal that is worth a wider pass (all of them for a tree), and others only to be scored."""
-        proposals: list[Proposal] = []
-        taking_part = [drafter for drafter in self._in_order() if drafter.name in self.request.drafters]
-        for drafter in taking_part:
-            if drafter.is_model_free:
-                proposals += self._ask_if_worthwhile(self._look_up, drafter, context, sampler, room)
-        if proposals and not self.branches:
-            proposals = only_best(proposals)
-        for drafter in taking_part:
-            is_open = self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals)
-            if is_open and not drafter.is_model_free:
-                proposals += self._ask_if_worthwhile(self._draft, drafter, context, sampler, room)
-        return proposals
-
-    def _in_order(self) -> list[Drafter]:
-        """The drafters that promise most first."""
-        return sorted(self.drafters, key=lambda drafter: -self.controller.states[drafter.name].expected_gain)
-
-    def _ask_if_worthwhile(
-        self, ask: Ask, drafter: Drafter, context: Tokens, sampler: Sampler, room: int
-    ) -> list[Proposal]:
-        """A proposal; none from a drafter that is not worth asking, or that broke."""
-        decision = self.controller.decide(drafter.name)
-        self.controller.note(drafter.name, decision)
-        if not decision.asks:
-            return []
-        try:
-            return [ask(drafter, context, sampler, room)]
-        except SettingsError:
-            return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
-        except SlipstreamError as error:
-            self._drop(drafter, error)
-            return []
-
-    def _draft(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
-        """Token by token, until it no longer pays."""
-        if self.threads:
-            self.threads.set()
-        criterion = self.controller.criterion(drafter.name)
-        draft = drafter.propose(context, Budget(room, criterion.should_continue, sampler.pick, self.branches))
-        first, rest = criterion.seconds()
-        n_rest = len(criterion.confidences) - 1
-        if self.threads and n_rest > 0 and drafter.has_passes:
-            state = self.controller.states[drafter.name]
-            change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
-            state.scale_seconds(change or 1.0)
-        tokens = criterion.drafted(draft.tokens)
-        return Proposal(drafter.name, tokens, criterion.confidences, draft, first, rest, n_rest)
-
-    def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
-        """A lookup proposes all it can, and only then is decided how much of it to use.
-
-        Of a tree, that is all that is as likely as its trunk.
-        """
-        confidences: list[float] = []
-        began = time.perf_counter()
-
-        def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
-            confidences.append(confidence)
-            return Answer.CONTINUE
-
-        budget = Budget(room, accept, sampler.pick, branches=self.branches, forced=sampler.forced)
-        whole = drafter.propose(context, budget)
-        trunk = range(len(whole.tokens)) if whole.parents is None else whole.trunk()
-        confidences = confidences[: len(trunk)]
-        k, gain = self.controller.length(drafter.name, confidences)
-        draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
-        tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
-        return Proposal(drafter.name, tokens, confidences, draft, time.perf_counter() - began, expected_gain=gain)
 
     def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""
@@ -306,16 +249,3 @@ class SpecLoop:
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
         return self.shortage or self.failed or self.request.left_out or self.controller.reason()
-
-
-def only_best(proposals: list[Proposal]) -> list[Proposal]:
-    """Leaves a draft only to the proposal that promises most; the others are scored."""
-    best = max(proposals, key=lambda proposal: (bool(proposal.draft.tokens), proposal.expected_gain))
-    return [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
-
-
-def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
-    """A proposal compared with the tokens that came: what lies beyond them, nobody knows."""
-    name, proposed, confidences, draft, first, rest, n_rest, gain = proposal
-    n_comparable, n_matched = min(len(proposed), len(tokens)), common_start(proposed, tokens)
-    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runtime.core.draft import Draft
 from runtime.sampling.logits import TokenLogprobs
 from runtime.speculative.control.reasons import Reason
-
-
-class Proposal(NamedTuple):
-    """What a drafter proposed in a step, and how much of it goes to the target."""
-
-    name: str
-    tokens: tuple[int, ...]  # a chain
-    confidences: Sequence[float]  # of each of them, and perhaps of one more that was rejected unnamed
-    draft: Draft  # NO_DRAFT: the rest is only scored
-    first_seconds: float
-    rest_seconds: float = 0.0
-    n_rest: int = 0
-    expected_gain: float = 0.0  # tokens that using it brings, as far as is believed
 
 
 class Step(NamedTuple):

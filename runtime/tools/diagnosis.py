@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from runtime.drafters.model import ModelDrafter
 from runtime.engine import Engine
 from runtime.loading.exactness import Exactness
-from runtime.loading.pass_timing import measure, passes, timed
+from runtime.loading.pass_timing import measure, pass_runner, timed
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
 
@@ -34,8 +34,8 @@ def diagnose(pair: Pair) -> Diagnosis:
     try:
         costs = PassCosts()
         drafting = [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)]
-        measure(costs, passes(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
-        seconds = [timed(passes(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
+        measure(costs, pass_runner(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
+        seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
         return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.exactness)
     finally:
         engine.close()

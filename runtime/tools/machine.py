@@ -51,7 +51,7 @@ def memory_bandwidth() -> float:
 
 
 def processor() -> str:
-    """Its name."""
+    """The processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
     return next(
@@ -68,14 +68,14 @@ def cpu_features() -> list[str]:
 
 
 def backends() -> list[str]:
-    """Those that llama.cpp was compiled with, such as CUDA and CPU."""
+    """The backends that llama.cpp was compiled with, such as CUDA and CPU."""
     from runtime.backends import devices as compiled
 
     return compiled.backends()
 
 
 def devices() -> list[Device]:
-    """Those that llama.cpp sees, the CPU among them."""
+    """The devices that llama.cpp sees, the CPU among them."""
     from runtime.backends import devices as compiled
 
     return [Device(*found) for found in compiled.devices()]

@@ -24,7 +24,7 @@ from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
-from runtime.models.shards import is_first
+from runtime.models.shards import is_first_shard
 
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
@@ -99,7 +99,7 @@ class Target:
         )
 
     def _answer(self, engine: Engine, prompt: str) -> Stats:
-        """A short reply's numbers."""
+        """Makes a short reply; returns its numbers."""
         asked = [Message("user", prompt)] if self.facts.has_template else prompt
         *_, last = engine.reply(asked, Sampling(temperature=0.0), MAX_TOKENS)
         assert last.stats is not None
@@ -122,7 +122,7 @@ def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
     found = {
         path.resolve(): path
         for path in (*sorted(target.parent.glob("*.gguf")), *others)
-        if path.is_file() and is_first(path.name)
+        if path.is_file() and is_first_shard(path.name)
     }
     return [path for real, path in found.items() if real != target.resolve()]
 

@@ -15,7 +15,7 @@ from runtime.backends.shrink import RECIPES, Recipe, shrink
 from runtime.core.errors import ModelError
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
-from runtime.models.shards import all_parts
+from runtime.models.shards import shard_names
 
 
 def folder(target: Path) -> Path:
@@ -25,7 +25,7 @@ def folder(target: Path) -> Path:
 
 def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:
     """The recipes that make something smaller of this model. Raises ModelError where none can be followed."""
-    if len(all_parts(target.name)) > 1:
+    if len(shard_names(target.name)) > 1:
         raise ModelError(
             f"{target.name} is one of several files, of which no smaller copy can be made. Merge them with llama.cpp's "
             "gguf-split."

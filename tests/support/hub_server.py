@@ -29,6 +29,7 @@ class Behaviour:
     spoil: bool = False  # serves other bytes than those promised
     lie: int = 0  # bytes by which the announced size is wrong
     drip: float = 0.0  # seconds between pieces
+    has_ranges: bool = True  # serves the rest of a file where the rest is asked for
     token: str = ""  # without which nothing is served
     asked: Counter[str] = field(default_factory=Counter)  # method and what became of it
     ranges: list[str] = field(default_factory=list)
@@ -88,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def content(self, data: bytes, *, has_body: bool) -> None:
         how, start = self.behaviour, 0
-        if wanted := self.headers.get("range", ""):
+        if how.has_ranges and (wanted := self.headers.get("range", "")):
             how.ranges.append(wanted)
             start = int(wanted.removeprefix("bytes=").partition("-")[0])
         headers = {

@@ -68,7 +68,7 @@ class ScriptedEngine:
                 reason = "cancelled" if cancel() else "length"
                 break
             yield self._pass(at, words[at : at + 2], 2 if max_tokens is None else max_tokens - at)
-        if 2 * stats.drafters["none"] > stats.passes:
+        if 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = self.controller.reason()
         yield Chunk(tail, pieces=(tail,), finish_reason=reason, stats=stats)
 

@@ -12,7 +12,7 @@ from huggingface_hub import errors as hf
 from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 
 from runtime.models.hub.names import HubError, pick, split_name
-from runtime.models.shards import all_parts
+from runtime.models.shards import shard_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class CachedFile:
     size: int
 
 
-def here(name: str, cache: Path | None = None) -> Path:
-    """Where the file is that `hf:owner/repo:file` means, all its parts being there.
+def cached_path(name: str, cache: Path | None = None) -> Path:
+    """The path of the model that `hf:owner/repo:file` means, if all its shards are in the cache.
 
     Raises HubError naming the command that fetches it.
     """
@@ -34,7 +34,7 @@ def here(name: str, cache: Path | None = None) -> Path:
     if not wanted.endswith(".gguf"):
         names = [file.name for file in cached(cache) if file.repo == repo]
         wanted = pick(repo, names, wanted) if names else wanted
-    paths = [try_to_load_from_cache(repo, part, cache_dir=cache) for part in all_parts(wanted or "model.gguf")]
+    paths = [try_to_load_from_cache(repo, shard, cache_dir=cache) for shard in shard_names(wanted or "model.gguf")]
     if not all(isinstance(path, str) for path in paths):
         raise HubError(
             f"{name} is not on this machine. Fetch it with `slipstream models pull {name.removeprefix('hf:')}`."
@@ -48,23 +48,23 @@ def cached(cache: Path | None = None) -> list[CachedFile]:
         repos = scan_cache_dir(cache).repos
     except hf.CacheNotFound:
         return []
-    found: dict[tuple[str, str], CachedFile] = {}
+    files: dict[tuple[str, str], CachedFile] = {}
     for repo in repos:
         for revision in sorted(repo.revisions, key=lambda revision: revision.last_modified):
             for file in revision.files:
                 name = file.file_path.relative_to(revision.snapshot_path).as_posix()
                 if name.lower().endswith(".gguf"):
-                    found[repo.repo_id, name] = CachedFile(repo.repo_id, name, file.file_path, file.size_on_disk)
-    return [found[key] for key in sorted(found)]
+                    files[repo.repo_id, name] = CachedFile(repo.repo_id, name, file.file_path, file.size_on_disk)
+    return [files[key] for key in sorted(files)]
 
 
-def parts_of(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
-    """The repository and the files in the cache that `name` means. Raises HubError where there are none."""
+def cached_shards(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
+    """The repository and the names of the cached shards of the model `name`. Raises HubError where there are none."""
     repo, wanted = split_name(name)
     names = [file.name for file in cached(cache) if file.repo == repo]
     if not names:
         raise HubError(f"Nothing of {repo} is on this machine. `slipstream models list` shows what is.")
-    return repo, set(all_parts(pick(repo, names, wanted)))
+    return repo, set(shard_names(pick(repo, names, wanted)))
 
 
 def remove(name: str, cache: Path | None = None) -> int:
@@ -72,7 +72,7 @@ def remove(name: str, cache: Path | None = None) -> int:
 
     Raises HubError.
     """
-    (repo, gone), freed = parts_of(name, cache), 0
+    (repo, gone), freed = cached_shards(name, cache), 0
     info = next(info for info in scan_cache_dir(cache).repos if info.repo_id == repo)
     files = [
         (file.file_path.relative_to(revision.snapshot_path).as_posix(), file)

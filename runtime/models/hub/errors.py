@@ -25,16 +25,10 @@ def explained(what: str) -> Iterator[None]:
     ) as error:
         answered = isinstance(error, (hf.HfHubHTTPError, hf.HFValidationError))
         raise (HubError if answered else UnreachableError)(explain(what, error)) from error
-    except OSError as error:
-        if "Consistency check" not in str(error):
-            raise
-        raise HubError(
-            f"The connection ended before all of {what} was there. Pull it again: it goes on where it stopped."
-        ) from error
 
 
 def explain(what: str, error: Exception) -> str:
-    """One sentence."""
+    """What an error of the hub's client means for `what`, as one sentence with the remedy."""
     if isinstance(error, hf.HfHubHTTPError):
         return explain_answer(what, error)
     if isinstance(error, hf.OfflineModeIsEnabled):
@@ -48,7 +42,7 @@ def explain(what: str, error: Exception) -> str:
 
 
 def explain_answer(what: str, error: hf.HfHubHTTPError) -> str:
-    """Of an answer that is not what was asked for."""
+    """What a refusal by the hub means for `what`, by the error that the client made of it."""
     if isinstance(error, hf.GatedRepoError):
         return (
             f"{what} is gated: accept its terms on its page, then set HF_TOKEN to a token of yours, or run `hf auth "
@@ -65,7 +59,7 @@ def explain_answer(what: str, error: hf.HfHubHTTPError) -> str:
 
 
 def explain_status(what: str, status: int, wait: str) -> str:
-    """Of an answer that is no file."""
+    """What the status of the hub's answer means for `what`; `wait` is its Retry-After header."""
     if status == 401:
         return f"The hub refuses the token for {what}. Set HF_TOKEN to a valid one, or run `hf auth login`."
     if status == 403:

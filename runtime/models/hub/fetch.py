@@ -8,33 +8,33 @@ files; opens no model.
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import re
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
-from huggingface_hub.file_download import http_get, repo_folder_name
-from huggingface_hub.utils._fixes import WeakFileLock
-from huggingface_hub.utils._headers import build_hf_headers
+import httpx2
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, hf_raise_for_status
+from huggingface_hub.utils import WeakFileLock, build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]  # lazy
 
 from runtime.models.hub.errors import explained
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
-from runtime.models.shards import all_parts
+from runtime.models.shards import shard_names
 
 SPARE = 2**26  # bytes that stay free on the disk
+ATTEMPTS = 6  # in a row that bring nothing, after which a pull ends
+PAUSE = 1.0  # seconds after the first of them, twice as many after the second, and so on
 CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
-OnBytes = Callable[[str, int], object]  # (file, bytes of it that are here, or that were checked)
-
-# Bytes that a cut loses and after which progress shows; the client's own 10 MB are long on a slow line
-constants.DOWNLOAD_CHUNK_SIZE = 2**20
+CUT = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)  # what another attempt may mend
+OnBytes = Callable[[str, int], object]  # (file, bytes of it that are stored, or that were checked)
 
 for noisy in ("huggingface_hub", "huggingface_hub.file_download", "huggingface_hub.utils._http"):
-    logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what it would say is said in a sentence here
+    logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what it would log is one sentence of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Hub:
         """All files of the model that `name` means. Raises HubError."""
         repo, wanted = split_name(name)
         names = self.names(repo)
-        files = all_parts(pick(repo, list(names), wanted))
+        files = shard_names(pick(repo, list(names), wanted))
         if missing := next((file for file in files if file not in names), None):
             raise HubError(
                 f"{repo} lacks {missing}, a part of the model. Choose another file of it, or another repository."
@@ -106,8 +106,8 @@ class Hub:
                 f"{file} has {found.size / 1e9:.0f} GB, more than the hub hands out as one file. Choose a smaller or a "
                 "split one."
             )
-        blobs = self.cache / repo_folder_name(repo_id=repo, repo_type="model") / "blobs"
-        return RemoteFile(file, found.size, found.etag, url, blobs / found.etag)
+        storage = self.cache / f"models--{repo.replace('/', '--')}"  # as the client lays its cache out
+        return RemoteFile(file, found.size, found.etag, url, storage / "blobs" / found.etag)
 
     def check_space(self, files: list[RemoteFile]) -> None:
         """Raises HubError when what is missing does not fit the disk."""
@@ -141,14 +141,14 @@ class Hub:
         return Path(paths[0])
 
     def _fetch(self, repo: str, file: RemoteFile, on_bytes: OnBytes, on_check: OnBytes) -> None:
-        """One file's content, unless it is here; a second process waits for the first."""
-        folder = self.cache / ".locks" / repo_folder_name(repo_id=repo, repo_type="model")
+        """One file's content, unless it is stored already; a second process waits for the first."""
+        locks = self.cache / ".locks" / file.blob.parents[1].name  # those of the hub's own tools
         try:
-            for made in (folder, file.blob.parent):
-                made.mkdir(parents=True, exist_ok=True)
-            with WeakFileLock(folder / f"{file.checksum}.lock"):
+            for folder in (locks, file.blob.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            with WeakFileLock(locks / f"{file.checksum}.lock"):
                 if not file.blob.exists():
-                    self._complete(repo, file, on_bytes)
+                    self._complete(f"{repo}:{file.name}", file, on_bytes)
                     self._check(file, on_check)
                     file.partial.replace(file.blob)
         except OSError as error:
@@ -161,13 +161,42 @@ class Hub:
             ) from error
         on_bytes(file.name, file.size)
 
-    def _complete(self, repo: str, file: RemoteFile, on_bytes: OnBytes) -> None:
-        """Fetches the rest of the partial file."""
-        with explained(f"{repo}:{file.name}"), Growing(file, on_bytes) as target:
-            target.seek(0, io.SEEK_END)
-            if file.n_here < file.size:
-                headers = build_hf_headers(token=self.token)
-                http_get(file.url, target, resume_size=target.tell(), headers=headers, expected_size=file.size)
+    def _complete(self, what: str, file: RemoteFile, on_bytes: OnBytes) -> None:
+        """Fetches the rest of the partial file; a connection that is cut is taken up where it ended."""
+        # Not by hf_hub_download: it removes its temporary file at every interrupt and begins anew, writes all that the
+        # hub sends, and puts content in place without comparing its checksum
+        n_vain = 0  # attempts in a row that brought nothing
+        with explained(what), file.partial.open("ab") as partial:
+            if partial.tell() > file.size:
+                partial.truncate(partial.seek(0))
+            while (start := partial.tell()) < file.size:
+                if n_vain == ATTEMPTS:
+                    raise HubError(
+                        f"The connection ended before all of {what} was there. Pull it again: it goes on where it "
+                        "stopped."
+                    )
+                with suppress(*CUT):
+                    self._receive(file, partial, on_bytes)
+                n_vain = 0 if partial.tell() > start else n_vain + 1
+                time.sleep(PAUSE * n_vain)
+
+    def _receive(self, file: RemoteFile, partial: BinaryIO, on_bytes: OnBytes) -> None:
+        """Appends what one request brings. Raises what the client raises, and HubError."""
+        headers = build_hf_headers(token=self.token) | {"Accept-Encoding": "identity"}
+        if start := partial.tell():
+            headers["Range"] = f"bytes={start}-"
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with http_stream_backoff("GET", file.url, headers=headers, timeout=timeout, retry_on_exceptions=()) as response:
+            hf_raise_for_status(response)
+            if response.status_code != 206:  # the whole file comes, although a part was asked for
+                partial.truncate(partial.seek(0))
+            for piece in response.iter_bytes():
+                if partial.tell() + len(piece) > file.size:
+                    raise HubError(
+                        f"The hub sends more of {file.name} than it announced. Try again later, or choose another file."
+                    )
+                partial.write(piece)
+                on_bytes(file.name, partial.tell())
 
     def _check(self, file: RemoteFile, on_check: OnBytes) -> None:
         """Removes a partial file that is not what the hub promised. Raises HubError."""
@@ -179,30 +208,8 @@ class Hub:
             )
 
 
-class Growing(io.FileIO):
-    """A partial file that reports its length and never grows beyond what was announced."""
-
-    def __init__(self, file: RemoteFile, on_bytes: OnBytes) -> None:
-        if file.partial.exists() and file.partial.stat().st_size > file.size:
-            file.partial.unlink()
-        super().__init__(file.partial, "r+b" if file.partial.exists() else "w+b")
-        self._file, self._on_bytes = file, on_bytes
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]  # what comes are bytes
-        """Appends all of it."""
-        if self.tell() + len(data) > self._file.size:
-            raise HubError(
-                f"The hub sends more of {self._file.name} than it announced. Try again later, or choose another file."
-            )
-        rest = memoryview(data)
-        while rest:
-            rest = rest[super().write(rest) :]
-        self._on_bytes(self._file.name, self.tell())
-        return len(data)
-
-
 def checksum(file: RemoteFile, on_check: OnBytes) -> str:
-    """Of the partial file, in the way in which the hub counts it."""
+    """The checksum of what was fetched, of the kind that the hub names for it."""
     is_git = len(file.checksum) == 40
     sums = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False) if is_git else hashlib.sha256()
     with file.partial.open("rb") as content:

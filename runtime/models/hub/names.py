@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from runtime.core.errors import SlipstreamError
-from runtime.models.shards import is_first
+from runtime.models.shards import is_first_shard
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 # What is no part of a file name somewhere, or leads out of a folder
@@ -56,7 +56,7 @@ def pick(repo: str, names: Sequence[str], wanted: str) -> str:
     """The one model file that `wanted` means: a whole name, a quantization such as Q4_K_M, or nothing where there is
     but one.
     """
-    models = sorted(name for name in names if is_first(name) and not name.rpartition("/")[2].startswith("mmproj"))
+    models = sorted(name for name in names if is_first_shard(name) and not name.rpartition("/")[2].startswith("mmproj"))
     if wanted in models:
         return wanted
     tag = re.compile(rf"(?:^|[-._/]){re.escape(wanted)}(?:[-._/]|$)", re.IGNORECASE)

@@ -24,7 +24,7 @@ FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to lea
 
 
 def bin_of(confidence: float) -> int:
-    """Index into the bins."""
+    """The bin that a confidence belongs to."""
     return bisect_right(EDGES, confidence)
 
 
@@ -63,7 +63,7 @@ class Acceptance:
         return [self._chance(which) for which in range(N_BINS)]
 
     def chance(self, confidence: float) -> float:
-        """What such a confidence means now."""
+        """The chance that a token of this confidence is accepted, now."""
         return self._chance(bin_of(confidence))
 
     def _chance(self, which: int) -> float:
@@ -116,7 +116,7 @@ class Acceptance:
         total[0], total[1] = total[0] + 1, total[1] + hit
 
     def _shift_by(self, offset: float) -> None:
-        """In the kind of text of now."""
+        """Sets the offset in logits of the present kind of text."""
         self._offsets[self.kind], self._shift = offset, math.exp(-offset)
 
     def doubt(self) -> None:

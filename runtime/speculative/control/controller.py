@@ -99,8 +99,8 @@ class Controller:
         """A step begins at this context length. `scores_unused`: can a token be scored that was not verified?"""
         self._scores_unused = scores_unused
         self._n_context = n_context
-        self._passes = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
-        self.plain_rate = 1 / max(self._passes[0] + self.overhead, 1e-9)  # tokens per second without drafts
+        self._pass_seconds = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
+        self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_steps % REFRESH == 0:
             self._value_all()
         self._n_steps += 1
@@ -137,24 +137,24 @@ class Controller:
         if state.is_model_free:
             state.rate = (1 + state.expected_gain) * self.plain_rate
             return
-        window = max(0.0, self._passes[min(n_window, self.max_k)] - self._passes[0])
+        window = max(0.0, self._pass_seconds[min(n_window, self.max_k)] - self._pass_seconds[0])
         price = Price(state.first_seconds + window, state.rest_seconds, self.overhead)
-        state.policy = Policy(state.acceptance, self._passes_of(state), price, self.price)
+        state.policy = Policy(state.acceptance, self._pass_seconds_of(state), price, self.price)
         state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
 
-    def _passes_of(self, state: DrafterState) -> list[float]:
+    def _pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[max_k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
         if state.costs is None:
-            return self._passes
-        return [self._passes[0], *state.costs.up_to(self.max_k + 1, self._n_context)[1:]]
+            return self._pass_seconds
+        return [self._pass_seconds[0], *state.costs.up_to(self.max_k + 1, self._n_context)[1:]]
 
     def _pays(self, state: DrafterState) -> bool:
-        """Is it expected to gain anything? Of what is no lookup, the expected gain has the cost of asking in it."""
+        """Is the drafter expected to gain? Only a lookup's expected gain leaves the cost of asking out."""
         asking = state.first_seconds * self.rate if state.is_model_free else 0.0
         return state.expected_gain > asking and not state.is_disabled
 
     def _pays_now(self, state: DrafterState) -> bool:
-        """Is it worth asking after what was last seen of it?"""
+        """Is the drafter worth asking after the confidence that was last seen of it?"""
         if state.policy is None or state.is_disabled:
             return self._pays(state)
         gain: float = state.policy.asked[state.acceptance.last]
@@ -163,15 +163,22 @@ class Controller:
     def decide(self, name: str) -> Decision:
         """Is the drafter asked in this step?"""
         state = self.states[name]
-        if self.fixed_k is not None or (state.is_model_free and state.first_seconds < CHEAP * self._passes[0]):
+        if self.fixed_k is not None or (state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]):
             return Decision.LOOK_UP
         if self._is_plain:
             return Decision.SKIP
         if self._pays_now(state):
             return Decision.USE
-        if self.n_waiting or not self.probes.can_afford(state, self._passes_of(state), self._allowed):
+        if self.n_waiting or not self._can_afford_probe(state):
             return Decision.SKIP
         return Decision.PROBE if state.is_probe_due else Decision.WAIT
+
+    def _can_afford_probe(self, state: DrafterState) -> bool:
+        """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
+        if self.probes.seconds <= self._allowed:
+            return True
+        is_newcomer = state.is_new and not state.is_disabled
+        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self._allowed)
 
     @property
     def _allowed(self) -> float:
@@ -179,7 +186,7 @@ class Controller:
         return SHARE * self.decode_seconds
 
     def note(self, name: str, decision: Decision) -> None:
-        """What was decided is done."""
+        """Takes in that a decision is carried out."""
         state = self.states[name]
         if decision is Decision.USE:
             state.note_use()
@@ -187,10 +194,10 @@ class Controller:
             state.note_wait()
         elif decision is Decision.PROBE:
             self._probing = name
-            self._probe_k = self.probes.begin(state, self._scores_unused, self._passes_of(state))
+            self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
 
     def criterion(self, name: str) -> StoppingCriterion:
-        """For a proposal of that drafter, which begins now."""
+        """The stopping criterion for a proposal of that drafter, which begins now."""
         limit = self.fixed_k
         if limit is None and self._probing == name:
             limit = self._probe_k
@@ -206,7 +213,7 @@ class Controller:
             return k, float(k)
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
-        k, gain = best_length(chances, self._passes, self.price, self.overhead)
+        k, gain = best_length(chances, self._pass_seconds, self.price, self.overhead)
         others = (other for other in self.states.values() if not other.is_model_free and self._pays(other))
         forgone = max((other.expected_gain for other in others), default=0.0)
         return (k if gain > forgone and not self._is_plain and not state.is_disabled else 0), gain
@@ -276,7 +283,7 @@ class Controller:
         self._suspended[name] = self.states.pop(name)
 
     def unsuspend(self, name: str) -> None:
-        """Takes it up again."""
+        """Takes a suspended drafter up again, with what was learned of it."""
         self.states[name] = self._suspended.pop(name)
 
     def state(self) -> dict[str, Any]:
@@ -297,4 +304,4 @@ class Controller:
         """Why the last step was plain."""
         if self.off or not self.states:
             return self.off or NONE_ON
-        return why_plain(self.states, self._passes, self.plain_rate)
+        return why_plain(self.states, self._pass_seconds, self.plain_rate)

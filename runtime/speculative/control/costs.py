@@ -71,8 +71,8 @@ class PassCosts:
         return self._table[bucket]
 
     def _weights(self, key: tuple[int, int], weight: float) -> tuple[float, float]:
-        """Of one more time, and the share of the change that is the machine's: none while it is a guess that changes,
-        and one time may be a spike.
+        """The weight of one more time, and the machine's share of the change: none while a guess changes, as one time
+        may be a spike.
         """
         if key not in self._n_seen:
             return weight, SHARED
@@ -105,7 +105,7 @@ class PassCosts:
         return {width: self._drift * seconds for width, seconds in self._guess(n_context).items()}
 
     def _guess(self, n_context: int) -> dict[int, float]:
-        """The same but for the drift."""
+        """Width -> seconds at that context length before the drift is applied, between measured lengths linear."""
         bucket = n_context // CONTEXT_BUCKET
         below = max((known for known in self._table if known <= bucket), default=None)
         above = min((known for known in self._table if known >= bucket), default=None)

@@ -68,7 +68,7 @@ class DrafterState:
 
     @property
     def is_probe_due(self) -> bool:
-        """Has it waited long enough?"""
+        """Has the parked drafter waited for its next probe?"""
         return self.since_probe >= self.probe_interval
 
     def seconds_for(self, k: int) -> float:
@@ -90,7 +90,7 @@ class DrafterState:
             self.is_disabled, self.lost = False, 0.0
 
     def note_use(self) -> None:
-        """It is asked because it pays."""
+        """The drafter is asked because it pays: pauses between probes begin short again."""
         self.since_probe, self.probe_interval, self.n_right_probes = 0, FIRST_PROBE, 0
 
     def note_wait(self) -> None:
@@ -98,7 +98,7 @@ class DrafterState:
         self.since_probe += 1
 
     def note_probe(self) -> None:
-        """It is probed; pauses between probes double.
+        """The drafter is probed; pauses between probes double.
 
         Belief is doubted before a probe that is not one of several in a row.
         """
@@ -134,7 +134,7 @@ class DrafterState:
             self._disable()
 
     def _disable(self) -> None:
-        """Until the cooldown is over."""
+        """Disables the drafter until its cooldown is over, and doubles the next."""
         self.is_disabled, self.lost, self.gained, self.since_probe = True, 0.0, 0.0, 0
         self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)
 

@@ -49,7 +49,7 @@ class DrafterFacts:
 class Explanation:
     """The decision and what it rests on."""
 
-    passes: tuple[float, ...]  # [max_k + 1] seconds of a target pass over 1, 2, ... rows
+    pass_seconds: tuple[float, ...]  # [max_k + 1] seconds of a target pass over 1, 2, ... rows
     measured: tuple[int, ...]  # the widths that were measured; the others lie between or beyond
     plain_per_second: float
     rate: float  # tokens per second of the best way known
@@ -66,18 +66,18 @@ class Explanation:
 def explain(controller: Controller, n_context: int, why_plain: str) -> Explanation:
     """Takes stock of a controller at that context length."""
     costs = controller.costs
-    passes = tuple(costs.up_to(controller.max_k + 1, n_context))
-    plain = 1 / max(passes[0] + controller.overhead, 1e-9)
+    pass_seconds = tuple(costs.up_to(controller.max_k + 1, n_context))
+    plain = 1 / max(pass_seconds[0] + controller.overhead, 1e-9)
     ranked = sorted(controller.states.items(), key=lambda item: -item[1].expected_gain)
     paying = [name for name, state in ranked if state.expected_gain > MARGIN and not state.is_disabled]
     return Explanation(
-        passes=passes,
+        pass_seconds=pass_seconds,
         measured=tuple(sorted(costs.widths(n_context))),
         plain_per_second=plain,
         rate=max(controller.rate, plain),
         overhead=controller.overhead,
         fixed_k=controller.fixed_k,
-        drafters=tuple(facts(name, state, passes, controller.overhead) for name, state in ranked),
+        drafters=tuple(facts(name, state, pass_seconds, controller.overhead) for name, state in ranked),
         chosen=paying[0] if paying else None,
         decode_seconds=controller.decode_seconds,
         probe_seconds=controller.probes.seconds,
@@ -86,13 +86,13 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
     )
 
 
-def facts(name: str, state: DrafterState, passes: tuple[float, ...], overhead: float) -> DrafterFacts:
+def facts(name: str, state: DrafterState, pass_seconds: tuple[float, ...], overhead: float) -> DrafterFacts:
     """What one drafter promises at every draft length."""
     acceptance = state.acceptance.rate
-    tokens = tuple(expected_tokens(acceptance, k) for k in range(1, len(passes)))
+    tokens = tuple(expected_tokens(acceptance, k) for k in range(1, len(pass_seconds)))
     per_second = tuple(
         n / (state.seconds_for(k) + seconds + n * overhead)
-        for k, (n, seconds) in enumerate(zip(tokens, passes[1:], strict=True), start=1)
+        for k, (n, seconds) in enumerate(zip(tokens, pass_seconds[1:], strict=True), start=1)
     )
     return DrafterFacts(
         name, state.is_model_free, acceptance, state.acceptance.n_seen, state.first_seconds, state.rest_seconds, tokens,

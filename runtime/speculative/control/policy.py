@@ -36,23 +36,23 @@ class Price:
 class Policy:
     """What one drafter is worth at a `rate` in tokens per second, and how far to draft with it.
 
-    `passes` [max_k + 1] are the target's seconds by width - 1.
+    `pass_seconds` [max_k + 1] are the target's seconds by width - 1.
     """
 
-    def __init__(self, acceptance: Acceptance, passes: Sequence[float], price: Price, rate: float) -> None:
+    def __init__(self, acceptance: Acceptance, pass_seconds: Sequence[float], price: Price, rate: float) -> None:
         rates = np.array([rate, (1 + STEP) * rate])
         self.chances = acceptance.chances  # as they were believed to be
         self._gain = 1 - rate * price.overhead
-        self._stop = [-rate * seconds for seconds in passes]
+        self._stop = [-rate * seconds for seconds in pass_seconds]
         self._values: list[
             list[float]
         ] = []  # by number of tokens drafted; survival by bin of the last one's confidence, flat
-        asked = self._solve(acceptance, np.array(passes), price, rates)
+        asked = self._solve(acceptance, np.array(pass_seconds), price, rates)
         self.asked = (
             asked[0] - self._stop[0]
         ).tolist()  # by the bin last known, the tokens that asking brings beyond a plain pass
         often = np.array(acceptance.visits) / sum(acceptance.visits)
-        plain = -rates * passes[0]
+        plain = -rates * pass_seconds[0]
         worth = np.maximum(asked, plain[:, None]) @ often
         # Tokens per step beyond plain decode, where it is asked whenever that pays
         self.expected_gain = float(worth[0] - plain[0])
@@ -61,9 +61,9 @@ class Policy:
         self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second that way
 
     def _solve(
-        self, acceptance: Acceptance, passes: NDArray[np.float64], price: Price, rates: NDArray[np.float64]
+        self, acceptance: Acceptance, pass_seconds: NDArray[np.float64], price: Price, rates: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Backward from the longest draft.
+        """Solves the program backward from the longest draft.
 
         Returns the value of asking for a first token, by rate and the bin last known.
         """
@@ -71,7 +71,7 @@ class Policy:
         survival = (GRID[:, None] * np.array(self.chances)).ravel()  # after one more token of each confidence
         there, rates = interpolation(survival), rates[:, None]
         gain = (1 - rates * price.overhead) * survival - rates * price.rest  # of that token, less its time
-        ends = (-rates * passes[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
+        ends = (-rates * pass_seconds[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
         drawn = ends - rates * price.rest  # the same where the token's time has been spent
         value = ends[-1]
         for end, drawn_end in zip(ends[-2::-1], drawn[-2::-1], strict=True):
@@ -143,7 +143,7 @@ class StoppingCriterion:
         return self._policy is not None and self._policy.goes_on(self._n_drafted, self._survival, confidence)
 
     def seconds(self) -> tuple[float, float]:
-        """Until the first token was known, and since then."""
+        """Seconds until the first token was known, and since then."""
         total = time.perf_counter() - self._began
         first = self._first_seconds or total
         return first, total - first
@@ -176,15 +176,17 @@ def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
     return weights
 
 
-def best_length(chances: Sequence[float], passes: Sequence[float], rate: float, overhead: float) -> tuple[int, float]:
+def best_length(
+    chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float
+) -> tuple[int, float]:
     """How much of a draft that costs nothing to use, and the tokens that brings beyond a plain pass; the tokens' own
     chances are given.
     """
     best, most, survival, gain = 0, 0.0, 1.0, 0.0
-    for k, chance in enumerate(chances[: len(passes) - 1], start=1):
+    for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):
         survival *= chance
         gain += survival * (1 - rate * overhead)
-        value = gain - rate * (passes[k] - passes[0])
+        value = gain - rate * (pass_seconds[k] - pass_seconds[0])
         if value > most:
             best, most = k, value
     return best, most

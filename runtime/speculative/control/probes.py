@@ -21,16 +21,18 @@ class ProbeLedger:
         self.seconds = 0.0  # lost to probes
         self._n_probes = 0
 
-    def can_afford(self, state: DrafterState, passes: Sequence[float], allowed: float) -> bool:
-        """Is there time for a probe of that drafter? `passes` [max_k + 1] are its seconds by width - 1."""
-        is_promising_newcomer = state.is_new and not state.is_disabled and paying_lengths(state, passes)
-        return self.seconds <= allowed + (FIRST * passes[0] if is_promising_newcomer else 0.0)
+    def can_afford_newcomer(self, state: DrafterState, pass_seconds: Sequence[float], allowed: float) -> bool:
+        """Is there time for a probe of a new drafter? Only of one that would pay if all of it were right.
 
-    def begin(self, state: DrafterState, scores_unused: bool, passes: Sequence[float]) -> int:
+        `pass_seconds` [max_k + 1] are the target's over its tokens, by width - 1.
+        """
+        return self.seconds <= allowed + FIRST * pass_seconds[0] and bool(paying_lengths(state, pass_seconds))
+
+    def begin(self, state: DrafterState, scores_unused: bool, pass_seconds: Sequence[float]) -> int:
         """A probe begins; returns how many of its tokens are verified: none where scoring will do."""
         self._n_probes += 1
         state.note_probe()
-        if state.n_right_probes >= SURE and (lengths := paying_lengths(state, passes)):
+        if state.n_right_probes >= SURE and (lengths := paying_lengths(state, pass_seconds)):
             return min(lengths[0] << (state.n_right_probes - SURE), lengths[-1])
         return 0 if scores_unused and self._n_probes % VERIFIED else LEAST_K
 
@@ -43,6 +45,10 @@ class ProbeLedger:
             state.n_right_probes = 0
 
 
-def paying_lengths(state: DrafterState, passes: Sequence[float]) -> list[int]:
+def paying_lengths(state: DrafterState, pass_seconds: Sequence[float]) -> list[int]:
     """The draft lengths that would pay if all tokens were right."""
-    return [k for k in range(LEAST_K, len(passes)) if state.seconds_for(k) + passes[k] < (1 + k) * passes[0]]
+    return [
+        k
+        for k in range(LEAST_K, len(pass_seconds))
+        if state.seconds_for(k) + pass_seconds[k] < (1 + k) * pass_seconds[0]
+    ]

@@ -25,16 +25,14 @@ class Reason:
 NONE_ON = Reason("user", "no drafter is switched on")
 
 
-def why_plain(drafters: Mapping[str, DrafterState], passes: Sequence[float], plain_rate: float) -> Reason:
-    """Of `drafters`, at least one, none paid: by the one that promises most, at these seconds of passes over 1, 2, ...
-    rows.
-    """
+def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float], plain_rate: float) -> Reason:
+    """Why none of `drafters`, at least one, paid: judged by the one that promises most."""
     heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.is_model_free]
     if not heard:
         return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")
     name = max(heard, key=lambda name: drafters[name].rate)
     state = drafters[name]
-    if not state.is_model_free and (ceiling := best_case(state, passes)) <= 1:
+    if not state.is_model_free and (ceiling := best_case(state, pass_seconds)) <= 1:
         return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
     if state.is_disabled:
         return Reason(
@@ -54,7 +52,9 @@ def why_plain(drafters: Mapping[str, DrafterState], passes: Sequence[float], pla
     return Reason("acceptance", text)
 
 
-def best_case(state: DrafterState, passes: Sequence[float]) -> float:
+def best_case(state: DrafterState, pass_seconds: Sequence[float]) -> float:
     """How many times plain decode drafts would be if all of them were accepted."""
-    costs = (state.first_seconds + (k - 1) * state.rest_seconds + seconds for k, seconds in enumerate(passes) if k)
-    return max((1 + k) * passes[0] / cost for k, cost in enumerate(costs, start=1))
+    costs = (
+        state.first_seconds + (k - 1) * state.rest_seconds + seconds for k, seconds in enumerate(pass_seconds) if k
+    )
+    return max((1 + k) * pass_seconds[0] / cost for k, cost in enumerate(costs, start=1))

@@ -49,7 +49,7 @@ class ThreadChoice:
         return 1.0
 
     def _begin_trial(self) -> None:
-        """The other numbers take turns."""
+        """Begins a trial of another number; the others take turns."""
         others = [option for option in self.options if option != self.n]
         self.tried, self._next = others[self._next % len(others)], self._next + 1
         self._waited, self._trial = 0, []
@@ -83,7 +83,7 @@ class Threads:
         return self.one if width == 1 else self.many
 
     def set(self) -> None:
-        """Before a pass."""
+        """Applies the numbers of threads that the next pass is to be made with."""
         wanted = self.one.tried, self.many.tried, self.draft.tried
         if wanted != self._applied:
             self._apply(*wanted)

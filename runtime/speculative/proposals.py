@@ -1,0 +1,126 @@
+"""Asks drafters for proposals, as the controller decides, and compares proposals with the tokens that came.
+
+Knows drafters, the controller and times; knows no target and no rule of acceptance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
+from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.sampling.sampler import Sampler
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.threads import Threads
+
+
+class Proposal(NamedTuple):
+    """What a drafter proposed in a step, and how much of it goes to the target."""
+
+    name: str
+    tokens: tuple[int, ...]  # a chain
+    confidences: Sequence[float]  # of each of them, and perhaps of one more that was rejected unnamed
+    draft: Draft  # NO_DRAFT: the rest is only scored
+    first_seconds: float
+    rest_seconds: float = 0.0
+    n_rest: int = 0
+    expected_gain: float = 0.0  # tokens that using it brings, as far as is believed
+
+
+Broken = list[tuple[Drafter, SlipstreamError]]  # drafters that failed
+
+
+class Proposer:
+    """Asks drafters, those that promise most first. With `branches` all proposals form one tree."""
+
+    def __init__(self, controller: Controller, threads: Threads | None, branches: int) -> None:
+        self.controller, self.threads, self.branches = controller, threads, branches
+
+    def propose(
+        self, drafters: Sequence[Drafter], context: Tokens, sampler: Sampler, room: int
+    ) -> tuple[list[Proposal], Broken]:
+        """One proposal that is worth a wider pass (all of them for a tree), and others only to be scored.
+
+        Lookups are asked first. A draft has at most `room` tokens.
+        """
+        proposals, broken = list[Proposal](), Broken()
+        states = self.controller.states
+        in_order = sorted(drafters, key=lambda drafter: -states[drafter.name].expected_gain)
+        for drafter in in_order:
+            if drafter.is_model_free:
+                proposals += self._ask(drafter, context, sampler, room, broken)
+        if proposals and not self.branches:
+            proposals = only_best(proposals)
+        for drafter in in_order:
+            is_open = self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals)
+            if is_open and not drafter.is_model_free:
+                proposals += self._ask(drafter, context, sampler, room, broken)
+        return proposals, broken
+
+    def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int, broken: Broken) -> list[Proposal]:
+        """A proposal; none from a drafter that is not worth asking, or that broke."""
+        decision = self.controller.decide(drafter.name)
+        self.controller.note(drafter.name, decision)
+        if not decision.asks:
+            return []
+        try:
+            how = self._look_up if drafter.is_model_free else self._draft
+            return [how(drafter, context, sampler, room)]
+        except SettingsError:
+            return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
+        except SlipstreamError as error:
+            broken.append((drafter, error))
+            return []
+
+    def _draft(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+        """Token by token, until it no longer pays."""
+        if self.threads:
+            self.threads.set()
+        criterion = self.controller.criterion(drafter.name)
+        draft = drafter.propose(context, Budget(room, criterion.should_continue, sampler.pick, self.branches))
+        first, rest = criterion.seconds()
+        n_rest = len(criterion.confidences) - 1
+        if self.threads and n_rest > 0 and drafter.has_passes:
+            state = self.controller.states[drafter.name]
+            change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
+            state.scale_seconds(change or 1.0)
+        tokens = criterion.drafted(draft.tokens)
+        return Proposal(drafter.name, tokens, criterion.confidences, draft, first, rest, n_rest)
+
+    def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+        """A lookup proposes all it can, and only then is decided how much of it to use.
+
+        Of a tree, that is all that is as likely as its trunk.
+        """
+        confidences: list[float] = []
+        began = time.perf_counter()
+
+        def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
+            confidences.append(confidence)
+            return Answer.CONTINUE
+
+        budget = Budget(room, accept, sampler.pick, branches=self.branches, forced=sampler.forced)
+        whole = drafter.propose(context, budget)
+        trunk = range(len(whole.tokens)) if whole.parents is None else whole.trunk()
+        confidences = confidences[: len(trunk)]
+        k, gain = self.controller.length(drafter.name, confidences)
+        draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
+        tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
+        return Proposal(drafter.name, tokens, confidences, draft, time.perf_counter() - began, expected_gain=gain)
+
+
+def only_best(proposals: list[Proposal]) -> list[Proposal]:
+    """Leaves a draft only to the proposal that promises most; the others are scored."""
+    best = max(proposals, key=lambda proposal: (bool(proposal.draft.tokens), proposal.expected_gain))
+    return [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
+
+
+def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
+    """A proposal compared with the tokens that came: what lies beyond them, nobody knows."""
+    name, proposed, confidences, draft, first, rest, n_rest, gain = proposal
+    n_comparable, n_matched = min(len(proposed), len(tokens)), common_start(proposed, tokens)
+    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)
