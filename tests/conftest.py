@@ -1,8 +1,9 @@
-"""Engines on the bundled pair, opened once; small random GGUFs for what must go wrong."""
+"""Engines on the bundled pair, opened once; small random GGUFs for what must go wrong; a clock that stands still."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
+from tests.support.clock import Clock
 from tests.support.shapes import TINY, write_random
 
 OpenEngine = Callable[..., Engine]
@@ -43,3 +45,11 @@ def open_demo() -> Iterator[OpenEngine]:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of the demo's architecture with another vocabulary."""
     return write_random(tmp_path_factory.mktemp("models") / "tiny.gguf", TINY)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What `time.perf_counter` says in this test."""
+    stands = Clock()
+    monkeypatch.setattr(time, "perf_counter", stands)
+    return stands

@@ -123,4 +123,8 @@ def test_a_full_context_is_said(tmp_path: Path) -> None:
 
 
 def test_raw_continues_the_prompt() -> None:
-    assert slipstream("run", "import", "--raw", "--max-tokens", "5").returncode == 0
+    as_it_is, asked = (
+        json.loads(slipstream("run", "import", *raw, "--json", "--max-tokens", "5").stdout) for raw in (["--raw"], [])
+    )
+    assert as_it_is["usage"]["prompt_tokens"] < asked["usage"]["prompt_tokens"]  # no chat template around it
+    assert as_it_is["text"] != asked["text"]

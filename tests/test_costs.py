@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from runtime.loading.pass_timing import fastest_threads, measure
 from runtime.speculative.control.costs import PassCosts, interpolate
 from tests.support.control import costs_of
 
@@ -75,38 +72,3 @@ def test_a_wide_pass_that_was_measured_too_short_does_not_make_wider_ones_free()
     for width, seconds in ((1, 1.0), (4, 2.0), (8, 1.5)):
         costs.set(width, seconds)
     assert costs.up_to(12, 0)[7:] == [1.5] * 5
-
-
-def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost() -> None:
-    """Even where the time is up after it."""
-    costs, seen = PassCosts(), list[int]()
-
-    def run(width: int) -> None:
-        seen.append(width)
-        time.sleep(0.05 if len(seen) == 2 else 0.001)
-
-    measure(costs, run, 8, deadline=0.0)
-    assert costs.seconds(1, 0) < 0.02
-
-
-def test_measuring_stops_at_the_deadline_but_never_before_width_one() -> None:
-    costs, seen = PassCosts(), []
-    measure(costs, seen.append, 8, deadline=0.0)
-    assert set(seen) == {1}
-    measure(costs, seen.append, 8, deadline=float("inf"))
-    assert set(costs.widths(0)) == set(range(1, 9))
-
-
-def test_the_fastest_number_of_threads_wins() -> None:
-    current = [0]
-
-    def work(rows: int) -> None:
-        sum(range({1: 60_000, 2: 5_000, 4: 60_000}[current[0]]))
-
-    assert fastest_threads([1, 2, 4], lambda n: current.__setitem__(0, n), work, 1, float("inf")) == 2
-
-
-def test_a_model_too_slow_for_a_comparison_keeps_all_threads() -> None:
-    tried: list[int] = []
-    assert fastest_threads([1, 2, 4], tried.append, lambda rows: None, 1, deadline=float("-inf")) == 4
-    assert tried == [4]

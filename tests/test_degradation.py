@@ -24,6 +24,7 @@ from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
 from tests.support.toy import ToyBackend
+from tests.support.waiting import wait_for
 
 GREEDY = Sampling(temperature=0)
 
@@ -77,12 +78,7 @@ class Bench:
 
     def until(self, names: list[str]) -> None:
         """Steps with all memory free until these are back."""
-        for _ in range(300):
-            if [drafter.name for drafter in self.loop.drafters] == names:
-                return
-            self.step(OK)
-            threading.Event().wait(0.005)
-        raise AssertionError(f"{names} did not come back")
+        wait_for(lambda: [drafter.name for drafter in self.loop.drafters] == names, meanwhile=lambda: self.step(OK))
 
     def is_plain_text(self) -> bool:
         """Is the text what the target alone says?"""
@@ -186,9 +182,7 @@ def test_a_draft_that_cannot_be_opened_again_costs_nothing_but_itself(broken: ty
     bench = Bench(opens)
     bench.step(TIGHT)
     assert closed == ["weights"]
-    for _ in range(20):
-        bench.step(OK)
-        threading.Event().wait(0.005)
+    wait_for(lambda: not bench.loop.given_up, meanwhile=lambda: bench.step(OK))
     assert closed == ["weights", "weights"]
     assert [drafter.name for drafter in bench.loop.drafters] == ["ngram"]
     bench.loop.begin(RequestState(9), np.array(bench.context, dtype=np.int32))

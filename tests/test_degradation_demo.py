@@ -4,7 +4,6 @@ comes back.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from runtime.engine.stats import Stats
 from runtime.memory.pressure import Level, Thresholds
 from runtime.models.registry import load_registry
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
+from tests.support.waiting import wait_for
 
 GREEDY = Sampling(temperature=0)
 SEEDED = Sampling(temperature=1.2, seed=11)
@@ -57,12 +57,21 @@ def answer(
     for n, chunk in enumerate(engine.reply([Message("user", prompt)], sampling, 80)):
         tokens, stats = tokens + list(chunk.tokens), chunk.stats
         if machine is not None:
-            machine.now, machine.free = (
-                machine.now + 1,
-                FREE[(changes or {}).get(n, OK)] if n in (changes or {}) else machine.free,
-            )
+            machine.now += 1
+            machine.free = FREE[changes[n]] if changes and n in changes else machine.free
     assert stats is not None
     return tokens, stats
+
+
+def tend(engine: Engine, machine: Machine) -> None:
+    """The engine looks at its memory a second later."""
+    machine.now += 1
+    engine.tend()
+
+
+def names(engine: Engine) -> list[str]:
+    """The drafters that there are now."""
+    return [drafter.name for drafter in engine.loop.drafters]
 
 
 PROMPTS = ["What does os.path.join do?", "What does re.compile do?", "What is collections.deque?"]
@@ -89,11 +98,8 @@ def test_the_draft_model_comes_back_and_drafts(demo: Engine, plain: Engine) -> N
     machine = told(demo)
     answer(demo, PROMPTS[0], GREEDY, machine, {1: CRITICAL})
     machine.free = FREE[OK]
-    for _ in range(50):
-        tokens, stats = answer(demo, PROMPTS[1], GREEDY, machine)
-        threading.Event().wait(0.02)
-        if stats.drafters["model"]:
-            break
+    wait_for(lambda: "model" in names(demo), meanwhile=lambda: tend(demo, machine))
+    tokens, stats = answer(demo, PROMPTS[1], GREEDY, machine)
     assert stats.drafters["model"] > 0
     assert tokens == answer(plain, PROMPTS[1], GREEDY)[0]
 
@@ -102,19 +108,13 @@ def test_memory_is_looked_after_between_replies_too(demo: Engine) -> None:
     machine = told(demo)
     answer(demo, PROMPTS[2], GREEDY, machine)
     machine.free = FREE[CRITICAL]
-    machine.now += 1
-    demo.tend()
+    tend(demo, machine)
     assert (demo.memory_level, demo.loop.drafters) == ("CRITICAL", [])
     assert demo.given_up.startswith("no drafter is used, because this machine had 300 MiB")
     machine.free = FREE[OK]
-    for _ in range(500):
-        machine.now += 1
-        demo.tend()
-        threading.Event().wait(0.01)
-        if len(demo.loop.drafters) == len(demo.pair.drafters):
-            break
+    wait_for(lambda: "model" in names(demo), meanwhile=lambda: tend(demo, machine))
     assert (demo.memory_level, demo.given_up) == ("OK", "")
-    assert "model" in [drafter.name for drafter in demo.loop.drafters]
+    assert sorted(names(demo)) == sorted(demo.pair.drafters)
 
 
 def test_freeing_the_draft_model_gives_its_memory_back() -> None:
@@ -142,12 +142,10 @@ def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened
     draft.unlink()
     draft.write_bytes(tiny.read_bytes())
     machine.free = FREE[OK]
-    for _ in range(50):
-        tokens, stats = answer(engine, PROMPTS[1], GREEDY, machine)
-        threading.Event().wait(0.02)
-        if stats.reason is not None and stats.reason.code == "draft-error":
-            break
+    wait_for(lambda: not engine.given_up, meanwhile=lambda: tend(engine, machine))
+    tokens, stats = answer(engine, PROMPTS[1], GREEDY, machine)
     assert stats.reason is not None
+    assert stats.reason.code == "draft-error"
     assert "draft.gguf cannot draft for" in stats.reason.text
     assert tokens == answer(plain, PROMPTS[1], GREEDY)[0]
     engine.close()

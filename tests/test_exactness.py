@@ -103,4 +103,6 @@ def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path)
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ProfileCache("key", tmp_path / "file" / "below").write({"width": 4})
+    cache = ProfileCache("key", tmp_path / "file" / "below")
+    cache.write({"width": 4})
+    assert cache.read() == {}

@@ -51,24 +51,31 @@ Spelled = Callable[..., Words | HeaderVocab]
 either = pytest.mark.parametrize("spelled", [Words, in_a_header])
 
 
+def refusal(target: Words | HeaderVocab, draft: Words | HeaderVocab) -> str:
+    """Why a draft with that vocabulary is refused; "" where it is not."""
+    try:
+        compare_vocabularies(target, draft, "big.gguf", "small.gguf")
+    except VocabError as error:
+        return str(error)
+    return ""
+
+
 @either
 @pytest.mark.parametrize("theirs", [("a", "x", "y"), ("a", "x")])
 def test_a_different_word_is_named(spelled: Spelled, theirs: tuple[str, ...]) -> None:
-    with pytest.raises(
-        VocabError, match=r"small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft"
-    ):
-        compare_vocabularies(spelled("a", "b", "c"), spelled(*theirs), "big.gguf", "small.gguf")
+    found = refusal(spelled("a", "b", "c"), spelled(*theirs))
+    assert "small.gguf cannot draft for big.gguf: token 1 is 'b' in the target and 'x' in the draft" in found
 
 
 @either
 def test_a_longer_tail_is_harmless_either_way(spelled: Spelled) -> None:
-    compare_vocabularies(spelled("a", "b"), spelled("a", "b", "pad"), "", "")
-    compare_vocabularies(spelled("a", "b", "pad"), spelled("a", "b"), "", "")
+    assert refusal(spelled("a", "b"), spelled("a", "b", "pad")) == ""
+    assert refusal(spelled("a", "b", "pad"), spelled("a", "b")) == ""
 
 
 def test_words_that_agree_are_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HeaderVocab, "text", lambda self, token: pytest.fail("a word was read"))
-    compare_vocabularies(in_a_header("a", "", "b"), in_a_header("a", ""), "", "")
+    assert refusal(in_a_header("a", "", "b"), in_a_header("a", "")) == ""
 
 
 def test_threads_worth_trying_fit_the_machine() -> None:
@@ -80,7 +87,7 @@ def test_every_choice_was_measured() -> None:
     loaded = LoadedPair(load_registry()["demo"], Options())
     costs = loaded.loop.controller.costs.widths(0)
     assert costs[1] > 0
-    assert 0 < loaded.loop.controller.states["model"].rest_seconds < costs[1]
+    assert loaded.loop.controller.states["model"].rest_seconds > 0
     loaded.close()
     loaded.close()
 

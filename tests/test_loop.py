@@ -1,10 +1,11 @@
-"""A step goes on whatever a drafter does."""
+"""A step goes on whatever a drafter does; passes take scripted seconds."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from runtime.core.draft import Draft, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
@@ -13,9 +14,22 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
+from tests.support.clock import Clock
 from tests.support.toy import ToyBackend
 
 GREEDY = Sampling(temperature=0)
+
+
+class Timed(ToyBackend):
+    """Its passes take so many seconds."""
+
+    def __init__(self, clock: Clock, seconds: float, n_ctx: int = 1024) -> None:
+        super().__init__(n_ctx=n_ctx)
+        self.clock, self.seconds = clock, seconds
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        self.clock.advance(self.seconds)
+        return super().forward(context, draft)
 
 
 class Broken(Drafter):
@@ -66,25 +80,25 @@ def test_a_draft_never_reaches_past_the_limit_or_the_context() -> None:
     assert loop.step(loop.request, np.ones(64, dtype=np.int32), Sampler(GREEDY), 0, 100).n_drafted == 0
 
 
-def test_seconds_add_up() -> None:
-    loop = loop_with(ModelDrafter(ToyBackend(), 6))
+def test_seconds_add_up(clock: Clock) -> None:
+    loop = loop_with(ModelDrafter(Timed(clock, 0.05), 6))
+    loop.backend = Timed(clock, 1.0)
     step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
-    assert 0 < step.draft_seconds + step.verify_seconds <= step.seconds
+    assert (step.draft_seconds, step.verify_seconds, step.seconds) == pytest.approx((0.1, 1.0, 1.1))
     assert (step.drafter, step.n_drafted) == ("model", 2)
 
 
-def prepared(n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[SpecLoop, ToyBackend]:
-    draft = ToyBackend()
-    costs = PassCosts()
+def prepared(clock: Clock, n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[SpecLoop, ToyBackend]:
+    draft, costs = Timed(clock, 0.05), PassCosts()
     costs.set(1, 1.0)
     costs.set(9, 1.5)
-    loop = SpecLoop(ToyBackend(), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8))
+    loop = SpecLoop(Timed(clock, 1.0), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8))
     loop.begin(RequestState(n_reply), np.ones(n_prompt, dtype=np.int32), is_cancelled=lambda: is_cancelled)
     return loop, draft
 
 
-def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it() -> None:
-    loop, _draft = prepared(n_prompt=900, n_reply=2)
+def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it(clock: Clock) -> None:
+    loop, _draft = prepared(clock, n_prompt=900, n_reply=2)
     long, short = np.ones(900, dtype=np.int32), np.ones(30, dtype=np.int32)
     resting, drafting = loop.request, RequestState(2)
     loop.begin(drafting, short)
@@ -94,10 +108,10 @@ def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it
         assert loop.step(drafting, short, Sampler(GREEDY), 0, 9).drafter == "model"
 
 
-def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it() -> None:
-    loop, draft = prepared(n_prompt=900, n_reply=200)
+def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it(clock: Clock) -> None:
+    loop, draft = prepared(clock, n_prompt=900, n_reply=200)
     assert (draft.n_passes, loop.request.left_out) == (4, None)
-    loop, draft = prepared(n_prompt=900, n_reply=2)
+    loop, draft = prepared(clock, n_prompt=900, n_reply=2)
     assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
     assert "900 tokens" in loop.why_plain().text
     assert loop.step(loop.request, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "none"
@@ -105,5 +119,5 @@ def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repay
     assert loop.step(loop.request, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "model"
 
 
-def test_taking_in_can_be_cancelled() -> None:
-    assert prepared(n_prompt=900, n_reply=200, is_cancelled=True)[1].n_passes == 0
+def test_taking_in_can_be_cancelled(clock: Clock) -> None:
+    assert prepared(clock, n_prompt=900, n_reply=200, is_cancelled=True)[1].n_passes == 0

@@ -8,8 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +23,9 @@ from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
 from runtime.tools import machine
 from runtime.tools.pairing import Target, Trial, is_settled, remembered
+from tests.support.waiting import PATIENCE, wait_for
 
 DEMO = load_registry()["demo"]
-PATIENCE = 120.0  # seconds
 
 
 @pytest.fixture
@@ -58,13 +57,6 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[
         process.wait()
 
 
-def until(is_so: Callable[[], object]) -> None:
-    ends = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-
-
 def ask(target: Path) -> subprocess.CompletedProcess[str]:
     settings = "--threads", "1", "--max-tokens", "4", "-t", "0"
     command = [sys.executable, "-m", "app.cli", "run", "What does os.path.join do?", "-m", str(target), *settings]
@@ -79,7 +71,7 @@ def test_the_first_run_begins_a_search_that_outlives_it_and_later_runs_use_its_r
     assert first.stderr.startswith("slipstream: 3 models are tried as a draft for big.gguf in the background")
     assert first.stderr.count("\n") == 1
     usual = command.usual_candidates(target)
-    until(lambda: is_settled(target, usual))
+    wait_for(lambda: is_settled(target, usual))
     assert "small.gguf" in (target.parents[1] / "cache" / "slipstream" / "pairing.log").read_text()
     second = ask(target)
     assert (second.stdout, second.stderr) == (first.stdout, "")
@@ -141,9 +133,11 @@ def test_nobody_is_told_of_a_search_among_no_models(
 
 
 def test_a_model_that_is_gone_is_no_failure(target: Path) -> None:
-    search = Search(target, str)
+    said: list[str] = []
+    search = Search(target, said.append)
     target.unlink()
     search.begin()
+    assert (search._process, said) == (None, [])
     search.stop()
 
 
@@ -155,7 +149,7 @@ def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
     try:
         assert not sleeping
         list(engine.reply("Hello", Sampling(temperature=0.0), 2))
-        until(lambda: sleeping)
+        wait_for(lambda: sleeping)
         chunks = engine.reply("Hello", Sampling(temperature=0.0), 2)
         assert sleeping[0].returncode is not None
         list(chunks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +13,11 @@ import pytest
 from app.server.ask import Ask
 from app.server.errors import ApiError
 from app.server.job import Job
-from app.server.worker import Worker
+from app.server.worker import LEAD, Worker
 from runtime.engine import Chunk, Engine, Message, Options, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
+from tests.support.clock import Clock
 from tests.support.serving import PATIENCE
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?")
@@ -38,14 +38,14 @@ def worker_with(
 
 
 class Counting:
-    """An engine whose replies are numbers, by a clock of steps."""
+    """An engine whose replies are letters; a step takes `seconds` by `clock`."""
 
     turn_seconds = 0.0
     n_held = 1
     memory_level = "OK"
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds  # of a step
+        self.seconds, self.clock = seconds, Clock()
         self.order: list[str] = []
         self.n_waiting: list[int] = []
         self.go_on = threading.Event()
@@ -58,7 +58,7 @@ class Counting:
             if cancel():
                 break
             self.order.append(prompt)
-            time.sleep(self.seconds)
+            self.clock.advance(self.seconds)
             yield Chunk("x", (1,))
         yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
 
@@ -100,8 +100,9 @@ def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() 
     assert max(engine.n_waiting) == 2
 
 
-def test_completions_without_end_do_not_starve_a_chat() -> None:
-    engine = Counting(0.05)
+def test_completions_without_end_do_not_starve_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Counting(seconds=0.05)
+    monkeypatch.setattr("app.server.worker.perf_counter", engine.clock)
 
     async def run() -> None:
         with worker_with(engine) as worker:  # type: ignore[arg-type]
@@ -113,6 +114,9 @@ def test_completions_without_end_do_not_starve_a_chat() -> None:
             short.cancel()
 
     asyncio.run(run())
+    first = engine.order.index("c")
+    assert first * engine.seconds <= LEAD + 3 * engine.seconds
+    assert engine.order[first : first + 24].count("c") == 10  # from then on they take turns
 
 
 def test_what_short_ones_had_before_other_chats_is_not_held_against_them() -> None:

@@ -1,0 +1,50 @@
+"""Passes are timed by a scripted clock: how often, until when, and which number of threads is fastest."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.loading.pass_timing import fastest_threads, measure
+from runtime.speculative.control.costs import PassCosts
+from tests.support.clock import Clock
+
+
+def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost(clock: Clock) -> None:
+    """Even where the time is up after it."""
+    costs, seen = PassCosts(), list[int]()
+
+    def run(width: int) -> None:
+        seen.append(width)
+        clock.advance(0.05 if len(seen) == 2 else 0.001)
+
+    measure(costs, run, 8, deadline=0.0)
+    assert costs.seconds(1, 0) == pytest.approx(0.001)
+
+
+def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock) -> None:
+    costs, seen = PassCosts(), list[int]()
+
+    def run(width: int) -> None:
+        seen.append(width)
+        clock.advance(0.1 * width)
+
+    measure(costs, run, 8, deadline=0.0)
+    assert set(seen) == {1}
+    measure(costs, run, 8, deadline=float("inf"))
+    assert costs.widths(0) == pytest.approx({width: 0.1 * width for width in range(1, 9)})
+
+
+def test_the_fastest_number_of_threads_wins(clock: Clock) -> None:
+    tried: list[int] = []
+
+    def work(rows: int) -> None:
+        clock.advance({1: 0.6, 2: 0.05, 4: 0.6}[tried[-1]])
+
+    assert fastest_threads([1, 2, 4], tried.append, work, 1, float("inf")) == 2
+    assert tried == [4, 2, 1]
+
+
+def test_a_model_too_slow_for_a_comparison_keeps_all_threads(clock: Clock) -> None:
+    tried: list[int] = []
+    assert fastest_threads([1, 2, 4], tried.append, clock.advance, 1, deadline=-2.0) == 4
+    assert tried == [4]
