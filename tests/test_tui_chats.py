@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 from app.chats.store import Store
+from app.tui.actions.chats import open_chat
 from app.tui.widgets.message_view import MessageView
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import chats_path, opened, piloted
+from tests.support.tui import chats_path, engine_of, opened, piloted
 
 path = chats_path
 
@@ -85,3 +87,13 @@ async def test_an_unwritable_store_is_said_and_chatting_goes_on(path: Path) -> N
         await chat.until("kept in memory only")
         await chat.ask("Q")
         await chat.until("Hello.", "kept in memory only")
+
+
+@piloted
+async def test_a_chat_that_went_while_a_reply_ended_is_a_sentence(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one [wait]two")) as chat:
+        await chat.say("Q")
+        await chat.until("one")
+        chat.screen.waiting = partial(open_chat, chat=99)
+        engine_of(chat).go.set()
+        await chat.until("one two", "This chat was deleted")
