@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from app.tui.serving import addresses_of
-from app.tui.turns import SharedEngine
+from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.models.registry import load_registry
