@@ -12,9 +12,10 @@ from typing import Any
 
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
-from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, best_length
+from runtime.speculative.control.policy import StoppingCriterion, best_length
 from runtime.speculative.control.probes import SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
+from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
 # Steps, at least and at most, after which plain passes are made, so that it is known what they cost
@@ -119,41 +120,20 @@ class Controller:
         return min(wanted, MOST_PLAIN_EVERY, max(FIRST_PLAIN, self._n_steps // 2))
 
     def _value_all(self, is_time: bool) -> None:
-        """Values drafters at the best rate, which follows from the values: a few rounds settle it.
-
-        All of them when it `is_time`, else those of which there is news.
-        """
-        self.rate = max(self.rate, self.plain_rate)
-        stale = [
-            (name, state)
-            for name, state in self.states.items()
-            if state.is_model_free or state.has_news or is_time
-        ]  # fmt: skip
-        for _ in range(3):
-            for name, state in stale:
-                self._value(state, self._window_rows.get(name, 0))
-            rates = (state.rate for state in self.states.values() if not state.is_disabled)
-            before, self.rate = self.rate, max([self.plain_rate, *rates])
-            if abs(self.rate / before - 1) < 0.03:
-                break
+        """Values drafters, all of them when it `is_time`, and lets those go that the machine had held up."""
+        self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
         for state in self.states.values():
             state.reenable(self.plain_rate)
 
-    def _value(self, state: DrafterState, n_window: int) -> None:
-        """At the best rate; a lookup is worth what it brought lately. Window rows are part of the price of asking."""
-        if state.is_model_free:
-            state.rate = (1 + state.expected_gain) * self.plain_rate
-            return
-        window = max(0.0, self._pass_seconds[min(n_window, self._k)] - self._pass_seconds[0])
-        price = Price(state.first_seconds + window, state.rest_seconds, self.overhead)
-        state.policy = Policy(state.acceptance, self._pass_seconds_of(state), price, self.price)
-        state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
+    @property
+    def _market(self) -> Market:
+        """What passes cost in this step."""
+        impatience = 1 + IMPATIENCE * self.n_waiting
+        return Market(self._pass_seconds, self._n_context, self.overhead, self.plain_rate, impatience)
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """[k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
-        if state.costs is None:
-            return self._pass_seconds
-        return [self._pass_seconds[0], *state.costs.up_to(self._k + 1, self._n_context)[1:]]
+        """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
+        return self._pass_seconds if state.costs is None else self._market.pass_seconds_of(state)
 
     def _pays(self, state: DrafterState) -> bool:
         """Is the drafter expected to gain? Only a lookup's expected gain leaves the cost of asking out."""
