@@ -12,8 +12,8 @@ import httpx2
 import numpy as np
 import pytest
 
-from app.server.llamacpp import RootRequest
-from app.server.openai.calls import Calls, merged
+from app.server.llamacpp.completion import RawCompletionRequest
+from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
 from app.server.openai.tools import BEGIN, END
 from runtime.engine import Engine, Infill, Message, Options, Sampling
 from runtime.engine.prompt import infill_ids
@@ -302,7 +302,7 @@ def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict
 def test_what_somebody_waits_for_while_typing_goes_before_chats(
     engine: Engine, more: dict[str, Any], is_short: bool
 ) -> None:
-    assert RootRequest.model_validate({"prompt": "x", **more}).ask(engine).is_short == is_short
+    assert RawCompletionRequest.model_validate({"prompt": "x", **more}).task(engine).is_short == is_short
 
 
 def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: Engine) -> None:
@@ -381,12 +381,12 @@ def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine)
 def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
     text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n'
     text += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
-    calls, deltas = Calls(), []
+    calls, deltas = ToolCallParser(), []
     for at in range(0, len(text), size):
         deltas += list(calls.feed(text[at : at + size]))
     deltas += list(calls.finish())
     assert "".join(delta.get("content", "") for delta in deltas) == "So:\n"
-    found = [call["function"] for call in merged(deltas)]
+    found = [call["function"] for call in merge_tool_calls(deltas)]
     assert [(call["name"], json.loads(call["arguments"])) for call in found] == [
         ("f", {"a": {"b": "} <tool"}}),
         ("g", {}),
@@ -413,9 +413,9 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
     text = BEGIN + '\n{"name": "f", "arguments": {"a": 1}}\n' + END
 
     def read(*pieces: str) -> list[object]:
-        calls = Calls()
+        calls = ToolCallParser()
         deltas = [delta for piece in pieces for delta in calls.feed(piece)]
-        return [call["function"] for call in merged([*deltas, *calls.finish()])]
+        return [call["function"] for call in merge_tool_calls([*deltas, *calls.finish()])]
 
     assert all(
         read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text))

@@ -21,16 +21,17 @@ import psutil
 import pytest
 
 from app.cli.main import main
-from app.server.ask import Ask
 from app.server.errors import ApiError
-from app.server.job import Job
+from app.server.scheduled_task import ScheduledTask
 from app.server.sockets import AddressError, Addresses, listening
+from app.server.task import CompletionTask
 from app.server.worker import Worker
 from runtime.core.errors import ModelError
 from runtime.engine import Chunk, Engine, Options, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.serving import PATIENCE, Running, running, wait_for
+from tests.support.serving import Running, running
+from tests.support.waiting import PATIENCE, wait_for
 
 SERVE = [sys.executable, "-m", "app.cli", "serve"]
 GREEDY = Sampling(temperature=0.0)
@@ -211,8 +212,8 @@ class Echo:
         pass
 
 
-def job(prompt: str, *, is_short: bool = False) -> Job:
-    return Job(Ask(lambda engine: prompt, GREEDY, is_short=is_short))
+def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
+    return ScheduledTask(CompletionTask(lambda engine: prompt, GREEDY, is_short=is_short))
 
 
 @pytest.fixture
@@ -233,7 +234,7 @@ def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answ
     async def ask() -> None:
         jobs = [job("first"), job("chat"), job("left"), job("edit", is_short=True)]
         worker.submit(jobs[0])
-        await jobs[0].accepted()
+        await jobs[0].started()
         for later in jobs[1:]:
             worker.submit(later)
         with pytest.raises(ApiError, match="Try again"):
@@ -255,7 +256,7 @@ def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker,
         worker.submit(bad)
         worker.submit(good)
         with pytest.raises(ApiError, match="Mend it"):
-            await bad.accepted()
+            await bad.started()
         assert [chunk.text async for chunk in good.chunks()] == ["good"]
 
     asyncio.run(ask())

@@ -12,7 +12,7 @@ from typing import Any
 import pyperclip
 import pytest
 
-from app.chats.thinking import split_thinking
+from app.reasoning import split_reasoning
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.app import known_ids
 from app.tui.background.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
@@ -176,7 +176,7 @@ def test_a_command_takes_the_rest_as_its_argument() -> None:
     ],
 )
 def test_thinking_is_told_from_the_answer(text: str, parts: tuple[str, str]) -> None:
-    assert split_thinking(text) == parts
+    assert split_reasoning(text) == parts
 
 
 def test_a_keymap_is_read_and_none_is_needed(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from runtime.engine import Message, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
-from tests.support.serving import PATIENCE
 from tests.support.tui import opened, piloted
+from tests.support.waiting import PATIENCE
 
 QUESTION = [Message("user", "Q")]
 GREEDY = Sampling(temperature=0)

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from app.chats.database import StoreError
 from app.chats.store import DELETED, Store, StoredMessage
-from app.chats.thinking import split_thinking
+from app.reasoning import split_reasoning
 from runtime.engine import Message
 
 
@@ -105,4 +105,4 @@ class ChatBranch:
 def prompt_text(message: StoredMessage, branch: Sequence[StoredMessage]) -> str:
     """A message as the model is given it: without the thinking of earlier replies."""
     is_whole = message.role == "user" or message is branch[-1]
-    return message.content if is_whole else split_thinking(message.content)[1]
+    return message.content if is_whole else split_reasoning(message.content)[1]

@@ -137,10 +137,11 @@ def chat(
         raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
     settings = None
     if serve:
-        from app.server.command import PORT, Settings
+        from app.server.command import PORT, ServerSettings
         from app.server.sockets import Addresses
 
-        settings = Settings(Addresses("127.0.0.1", PORT if port is None and socket is None else port, socket), api_key)
+        tcp = PORT if port is None and socket is None else port
+        settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key)
     open_chat(chosen, options, chats, draft, settings, api_key)
 
 
@@ -211,7 +212,7 @@ def serve(
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     tcp = command.PORT if port is None and socket is None else port
-    settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
+    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

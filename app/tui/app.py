@@ -28,7 +28,7 @@ from runtime.engine import Engine, Options
 from runtime.models.registry import Pair
 
 if TYPE_CHECKING:
-    from app.server.command import Settings
+    from app.server.command import ServerSettings
 
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
@@ -100,7 +100,7 @@ def run(
     options: Options,
     chats: Path | None,
     draft: str = "auto",
-    serve: Settings | None = None,
+    serve: ServerSettings | None = None,
     api_key: str = "",
 ) -> None:
     """Runs the chat until it is left. Raises StoreError and SettingsError before anything is shown."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import cast
 
-from app.server.command import PORT, Server, Settings, place
+from app.server.command import PORT, EngineServer, ServerSettings, place
 from app.server.sockets import Addresses, check, listening
 from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
@@ -35,12 +35,12 @@ class LentEngine:
 class Serving:
     """A server that answers editors until it is stopped. Raises AddressError."""
 
-    def __init__(self, engine: SharedEngine, settings: Settings) -> None:
+    def __init__(self, engine: SharedEngine, settings: ServerSettings) -> None:
         check(settings.addresses, settings.api_key)
         self._open = ExitStack()
         sockets = self._open.enter_context(listening(settings.addresses))
         self.places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        self._server = Server(lambda on_progress: cast("Engine", LentEngine(engine)), settings)
+        self._server = EngineServer(lambda on_progress: cast("Engine", LentEngine(engine)), settings)
         self._thread = Thread(target=self._server.run, args=(sockets,), name="server")
         self._thread.start()
 

@@ -19,7 +19,7 @@ from runtime.models.registry import Pair
 from runtime.models.strict_toml import nearest
 
 if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
-    from app.server.command import Settings
+    from app.server.command import ServerSettings
     from app.tui.serving import Serving
 
 OpenEngine = Callable[[Pair, Options, Callable[[str, float], bool]], Engine]
@@ -40,7 +40,7 @@ class Session:
     store: Store
     open_engine: OpenEngine
     keymap: dict[str, str] = field(default_factory=dict)
-    serve: Settings | None = None  # where editors are answered, when they are to be
+    serve: ServerSettings | None = None  # where editors are answered, when they are to be
     api_key: str = ""  # what editors must know
     engine: SharedEngine | None = None  # None while a pair is loaded
     serving: Serving | None = None  # once there is an engine

@@ -52,10 +52,10 @@ class EditorAccess(Widget):
         """Answers editors at a port or a socket from now on, with every pair. Raises SettingsError."""
         if self.session.serving is not None:
             raise SettingsError("Editors are answered already. /serve off ends it.")
-        from app.server.command import Settings  # slow to import, and seldom needed
+        from app.server.command import ServerSettings  # slow to import, and seldom needed
         from app.tui.serving import addresses_of
 
-        self.session.serve = Settings(addresses_of(argument), self.session.api_key)
+        self.session.serve = ServerSettings(addresses_of(argument), self.session.api_key)
         if self.session.engine is not None:
             self.start()
 

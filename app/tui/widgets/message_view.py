@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import Collapsible, Label, Markdown, Static
 
 from app.chats.store import StoredMessage
-from app.chats.thinking import split_thinking
+from app.reasoning import split_reasoning
 from app.tui.pieces import Piece, clean, pieces_of, text_of
 
 SHOWN_LINES = 14  # of a question, before it is folded
@@ -109,10 +109,10 @@ class MessageView(Vertical, can_focus=True):
 
     async def append(self, pieces: Sequence[Piece]) -> None:
         """Shows more of the reply; only the end of the Markdown is rendered again."""
-        before = split_thinking(clean(self.text))[1]
+        before = split_reasoning(clean(self.text))[1]
         self.pieces += pieces
         self.text += text_of(pieces)
-        thought, answer = split_thinking(clean(self.text))
+        thought, answer = split_reasoning(clean(self.text))
         self._show_thought(thought)
         if answer.startswith(before):
             await self.query_one(Markdown).append(answer[len(before) :])
@@ -126,7 +126,7 @@ class MessageView(Vertical, can_focus=True):
         self._show_foot()
 
     async def _show_reply(self) -> None:
-        thought, answer = split_thinking(clean(self.text))
+        thought, answer = split_reasoning(clean(self.text))
         self._show_thought(thought)
         await self.query_one(Markdown).update(answer)
         self.show_tokens()

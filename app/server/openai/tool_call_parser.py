@@ -1,6 +1,6 @@
 """Tool calls found in a reply as it comes: text goes on as text, calls become pieces of OpenAI's `tool_calls`.
 
-Knows no tokens.
+Must not know tokens.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from app.server.openai.tools import BEGIN, END
+from runtime.engine.text import overlap
 
 Delta = dict[str, Any]
-# Whole when the arguments begin, however it is cut
+# What stands before the arguments. It matches only when these begin, however the text is cut.
 HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\S)')
-CLOSING = "} \n"  # at the end of what is known: may end the call and not its arguments
+CLOSING = "} \n"  # at the end of what has come: may end the call and not its arguments
 
 
-class Calls:
+class ToolCallParser:
     """Reads a reply piece by piece."""
 
     def __init__(self) -> None:
-        self.n = 0  # calls so far
+        self.n_calls = 0  # so far
         self._held = ""  # not yet known to be text or a mark
         self._is_inside = self._has_head = False
 
@@ -31,18 +32,14 @@ class Calls:
         """What became certain with `text`: {"content": ...} or {"tool_calls": [...]}."""
         self._held += text
         while True:
-            mark = END if self._is_inside else BEGIN
-            before, found, after = self._held.partition(mark)
+            inside = self._is_inside
+            before, found, after = self._held.partition(END if inside else BEGIN)
             if not found:
-                yield from (
-                    self._inside(self._held)
-                    if self._is_inside
-                    else self._outside(self._held, overlap(self._held, BEGIN))
-                )
+                yield from self._inside(before) if inside else self._outside(before, overlap(before, BEGIN))
                 return
-            yield from self._close(before) if self._is_inside else self._outside(before, 0)
-            self._held, self._is_inside, self._has_head = after, not self._is_inside, False
-            self.n += self._is_inside
+            yield from self._close(before) if inside else self._outside(before, 0)
+            self._held, self._is_inside, self._has_head = after, not inside, False
+            self.n_calls += self._is_inside
 
     def finish(self) -> Iterator[Delta]:
         """What was held back when the reply ended, in the middle of a call perhaps."""
@@ -54,9 +51,9 @@ class Calls:
     def _outside(self, text: str, n_held: int) -> Iterator[Delta]:
         """Text, but for the line breaks between calls."""
         at = len(text) - n_held
-        self._held = text[at:]
-        if text[:at].strip() or (text[:at] and not self.n):
-            yield {"content": text[:at]}
+        certain, self._held = text[:at], text[at:]
+        if certain.strip() or (certain and not self.n_calls):
+            yield {"content": certain}
 
     def _inside(self, text: str) -> Iterator[Delta]:
         """The name once it is whole, then the arguments as they come."""
@@ -65,13 +62,8 @@ class Calls:
             if head is None:
                 return
             self._has_head, text = True, text[head.end() :]
-            name = json.loads(head[1])
-            call = {
-                "id": f"call_{secrets.token_hex(8)}",
-                "type": "function",
-                "function": {"name": name, "arguments": ""},
-            }
-            yield {"tool_calls": [{"index": self.n - 1, **call}]}
+            function = {"name": json.loads(head[1]), "arguments": ""}
+            yield self._delta(id=f"call_{secrets.token_hex(8)}", type="function", function=function)
         certain = text[: len(text) - overlap(text, END)]
         at = len(certain.rstrip(CLOSING))
         self._held = text[at:]
@@ -87,16 +79,14 @@ class Calls:
 
     def _arguments(self, text: str) -> Iterator[Delta]:
         if text:
-            yield {"tool_calls": [{"index": self.n - 1, "function": {"arguments": text}}]}
+            yield self._delta(function={"arguments": text})
+
+    def _delta(self, **fields: Any) -> Delta:
+        return {"tool_calls": [{"index": self.n_calls - 1, **fields}]}
 
 
-def overlap(text: str, mark: str) -> int:
-    """The length of the longest end of `text` that begins `mark`."""
-    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)
-
-
-def merged(deltas: Iterable[Delta]) -> list[Delta]:
-    """The calls that pieces add up to."""
+def merge_tool_calls(deltas: Iterable[Delta]) -> list[Delta]:
+    """The tool calls that the pieces of a stream add up to."""
     calls: list[Delta] = []
     for delta in deltas:
         for piece in delta.get("tool_calls", ()):
