@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
-from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter
+from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
@@ -101,7 +101,7 @@ class Proposer:
 
         def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
             confidences.append(confidence)
-            return Answer.CONTINUE
+            return CONTINUE
 
         budget = Budget(room, accept, sampler.pick, branches=self.branches, forced=sampler.forced)
         whole = drafter.propose(context, budget)

@@ -46,7 +46,10 @@ class Decision(Enum):
     @property
     def asks(self) -> bool:
         """Is the drafter asked?"""
-        return self not in (Decision.SKIP, Decision.WAIT)
+        return self is not SKIP and self is not WAIT
+
+
+SKIP, WAIT, LOOK_UP, USE, PROBE = Decision  # looked up so by name, a member takes a tenth of the time
 
 
 class Controller:
@@ -151,14 +154,14 @@ class Controller:
         """Is the drafter asked in this step?"""
         state = self.states[name]
         if self.fixed_k is not None or (state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]):
-            return Decision.LOOK_UP
+            return LOOK_UP
         if self._is_plain:
-            return Decision.SKIP
+            return SKIP
         if self._pays_now(state):
-            return Decision.USE
+            return USE
         if self.n_waiting or not self._can_afford_probe(state):
-            return Decision.SKIP
-        return Decision.PROBE if state.is_probe_due else Decision.WAIT
+            return SKIP
+        return PROBE if state.is_probe_due else WAIT
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
@@ -175,11 +178,11 @@ class Controller:
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
         state = self.states[name]
-        if decision is Decision.USE:
+        if decision is USE:
             state.note_use()
-        elif decision is Decision.WAIT:
+        elif decision is WAIT:
             state.note_wait()
-        elif decision is Decision.PROBE:
+        elif decision is PROBE:
             self._probing = name
             self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
 
