@@ -83,7 +83,7 @@ class Proposer:
         criterion = self.controller.criterion(drafter.name)
         draft = drafter.propose(context, Budget(room, criterion.should_continue, sampler.pick, self.branches))
         first, rest = criterion.seconds()
-        n_rest = len(criterion.confidences) - 1
+        n_rest = max(0, len(criterion.confidences) - 1)
         if self.threads and n_rest > 0 and drafter.has_passes:
             state = self.controller.states[drafter.name]
             change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
