@@ -26,7 +26,7 @@ async def test_a_reply_is_rendered_as_markdown_with_its_numbers(path: Path) -> N
             "print(1)",
             "100 tok/s · 1.00× plain · 100% accepted",
             "K 1 model · 1.5/pass",
-            "ctx 10/256",
+            "ctx 7/256",
         )
         assert "```" not in chat.seen()
         assert "**" not in chat.seen()
@@ -124,7 +124,7 @@ async def test_continue_goes_on_in_the_same_message(path: Path) -> None:
         await chat.until("one two", "cut off", gone="three")
         await chat.ask("/continue")
         await chat.until("one two four")
-        assert engine_of(chat).asked[1][0] == Ids((5, 3, 3))  # "Count", and what was said of the reply
+        assert engine_of(chat).asked[1][0] == Ids((5, 0, 0, 0, 3, 3))  # "Count", the template, what was said
 
 
 @piloted

@@ -1,5 +1,5 @@
-"""An engine that says what a test tells it to, word by word, with the semantics of Engine.reply: stops when asked,
-numbers that add up.
+"""An engine that says what a test tells it to, word by word, and keeps what Engine.reply promises: test_engine_contract
+holds both to it.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from runtime.core.errors import ContextError
-from runtime.engine import Ids, Message
-from runtime.engine.reply import Chunk
+from runtime.engine import Chunk, Ids, Message, Sampling
 from runtime.engine.stats import Stats
+from runtime.engine.text import TextStream
+from runtime.engine.window import PromptWindow
 from runtime.models.registry import Pair
-from runtime.sampling.sampler import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.explain import Explanation, Pass, explain
 
-SECONDS = 0.01
+SECONDS = 0.01  # of a pass, by token
+TEMPLATE = [0, 0, 0]  # opens the model's turn
 
 
 class ScriptedEngine:
     """Answers the n-th request with the n-th reply, the last one again and again.
 
-    A word is a token. After the first, every second one is the drafter's, when there is one. `[wait]` before a word
-    holds the reply there until `go` is set or it is cancelled; `[fail]` fails; what follows `[tail]` comes with the
-    last chunk, without a pass.
+    A word is a token, and its length the token's id. After the first, every second one is the drafter's, when there is
+    one. `[wait]` before a word holds the reply there until `go` is set or it is cancelled; `[fail]` fails; what follows
+    `[tail]` comes with the last chunk, without a pass.
     """
 
     def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
@@ -42,61 +43,83 @@ class ScriptedEngine:
         self.controller = Controller(costs, {"model": 1e-3}, max_k=3)
 
     def reply(
-        self, prompt: Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None,
+        self, prompt: str | Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None,
         stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
-        on_prefill: Callable[[int, int], None] = lambda done, total: None, **more: Any,
+        on_prefill: Callable[[int, int], None] = lambda done, total: None, *, when_full: str = "stop",
     ) -> Iterator[Chunk]:  # fmt: skip
-        self.asked.append((prompt if isinstance(prompt, Ids) else list(prompt), sampling, max_tokens))
+        window = PromptWindow(prompt, self, self.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
+        n = len(window.begin(max_tokens))
+        if not n:
+            raise ContextError("The prompt is empty. Say something.")
+        if n >= self.n_ctx:
+            raise ContextError(f"The prompt has {n} tokens, but the context holds {self.n_ctx}. Shorten it.")
+        self.asked.append((list(prompt) if isinstance(prompt, Sequence) else prompt, sampling, max_tokens))
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
-        self._stats = Stats(prompt_n=7, plain_per_second=100.0)
-        return self._run(text, max_tokens, cancel, on_prefill)
+        self._stats = Stats(prompt_n=n, plain_per_second=100.0)
+        return self._run(text, max_tokens, TextStream(stops), cancel, on_prefill)
 
     def _run(
-        self, text: str, max_tokens: int | None, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
-    ) -> Iterator[Chunk]:
-        on_prefill(6, 6)
-        text, _, tail = text.partition("[tail]")
-        stats, reason, words = self._stats, "stop", text.replace("] ", "]").split(" ")
-        while stats.predicted_n < len(words):
-            at, word = stats.predicted_n, words[stats.predicted_n]
-            if "[fail]" in word:
-                raise ContextError("The prompt has 999 tokens, but the context holds 256. Shorten it.")
-            if "[wait]" in word:
-                while not (self.go.is_set() or cancel()):
-                    self.go.wait(0.005)
-            if cancel() or at == max_tokens:
-                reason = "cancelled" if cancel() else "length"
+        self, script: str, max_tokens: int | None, text: TextStream, cancel: Callable[[], bool],
+        on_prefill: Callable[[int, int], None],
+    ) -> Iterator[Chunk]:  # fmt: skip
+        script, _, tail = script.partition("[tail]")
+        stats, words, reason = self._stats, script.replace("] ", "]").split(" "), None
+        if not cancel():
+            on_prefill(stats.prompt_n - 1, stats.prompt_n - 1)
+        while reason is None:
+            at = stats.predicted_n
+            self._hold(words[at], cancel)
+            if cancel():
+                reason = "cancelled"
                 break
-            yield self._pass(at, words[at : at + 2], 2 if max_tokens is None else max_tokens - at)
+            yield self._pass(words, at, 2 if max_tokens is None else max_tokens - at, text)
+            if text.stopped or stats.predicted_n == len(words):
+                reason = "stop"
+            elif stats.predicted_n == max_tokens:
+                reason = "length"
         if 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = self.controller.reason()
+        tail = text.finish() + tail
         yield Chunk(tail, pieces=(tail,), finish_reason=reason, stats=stats)
 
-    def _pass(self, at: int, words: list[str], most: int) -> Chunk:
-        """The drafter's word and the target's own, or only the latter."""
-        stats, guessed = (
-            self._stats,
-            bool(at and self.drafter and most > 1 and len(words) == 2 and "[" not in "".join(words)),
-        )
-        pieces = tuple(" " * bool(at + i) + word.replace("[wait]", "") for i, word in enumerate(words[: 1 + guessed]))
-        seconds = SECONDS * len(pieces)
-        stats.decode_seconds += seconds
-        drafter = self.drafter if guessed else "none"
-        stats.steps.append(Pass(seconds, drafter, int(guessed), int(guessed), len(pieces)))
-        return Chunk("".join(pieces), tuple(range(len(pieces))), (guessed, False)[: len(pieces)], pieces)
+    def _hold(self, word: str, cancel: Callable[[], bool]) -> None:
+        if "[fail]" in word:
+            raise ContextError("The prompt has 999 tokens, but the context holds 256. Shorten it.")
+        if "[wait]" in word:
+            while not (self.go.is_set() or cancel()):
+                self.go.wait(0.005)
 
-    def encode(self, prompt: Sequence[Message]) -> list[int]:
-        """One token a word, by its length."""
-        return [len(word) for message in prompt for word in message.content.split(" ")]
+    def _pass(self, words: list[str], at: int, most: int, text: TextStream) -> Chunk:
+        """The drafter's word and the target's own, or only the latter."""
+        both, pieces = words[at : at + 2], list[str]()
+        guessed = bool(at and self.drafter and most > 1 and len(both) == 2 and "[" not in "".join(both))
+        both = [word.removeprefix("[wait]") for word in both[: 1 + guessed]]
+        for i, word in enumerate(both):
+            pieces.append(text.feed((" " * bool(at + i) + word).encode()))
+            if text.stopped:
+                break
+        n, seconds, drafter = len(pieces), SECONDS * len(pieces), self.drafter if guessed else "none"
+        self._stats.decode_seconds += seconds
+        self._stats.steps.append(Pass(seconds, drafter, int(guessed), int(guessed), n, 0.0, seconds))
+        return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces))
+
+    def encode(self, prompt: str | Sequence[Message] | Ids) -> list[int]:
+        """One token a word, by its length; a conversation ends in those of a chat template."""
+        if isinstance(prompt, Ids):
+            return list(prompt.tokens)
+        if isinstance(prompt, str):
+            return [len(word) for word in prompt.split()]
+        return [token for message in prompt for token in self.encode(message.content)] + TEMPLATE
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
-        return self.encode([Message("assistant", text)])
+        return self.encode(text)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         return tuple(self._stats.steps[first:])
 
     def explain(self) -> Explanation:
-        return explain(self.controller, 0, self.controller.reason().text)
+        n_context = self._stats.prompt_n + self._stats.predicted_n
+        return explain(self.controller, n_context, self.controller.reason().text)
 
     def tend(self) -> None:
         pass

@@ -1,0 +1,205 @@
+"""What an engine promises those who ask it for replies, held against the real one and the scripted one that stands in
+for it; with drafts and without.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+
+from runtime.core.errors import ContextError
+from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling
+from runtime.models.registry import load_registry
+from tests.conftest import OpenEngine
+from tests.support.scripted import ScriptedEngine
+
+SAID = "Join two or more pathname components as needed, and leave out what comes before an absolute one."
+QUESTION = [Message("user", "What does os.path.join do?")]
+GREEDY = Sampling(temperature=0)
+AnyEngine = Engine | ScriptedEngine
+
+
+@pytest.fixture(params=["real", "real, plain", "scripted", "scripted, plain"])
+def engine(request: pytest.FixtureRequest, open_demo: OpenEngine) -> AnyEngine:
+    """One that drafts, or one that does not."""
+    engines: dict[str, Callable[[], AnyEngine]] = {
+        "real": lambda: open_demo(drafters=("model",), fixed_k=3),
+        "real, plain": lambda: open_demo(drafters=()),
+        "scripted": lambda: ScriptedEngine(SAID),
+        "scripted, plain": lambda: ScriptedEngine(SAID, drafter=""),
+    }
+    return engines[request.param]()
+
+
+@pytest.fixture
+def drafts(request: pytest.FixtureRequest) -> bool:
+    """Does the engine of this test draft?"""
+    return "plain" not in request.node.callspec.params["engine"]
+
+
+def text_of(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def tokens_of(chunks: list[Chunk]) -> list[int]:
+    return [token for chunk in chunks for token in chunk.tokens]
+
+
+def after(n: int) -> Callable[[], bool]:
+    """Says yes when it was asked `n` times."""
+    left = iter([False] * n)
+    return lambda: next(left, True)
+
+
+def test_the_text_is_that_of_the_pieces_and_every_token_has_a_piece_and_a_flag(engine: AnyEngine) -> None:
+    *chunks, last = engine.reply(QUESTION, GREEDY)
+    assert chunks
+    for chunk in chunks:
+        assert chunk.tokens
+        assert len(chunk.tokens) == len(chunk.pieces) == len(chunk.drafted)
+        assert "".join(chunk.pieces) == chunk.text
+    assert (last.tokens, last.drafted, "".join(last.pieces)) == ((), (), last.text)
+    assert text_of([*chunks, last]).startswith("Join two or more")
+
+
+def test_the_last_token_of_a_pass_is_the_targets_own_unless_the_reply_ends_before_it(engine: AnyEngine) -> None:
+    *chunks, before_last, _ = engine.reply(QUESTION, GREEDY)
+    assert not any(chunk.drafted[-1] for chunk in chunks)
+    for chunk in [*chunks, before_last]:
+        assert list(chunk.drafted) == sorted(chunk.drafted, reverse=True)
+
+
+def test_only_the_last_chunk_has_a_reason_and_numbers(engine: AnyEngine) -> None:
+    *chunks, last = engine.reply(QUESTION, GREEDY)
+    assert {(chunk.finish_reason, chunk.stats) for chunk in chunks} == {(None, None)}
+    assert last.finish_reason == "stop"
+    assert last.stats is not None
+
+
+def test_the_numbers_add_up(engine: AnyEngine, drafts: bool) -> None:
+    *chunks, last = engine.reply(QUESTION, GREEDY)
+    stats, flags = last.stats, [flag for chunk in chunks for flag in chunk.drafted]
+    assert stats is not None
+    assert stats.prompt_n == len(engine.encode(QUESTION))
+    assert stats.predicted_n == len(tokens_of(chunks)) == len(flags)
+    assert stats.n_passes == len(chunks) == sum(stats.k.values()) == sum(stats.drafters.values())
+    assert stats.draft_n_accepted == sum(flags) <= stats.draft_n
+    assert sum(k * n for k, n in stats.k.items()) == stats.draft_n
+    assert 0 < stats.draft_seconds + stats.verify_seconds <= stats.decode_seconds
+    assert (stats.draft_n > 0) == (sum(flags) > 0) == drafts
+    assert (stats.reason is None) == drafts  # else it says why passes were plain
+    assert stats.timings()["predicted_n"] == stats.predicted_n
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_max_tokens_are_kept_to_the_token(engine: AnyEngine, n: int) -> None:
+    whole = tokens_of(list(engine.reply(QUESTION, GREEDY)))
+    *chunks, last = engine.reply(QUESTION, GREEDY, max_tokens=n)
+    assert (tokens_of(chunks), last.finish_reason) == (whole[:n], "length")
+    assert last.stats is not None
+    assert last.stats.predicted_n == n
+
+
+def test_a_stop_string_and_what_follows_it_never_come(engine: AnyEngine) -> None:
+    whole = text_of(list(engine.reply(QUESTION, GREEDY)))
+    stop = whole[len(whole) // 2 :][:5]
+    *chunks, last = engine.reply(QUESTION, GREEDY, stops=[stop])
+    assert text_of([*chunks, last]) == whole[: whole.index(stop)]
+    assert last.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("n_asked", [0, 1, 3, 5])
+def test_who_cancels_gets_what_came_and_an_end(engine: AnyEngine, n_asked: int) -> None:
+    whole = text_of(list(engine.reply(QUESTION, GREEDY)))
+    *chunks, last = engine.reply(QUESTION, GREEDY, cancel=after(n_asked))
+    assert last.finish_reason == "cancelled"
+    assert whole.startswith(text_of([*chunks, last]))
+    assert len(chunks) <= n_asked
+    assert last.stats is not None
+    assert last.stats.predicted_n == len(tokens_of(chunks))
+
+
+def test_reading_a_prompt_is_reported_up_to_its_last_token_but_one(engine: AnyEngine) -> None:
+    seen: list[tuple[int, int]] = []
+    list(engine.reply(QUESTION, GREEDY, 1, on_prefill=lambda *progress: seen.append(progress)))
+    total = len(engine.encode(QUESTION)) - 1
+    assert seen == sorted(seen)
+    assert seen[-1] == (total, total)
+
+
+def test_passes_and_what_decides_can_be_looked_at_during_a_reply_and_after_it(engine: AnyEngine) -> None:
+    for n, chunk in enumerate(engine.reply(QUESTION, GREEDY), start=1):
+        if chunk.finish_reason is None:
+            assert len(engine.passes()) == n
+            assert engine.passes(n - 1)[0].n_tokens == len(chunk.tokens)
+        decision = engine.explain()
+        assert min(decision.pass_seconds) > 0
+        assert decision.plain_per_second > 0
+    passes = engine.passes()
+    assert chunk.stats is not None
+    assert sum(each.n_tokens for each in passes) == chunk.stats.predicted_n
+    assert sum(each.n_drafted for each in passes) == chunk.stats.draft_n
+    assert all(each.n_tokens <= each.n_accepted + 1 <= each.n_drafted + 1 for each in passes)
+    assert engine.passes(len(passes)) == ()
+
+
+def test_a_prompt_that_does_not_fit_is_refused_when_it_is_asked(engine: AnyEngine) -> None:
+    for prompt in ([Message("user", "many words " * engine.n_ctx)], Ids((5,) * engine.n_ctx)):
+        with pytest.raises(ContextError, match=f"but the context holds {engine.n_ctx}"):
+            engine.reply(prompt, GREEDY)
+    with pytest.raises(ContextError, match="empty"):
+        engine.reply("", GREEDY)
+    assert text_of(list(engine.reply(QUESTION, GREEDY))).startswith("Join two")
+
+
+def test_turns_may_be_left_out_of_a_conversation_that_does_not_fit(engine: AnyEngine) -> None:
+    long = [Message("user", "many words " * (engine.n_ctx // 2)), Message("assistant", "Yes.")]
+    with pytest.raises(ContextError):
+        engine.reply([*long, *QUESTION], GREEDY)
+    *_, last = engine.reply([*long, *QUESTION], GREEDY, 3, when_full="drop-oldest")
+    assert last.stats is not None
+    assert last.stats.prompt_n == len(engine.encode(QUESTION))
+
+
+def test_a_reply_that_nobody_wants_to_hear_to_its_end_harms_no_other(engine: AnyEngine) -> None:
+    whole = tokens_of(list(engine.reply(QUESTION, GREEDY)))
+    for n in range(3):
+        chunks = engine.reply(QUESTION, GREEDY)
+        for _ in range(n):
+            next(chunks)
+        chunks.close()  # type: ignore[attr-defined]
+        engine.tend()
+        assert tokens_of(list(engine.reply(QUESTION, GREEDY))) == whole
+
+
+def test_token_ids_are_a_prompt_as_they_are(engine: AnyEngine) -> None:
+    ids = Ids(tuple(engine.encode(QUESTION)))
+    assert engine.encode(ids) == list(ids.tokens)
+    assert text_of(list(engine.reply(ids, GREEDY, 5))) == text_of(list(engine.reply(QUESTION, GREEDY, 5)))
+    assert engine.tokenize("") == []
+    assert len(engine.tokenize("two words")) >= 2
+
+
+def test_memory_is_told_in_words(engine: AnyEngine) -> None:
+    assert engine.memory_level == "OK"
+    assert "fits" in engine.fit
+    assert (engine.left_out, engine.given_up) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "opens", [lambda: Engine(load_registry()["demo"], Options(threads=1, drafters=())), lambda: ScriptedEngine(SAID)]
+)
+def test_it_may_be_closed_twice(opens: Callable[[], AnyEngine]) -> None:
+    engine = opens()
+    first = next(iter(engine.reply(QUESTION, GREEDY)))
+    engine.close()
+    engine.close()
+    assert first.text.startswith("Join")
+
+
+@pytest.mark.parametrize("name", ["reply", "encode", "tokenize", "passes", "explain", "tend", "close"])
+def test_the_scripted_engine_takes_only_what_the_real_one_takes(name: str) -> None:
+    real, scripted = (list(inspect.signature(getattr(kind, name)).parameters) for kind in (Engine, ScriptedEngine))
+    assert scripted == [parameter for parameter in real if parameter in scripted]
