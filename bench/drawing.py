@@ -21,8 +21,9 @@ from typing import Any
 from textual.pilot import Pilot
 
 from app.chats.store import Store
+from app.tui.actions.chats import new
 from app.tui.app import ChatApp
-from app.tui.replying import Replying
+from app.tui.chat_screen import ChatScreen
 from app.tui.session import Session
 from runtime.engine import Chunk, Engine, Message, Options, Sampling
 from runtime.models.registry import load_registry
@@ -63,14 +64,14 @@ def alone(engine: Clocked, sampling: Sampling, n_tokens: int) -> float:
     return engine.speed
 
 
-async def shown(engine: Clocked, screen: Replying, pilot: Pilot[None], n_tokens: int) -> float:
+async def shown(engine: Clocked, screen: ChatScreen, pilot: Pilot[None], n_tokens: int) -> float:
     """tok/s of decoding while the chat shows it."""
     screen.session.max_tokens = n_tokens
-    await screen.do_new()  # type: ignore[attr-defined]
-    before = screen.tally
+    await new(screen, "")
+    before = screen.host.numbers.reply
     screen.prompt.insert(QUESTION)
     await pilot.press("enter")
-    while screen.tally is before or screen.tally.stats is None:
+    while screen.host.numbers.reply is before or screen.host.numbers.reply.stats is None:
         await asyncio.sleep(0.01)
     await pilot.pause(0.2)
     return engine.speed
@@ -84,8 +85,8 @@ async def compare(path: Path, n_rounds: int, options: Options) -> dict[int, list
     app, found = ChatApp(session), {n: list[tuple[float, float]]() for n in LENGTHS}
     async with app.run_test(size=SIZE) as pilot:
         screen = app.screen
-        assert isinstance(screen, Replying)
-        while screen.is_busy:
+        assert isinstance(screen, ChatScreen)
+        while screen.host.is_busy:
             await pilot.pause(0.05)
         session.sampling = endless(engine)
         for n in [LENGTHS[0], *LENGTHS * n_rounds]:  # the first is to warm up

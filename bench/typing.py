@@ -17,7 +17,7 @@ from textual.events import Key
 
 from app.chats.store import Store
 from app.tui.app import ChatApp
-from app.tui.replying import Replying
+from app.tui.chat_screen import ChatScreen
 from app.tui.session import Session
 from runtime.engine import Engine, Options, Sampling
 from runtime.models.registry import load_registry
@@ -32,15 +32,15 @@ async def measure(path: Path) -> tuple[list[float], int, float]:
     app, taken = ChatApp(session), list[float]()
     async with app.run_test(size=(120, 40)) as pilot:
         screen = app.screen
-        assert isinstance(screen, Replying)
-        while screen.is_busy:
+        assert isinstance(screen, ChatScreen)
+        while screen.host.is_busy:
             await pilot.pause(0.05)
         session.sampling = HOT
         screen.prompt.insert("What does os.path.join do?")
         await pilot.press("enter")
         written = len(screen.prompt.text)
         for n in range(N_KEYS):
-            if screen.replying is None:
+            if not screen.host.is_replying:
                 await pilot.press("ctrl+g")
             began = time.perf_counter()
             app.post_message(Key("x", "x"))
@@ -49,9 +49,9 @@ async def measure(path: Path) -> tuple[list[float], int, float]:
             await wait_for_paint(app)
             taken.append(time.perf_counter() - began)
             await asyncio.sleep(PAUSE)
-        lost, speed = written + N_KEYS - len(screen.prompt.text), screen.tally.per_second()
-        screen.cancelled.set()
-        while screen.replying is not None:
+        lost, speed = written + N_KEYS - len(screen.prompt.text), screen.host.numbers.reply.per_second()
+        screen.host.cancel()
+        while screen.host.is_replying:
             await pilot.pause(0.05)
     if session.engine is not None:
         session.engine.close()

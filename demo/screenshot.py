@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.chats.store import Store
 from app.tui.app import ChatApp
-from app.tui.replying import Replying
+from app.tui.chat_screen import ChatScreen
 from app.tui.session import Session
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
@@ -29,14 +29,14 @@ async def picture(path: Path) -> None:
         app = ChatApp(session)
         async with app.run_test(size=SIZE) as pilot:
             screen = app.screen
-            assert isinstance(screen, Replying)
+            assert isinstance(screen, ChatScreen)
             for question in QUESTIONS:
-                while screen.is_busy:
+                while screen.host.is_busy:
                     await pilot.pause(0.05)
                 screen.prompt.insert(question)
                 await pilot.press("enter")
                 await pilot.pause(0.2)
-            while screen.is_busy:
+            while screen.host.is_busy:
                 await pilot.pause(0.05)
             await pilot.press("ctrl+t", "ctrl+b")
             await pilot.pause(0.5)

@@ -15,7 +15,6 @@ from app.bench.results import Sample
 from app.bench.runs import Runs
 from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
-from runtime.loading.exactness import Exactness
 from tests.support.bench import FACTS, PLAN, STEPS, made
 
 
@@ -83,22 +82,18 @@ def test_the_headlines_are_the_gain_the_worst_case_the_reference_and_the_differe
     assert "prose" in headlines(made())[1].text
 
 
-def test_a_difference_is_a_fault_only_where_kernels_are_exact() -> None:
+def test_a_difference_is_a_fault_unless_it_was_allowed() -> None:
     assert "same as plain" in verdict(made())
     assert "fault of Slipstream" in verdict(made(n_different=1))
     assert "--exact" in verdict(made(n_rounded=1))
 
 
-def test_differences_are_counted_by_what_the_kernels_promise() -> None:
+def test_differences_are_counted_by_what_the_engine_promises() -> None:
     runs = Runs(SimpleNamespace(), PLAN, lambda: False)  # type: ignore[arg-type]
     task: Any = SimpleNamespace(cell=Cell("question", 0.0), prompt=0)
-    for exactness, tokens in (
-        (Exactness(9, 9), [1, 2]),
-        (Exactness(9, 9), [1, 2]),
-        (Exactness(9, 9), [1, 3]),
-        (Exactness(3, 9), [1]),
-    ):
-        runs._compare(SimpleNamespace(exactness=exactness), task, tokens)  # type: ignore[arg-type]
+    for is_reproducible, tokens in ((True, [1, 2]), (True, [1, 2]), (True, [1, 3]), (False, [1])):
+        engine: Any = SimpleNamespace(is_reproducible=is_reproducible)
+        runs._compare(engine, task, tokens)
     assert (runs.results.n_compared, runs.results.n_different, runs.results.n_rounded) == (3, 1, 1)
 
 

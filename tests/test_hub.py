@@ -24,7 +24,7 @@ from runtime.models.hub import fetch
 from runtime.models.hub.cache import cached, cached_path, remove
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError, UnreachableError, is_safe, pick, split_name
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import find_pair, hub_name, load_registry
 from runtime.models.shards import is_first_shard
 from tests.support.hub_server import Behaviour, serving
 
@@ -349,12 +349,7 @@ def test_a_pair_of_the_hub_that_is_not_here_names_the_command(tmp_path: Path) ->
 
 
 def test_every_public_pair_names_files_that_the_hub_could_have() -> None:
-    public = [
-        path.as_posix()
-        for pair in load_registry().values()
-        for path in (pair.target, pair.draft)
-        if path and path.as_posix().startswith("hf:")
-    ]
+    public = [name for pair in load_registry().values() for path in pair.files if (name := hub_name(path))]
     assert len(load_registry()) > 20
     for name in public:
         _, file = split_name(name)

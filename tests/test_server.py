@@ -16,7 +16,8 @@ import pytest
 from runtime.engine import Engine, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.serving import PATIENCE, Running, running
+from tests.support.serving import Running, running
+from tests.support.waiting import PATIENCE
 
 QUESTION = "What does os.path.join do?"
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]

@@ -9,40 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import numpy as np
 import pytest
 
-from app.server.llamacpp import RootRequest
-from app.server.openai.calls import Calls, merged
-from app.server.openai.tools import BEGIN, END
 from runtime.engine import Engine, Infill, Message, Options, Sampling
-from runtime.engine.prompt import infill_ids
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
-from tests.support.serving import running
-from tests.support.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
+from tests.support.coder import write_coder
+from tests.support.serving import (
+    READ_FILE,
+    events,
+    running,
+)
 
 QUESTION = "What does os.path.join do?"
 GREEDY = Sampling(temperature=0.0)
-FIM = {"pre": "<|fim_prefix|>", "suf": "<|fim_suffix|>", "mid": "<|fim_middle|>", "sep": "<|file_sep|>"}
-TEMPLATE = (
-    "{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
-    "{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.city }}{% endif %}{% endfor %}"
-)
-READ_FILE: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "read_file",
-        "description": "Read a file",
-        "parameters": {
-            "type": "object",
-            "properties": {"path": {"type": "string"}},
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-        "strict": True,
-    },
-}
 LLAMA_VIM: dict[str, Any] = {
     "id_slot": 0,
     "input_prefix": "def join(a, b):\n",
@@ -72,33 +52,9 @@ LLAMA_VIM: dict[str, Any] = {
 }
 
 
-class Letters:
-    """A tokenizer with a token per character."""
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        return [ord(letter) for letter in text]
-
-    def piece(self, token: int) -> bytes:
-        return chr(token).encode()
-
-    def is_end(self, token: int) -> bool:
-        return False
-
-
 @pytest.fixture(scope="module")
 def coder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model whose vocabulary can fill in the middle and whose template knows tools."""
-    path = tmp_path_factory.mktemp("models") / "coder.gguf"
-    rng, words = np.random.default_rng(3), [*FIM.values(), *(f"w{i}" for i in range(TINY.vocab - N_BASE - len(FIM)))]
-    writer = begin(path, TINY)
-    add_vocabulary(writer, words, ["w 0"])
-    for i, name in enumerate(FIM):
-        writer.add_uint32(f"tokenizer.ggml.fim_{name}_token_id", N_BASE + i)
-    writer.add_chat_template(TEMPLATE)
-    add_matrix(writer, "token_embd.weight", TINY.vocab, TINY.width, rng)
-    writer.add_tensor("output_norm.weight", np.ones(TINY.width, dtype=np.float32))
-    add_layers(writer, TINY, rng)
-    return finish(writer, path)
+    return write_coder(tmp_path_factory.mktemp("models") / "coder.gguf")
 
 
 @pytest.fixture(scope="module")
@@ -110,21 +66,6 @@ def demo() -> Iterator[httpx2.Client]:
 @pytest.fixture(scope="module")
 def engine(open_demo: OpenEngine) -> Engine:
     return open_demo(threads=1)
-
-
-@pytest.fixture(scope="module")
-def unending(engine: Engine) -> dict[str, Any]:
-    """A request whose reply does not end by itself, with the bias in llama.cpp's form."""
-    ends = [[token, False] for token in range(engine.vocab.n_vocab) if engine.is_end(token)]
-    return {"prompt": "import os", "temperature": 0, "logit_bias": ends}
-
-
-def events(reply: httpx2.Response) -> list[Any]:
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    return [
-        json.loads(line.removeprefix("data: ")) for line in reply.text.split("\n\n") if line and line != "data: [DONE]"
-    ]
 
 
 def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
@@ -181,42 +122,10 @@ def test_llama_vims_instructions_are_read_in_advance(demo: httpx2.Client) -> Non
     assert found[-1]["timings"]["cache_n"] > 10
 
 
-def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"city": "Rome"}'}}
-    engine = Engine(find_pair(str(coder), {}), Options(threads=1))
-    assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE])
-    with running(lambda on_progress: engine) as here:
-        client = here.client()
-        turns = [
-            {"role": "user", "content": "<hi>"},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "content": "Sun"},
-        ]
-        assert (
-            client.post("/apply-template", json={"messages": turns}).json()["prompt"]
-            == "[user]<hi>[assistant]Rome[tool]Sun"
-        )
-        asked = {"messages": turns, "tools": [READ_FILE], "max_tokens": 1, "temperature": 0}
-        n_tokens = client.post("/v1/chat/completions", json=asked).json()["usage"]["prompt_tokens"]
-        told = READ_FILE | {"function": {key: value for key, value in READ_FILE["function"].items() if key != "strict"}}
-        assert n_tokens == len(engine.tokenize(f"{json.dumps([told])}<tool_call>[user]<hi>[assistant]Rome[tool]Sun"))
-
-
 def test_without_tokens_for_it_filling_in_is_refused(demo: httpx2.Client) -> None:
     reply = demo.post("/infill", json=LLAMA_VIM)
     assert reply.status_code == 400
     assert "cannot fill in the middle" in reply.json()["error"]["message"]
-
-
-def test_a_place_keeps_what_is_nearest_to_it() -> None:
-    fim = {"prefix": 1, "suffix": 2, "middle": 3, "file": 4}
-    ids = infill_ids(Infill("ab", "cd", (("f", "xyz"),)), Letters(), fim, 64)
-    assert ids == [4, *b"f\nxyz", 1, *b"ab", 2, *b"cd", 3]
-    long = infill_ids(Infill("a" * 99 + "b", "c" + "d" * 99, (("f", "x" * 99),)), Letters(), fim, 64)
-    assert len(long) < 64
-    assert long[0] == 1
-    assert chr(long[long.index(2) - 1]) == "b"
-    assert chr(long[long.index(2) + 1]) == "c"
 
 
 def test_continue_streams_chat_with_a_final_usage(demo: httpx2.Client, engine: Engine) -> None:
@@ -280,31 +189,6 @@ def test_continues_llama_cpp_provider_streams_content(demo: httpx2.Client, engin
     assert sum(len(event.get("completion_probabilities", ())) for event in found) == 6
 
 
-def test_a_stop_string_is_told_from_the_models_own_end(demo: httpx2.Client, engine: Engine) -> None:
-    prompt = demo.post("/apply-template", json={"messages": [{"role": "user", "content": QUESTION}]}).json()["prompt"]
-    whole = demo.post("/completion", json={"prompt": prompt, "temperature": 0}).json()
-    assert whole["stop_type"] == "eos"
-    cut = demo.post("/completion", json={"prompt": prompt, "temperature": 0, "stop": [whole["content"][5:9]]}).json()
-    assert cut["stop_type"] == "word"
-    assert cut["content"] == whole["content"][: whole["content"].index(whole["content"][5:9])]
-
-
-def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict[str, Any]) -> None:
-    endless = demo.post("/completion", json=unending | {"n_predict": 500, "t_max_predict_ms": 1}).json()
-    assert endless["stop_type"] == "limit"
-    assert endless["tokens_predicted"] < 500
-
-
-@pytest.mark.parametrize(
-    ("more", "is_short"),
-    [({}, False), ({"n_predict": 16}, True), ({"t_max_predict_ms": 200}, True), ({"n_predict": 999}, False)],
-)
-def test_what_somebody_waits_for_while_typing_goes_before_chats(
-    engine: Engine, more: dict[str, Any], is_short: bool
-) -> None:
-    assert RootRequest.model_validate({"prompt": "x", **more}).ask(engine).is_short == is_short
-
-
 def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: Engine) -> None:
     (model,) = demo.get("/v1/models").json()["data"]
     assert (model["meta"]["n_ctx"], model["status"]["value"]) == (engine.n_ctx, "loaded")
@@ -342,81 +226,3 @@ def test_roo_and_cline_may_send_what_we_do_not_know(demo: httpx2.Client) -> None
     found = events(demo.post("/v1/chat/completions", json=body))
     assert found[-1]["usage"]["completion_tokens"] <= 6
     assert demo.get("/models").json() == demo.get("/v1/models").json()
-
-
-@pytest.mark.parametrize("result", ["import os", [{"type": "text", "text": "import os"}]])
-@pytest.mark.parametrize("said", [None, "", [{"type": "text", "text": "I look."}]])
-def test_the_turn_after_a_call_is_as_agents_send_it(demo: httpx2.Client, said: Any, result: Any) -> None:
-    call = {
-        "id": "call_1",
-        "type": "function",
-        "index": 0,
-        "function": {"name": "read_file", "arguments": '{"path": "a.py"}'},
-    }
-    turns = [
-        {"role": "user", "content": [{"type": "text", "text": "Read a.py", "cache_control": {"type": "ephemeral"}}]},
-        {"role": "assistant", "content": said, "tool_calls": [call], "reasoning_content": "A file."},
-        {"role": "tool", "tool_call_id": "call_1", "content": result},
-    ]
-    found = events(
-        demo.post(
-            "/v1/chat/completions", json={"messages": turns, "tools": [READ_FILE], "stream": True, "max_tokens": 2}
-        )
-    )
-    assert found[-1]["choices"][0]["finish_reason"] in ("length", "stop")
-    assert found[-1]["timings"]["prompt_n"] > found[-1]["timings"]["predicted_n"]
-
-
-def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine) -> None:
-    text = "naïve <|im_end|> 😀"
-    tokens = demo.post("/tokenize", json={"content": text, "parse_special": False}).json()["tokens"]
-    assert tokens == engine.tokenize(text, special=False)
-    assert demo.post("/detokenize", json={"tokens": tokens}).json() == {"content": text}
-    pieces = demo.post("/tokenize", json={"content": "<|im_end|>", "with_pieces": True}).json()["tokens"]
-    assert [piece["piece"] for piece in pieces] == ["<|im_end|>"]
-    assert demo.post("/detokenize", json={"tokens": [10**6]}).status_code == 400
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
-    text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n'
-    text += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
-    calls, deltas = Calls(), []
-    for at in range(0, len(text), size):
-        deltas += list(calls.feed(text[at : at + size]))
-    deltas += list(calls.finish())
-    assert "".join(delta.get("content", "") for delta in deltas) == "So:\n"
-    found = [call["function"] for call in merged(deltas)]
-    assert [(call["name"], json.loads(call["arguments"])) for call in found] == [
-        ("f", {"a": {"b": "} <tool"}}),
-        ("g", {}),
-    ]
-
-
-def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, Any]) -> None:
-    def counts() -> dict[str, float]:
-        lines = [line.rsplit(" ", 1) for line in demo.get("/metrics").text.splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, value in lines}
-
-    before = counts()
-    demo.post("/completion", json=unending | {"n_predict": 5})
-    after = counts()
-    for name in (
-        "slipstream_predicted_tokens_total",
-        "llamacpp:tokens_predicted_total",
-        "vllm:generation_tokens_total",
-    ):
-        assert after[name] - before.get(name, 0) == 5
-
-
-def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
-    text = BEGIN + '\n{"name": "f", "arguments": {"a": 1}}\n' + END
-
-    def read(*pieces: str) -> list[object]:
-        calls = Calls()
-        deltas = [delta for piece in pieces for delta in calls.feed(piece)]
-        return [call["function"] for call in merged([*deltas, *calls.finish()])]
-
-    assert all(
-        read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text))
-    )

@@ -11,7 +11,8 @@ import pytest
 
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
-from tests.support.serving import PATIENCE, Running, running
+from tests.support.serving import Running, running
+from tests.support.waiting import PATIENCE
 
 TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain falls in Spain"]
 

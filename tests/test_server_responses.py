@@ -11,7 +11,8 @@ import pytest
 
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
-from tests.support.serving import PATIENCE, running
+from tests.support.serving import running
+from tests.support.waiting import PATIENCE
 
 QUESTION = "What does os.path.join do?"
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.openai.chat import ChatForm
-from app.server.openai.thinking import Thinking, Thoughts, opens
+from app.reasoning import ReasoningParser, opens_reasoning, split_reasoning
+from app.server.openai.chat_response import ChatFormatter
+from app.server.reasoning import ReasoningReader
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
@@ -34,15 +35,22 @@ def test_thought_and_answer_are_told_apart(
     text: str, is_open: bool, expected: tuple[str, str], cuts: list[int]
 ) -> None:
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    thinking = Thinking(is_open)
-    deltas = [delta for a, b in pairwise(places) for delta in thinking.feed(text[a:b])] + list(thinking.finish())
+    parser = ReasoningParser(is_open)
+    deltas = [delta for a, b in pairwise(places) for delta in parser.feed(text[a:b])] + list(parser.finish())
     thought, answer = ("".join(delta.get(key, "") for delta in deltas) for key in ("reasoning_content", "content"))
     assert (thought, answer) == expected
 
 
 def test_a_prompt_may_begin_the_thought() -> None:
-    assert opens("<|assistant|><think>\n")
-    assert not opens("<think>no</think>\n<|assistant|>")
+    assert opens_reasoning("<|assistant|><think>\n")
+    assert not opens_reasoning("<think>no</think>\n<|assistant|>")
+
+
+def test_a_whole_reply_is_split_as_one_that_comes_in_pieces() -> None:
+    assert split_reasoning("<think>\na\n</think>\n\nb") == ("a", "b")
+    assert split_reasoning("<think>still") == ("still", "")
+    assert split_reasoning(" no <think>x</think>") == ("", " no <think>x</think>")
+    assert split_reasoning("<thi") == ("", "<thi")
 
 
 @pytest.mark.parametrize(
@@ -60,10 +68,10 @@ def test_a_prompt_may_begin_the_thought() -> None:
 def test_thought_tokens_are_counted_however_many_come_at_once(
     pieces: list[str], is_open: bool, n: int, width: int
 ) -> None:
-    thoughts = Thoughts(is_open)
+    reader = ReasoningReader(is_open)
     for chunk in chunks(pieces, width):
-        list(thoughts.read(chunk))
-    assert thoughts.n_tokens == n
+        list(reader.read(chunk))
+    assert reader.n_tokens == n
 
 
 def chunks(pieces: list[str], width: int) -> list[Chunk]:
@@ -74,15 +82,17 @@ def chunks(pieces: list[str], width: int) -> list[Chunk]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
-    form = ChatForm(
-        SimpleNamespace(pair=SimpleNamespace(name="m")), logprobs=False, include_usage=True, thinking=Thoughts(True)
-    )  # type: ignore[arg-type]
+    engine: Any = SimpleNamespace(pair=SimpleNamespace(name="m"))
+    formatter = ChatFormatter(engine, logprobs=False, include_usage=True, reasoning=ReasoningReader(True))
     stats = Stats(steps=[Pass(0.0, "none", 0, 0, n_tokens=1)] * 4)
     said = [
         *chunks(["a", "b", "</think>", "Yes"], 3),
         Chunk("", finish_reason="stop", stats=stats),
     ]
-    whole: Any = (
-        form.whole(said) if not stream else [list(form.piece(chunk)) for chunk in said] and list(form.end(said[-1]))[-1]
-    )
-    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3
+    if stream:
+        assert [event for chunk in said for event in formatter.chunk_events(chunk)]
+        *_, body = formatter.last_events(said[-1])
+    else:
+        body = formatter.body(said)
+    found: Any = body["usage"]
+    assert found["completion_tokens_details"]["reasoning_tokens"] == 3

@@ -37,6 +37,7 @@ def test_some_thresholds_may_be_set_and_the_others_stay(tmp_path: Path) -> None:
         ("[memory]\ncritical_bytes = 9_000_000_000", "critical_bytes is 9000000000, more than tight_bytes"),
         ("[memory]\ntight_share = 0.01", "critical_share is 0.03, more than tight_share"),
         ("[memory]\ntight_bytes = inf", "tight_bytes is inf: it must be a number"),
+        ("[memory]\ntight_bytes = 1.5", "tight_bytes is 1.5: it must be a number without a fraction"),
         ("[memory]\ncalm_seconds = nan", "calm_seconds is nan"),
         ("[memory]\ntight_bytes = -1", "tight_bytes is -1"),
         ("[memory]\ntight_bytes = true", "'tight_bytes' must be a number, not bool"),

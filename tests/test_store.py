@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.chats.store import Store, StoreError, title_of
+from app.chats.database import StoreError
+from app.chats.store import Store, title_of
 from app.chats.transcript import as_json, as_markdown
 
 
@@ -23,9 +24,9 @@ def store(tmp_path: Path) -> Store:
 
 def ask(store: Store, question: str, answer: str) -> tuple[int, int, int]:
     chat = store.new_chat(question)
-    first = store.say(chat, None, "user", question)
-    second = store.say(chat, first, "assistant", "")
-    store.write(second, answer, {"line": "1 tok/s"})
+    first = store.add_message(chat, None, "user", question)
+    second = store.add_message(chat, first, "assistant", "")
+    store.update_message(second, answer, {"line": "1 tok/s"})
     return chat, first, second
 
 
@@ -48,23 +49,23 @@ def test_only_the_owner_can_read_chats(store: Store) -> None:
 
 def test_another_version_leaves_the_first_one_where_it_is(store: Store) -> None:
     chat, first, second = ask(store, "Q", "one")
-    third = store.say(chat, first, "assistant", "two")
+    third = store.add_message(chat, first, "assistant", "two")
     assert [each.content for each in store.branch(store.chat(chat).leaf)] == ["Q", "two"]
     assert store.versions(third) == store.versions(second) == [second, third]
-    later = store.say(chat, third, "user", "more")
+    later = store.add_message(chat, third, "user", "more")
     assert store.newest_leaf(third) == later
     assert store.newest_leaf(second) == second
 
 
 def test_first_questions_are_versions_of_each_other(store: Store) -> None:
     chat, first, _ = ask(store, "Q", "one")
-    assert store.versions(store.say(chat, None, "user", "Q2")) == [first, first + 2]
+    assert store.versions(store.add_message(chat, None, "user", "Q2")) == [first, first + 2]
 
 
 def test_search_finds_words_by_their_beginning_in_any_branch(store: Store) -> None:
     chat, first, _ = ask(store, "What is a list?", "An ordered sequence of things.")
     ask(store, "What is a set?", "Things without order.")
-    store.say(chat, first, "assistant", "A mutable array.")
+    store.add_message(chat, first, "assistant", "A mutable array.")
     assert [found.id for found in store.chats("order sequ")] == [chat]
     assert "sequence" in store.chats("sequence")[0].excerpt
     assert len(store.chats("thing")) == 2
@@ -73,7 +74,7 @@ def test_search_finds_words_by_their_beginning_in_any_branch(store: Store) -> No
 
 def test_search_knows_a_reply_that_grows_and_forgets_a_chat_that_went(store: Store) -> None:
     chat, _, second = ask(store, "Q", "half")
-    store.write(second, "half an answer")
+    store.update_message(second, "half an answer")
     assert [found.id for found in store.chats("answer")] == [chat]
     store.delete(chat)
     assert store.chats("answer") == store.chats() == []
@@ -89,7 +90,7 @@ def test_two_instances_write_to_one_store(store: Store) -> None:
 def test_a_chat_that_another_instance_deleted_is_named(store: Store) -> None:
     chat, _, second = ask(store, "Q", "A")
     Store(store.path).delete(chat)
-    for act in (lambda: store.chat(chat), lambda: store.say(chat, second, "user", "more")):
+    for act in (lambda: store.chat(chat), lambda: store.add_message(chat, second, "user", "more")):
         with pytest.raises(StoreError, match="deleted in another window"):
             act()
 
@@ -98,8 +99,9 @@ def test_a_killed_process_loses_nothing_that_was_written(tmp_path: Path) -> None
     path = tmp_path / "chats.db"
     script = f"""
 from pathlib import Path; from app.chats.store import Store
-store = Store(Path({str(path)!r})); chat = store.new_chat("Q"); message = store.say(chat, None, "user", "Q")
-reply = store.say(chat, message, "assistant", ""); store.write(reply, "so far"); print("written", flush=True); input()
+store = Store(Path({str(path)!r})); chat = store.new_chat("Q"); message = store.add_message(chat, None, "user", "Q")
+reply = store.add_message(chat, message, "assistant", ""); store.update_message(reply, "so far")
+print("written", flush=True); input()
 """
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
@@ -165,11 +167,11 @@ def test_a_chat_is_titled_by_its_first_line(text: str, title: str) -> None:
 
 def test_exports_hold_the_branch_and_the_system_prompt(store: Store) -> None:
     chat, first, _ = ask(store, "Q", "old")
-    store.say(chat, first, "assistant", "new")
+    store.add_message(chat, first, "assistant", "new")
     store.set_system(chat, "Be brief.")
-    facts, said = store.chat(chat), store.branch(store.chat(chat).leaf)
-    assert as_markdown(facts, said) == "# Q\n\n> Be brief.\n\n## You\n\nQ\n\n## Reply\n\nnew\n"
-    assert json.loads(as_json(facts, said))["messages"] == [
+    facts, messages = store.chat(chat), store.branch(store.chat(chat).leaf)
+    assert as_markdown(facts, messages) == "# Q\n\n> Be brief.\n\n## You\n\nQ\n\n## Reply\n\nnew\n"
+    assert json.loads(as_json(facts, messages))["messages"] == [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q"}, {"role": "assistant",
         "content": "new"},
     ]  # fmt: skip
@@ -178,12 +180,13 @@ def test_exports_hold_the_branch_and_the_system_prompt(store: Store) -> None:
 def test_a_store_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     store = Store(path)
-    store.say(store.new_chat("kept"), None, "user", "hello")
+    store.add_message(store.new_chat("kept"), None, "user", "hello")
     store.close()
     with sqlite3.connect(path) as db:
         db.executescript("DROP TABLE kept; PRAGMA user_version = 1;")
     db.close()
     store = Store(path)
-    store.keep("theme", "textual-light")
-    assert (store.kept("theme"), store.kept("none"), store.chats()[0].title) == ("textual-light", "", "kept")
+    store.set_preference("theme", "textual-light")
+    assert (store.preference("theme"), store.preference("none")) == ("textual-light", "")
+    assert store.chats()[0].title == "kept"
     store.close()

@@ -12,17 +12,17 @@ from typing import Any
 import pyperclip
 import pytest
 
-from app.tui.answering import prompt_of
+from app.reasoning import split_reasoning
+from app.tui.actions.dispatch import HANDLERS
 from app.tui.app import known_ids
-from app.tui.chat import ChatScreen
-from app.tui.clipboard import copy_to_desktop
+from app.tui.background.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
+from app.tui.background.reply_worker import engine_prompt
 from app.tui.commands import COMMANDS, parse
-from app.tui.conversation import split_thinking
-from app.tui.keymap import read_keymap
-from app.tui.numbers import Tally, fitted
-from app.tui.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
-from app.tui.panel import rolling
-from app.tui.why_text import depths, observed, sections
+from app.tui.desktop.clipboard import copy_to_desktop
+from app.tui.desktop.keymap import read_keymap
+from app.tui.dialogs.why_text import depths, observed, sections
+from app.tui.numbers import ReplyNumbers, fitted
+from app.tui.widgets.panel import rolling
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.speculative.control.controller import Controller
@@ -90,7 +90,7 @@ def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngi
     engine, question = open_demo(drafters=()), Message("user", "What does os.path.join do?")
     whole = "".join(chunk.text for chunk in engine.reply([question], Sampling(temperature=0)))
     begun = whole[: whole.index(" ", len(whole) // 3)]
-    rest = engine.reply(prompt_of(engine, [question, Message("assistant", begun)]), Sampling(temperature=0))
+    rest = engine.reply(engine_prompt(engine, [question, Message("assistant", begun)]), Sampling(temperature=0))
     assert begun + "".join(chunk.text for chunk in rest) == whole
 
 
@@ -125,33 +125,33 @@ def test_the_status_line_leaves_out_what_has_no_room() -> None:
 
 
 def test_live_numbers_count_what_came() -> None:
-    tally = Tally()
-    tally.add(7, list(PASSES))
-    assert tally.per_second() == pytest.approx(175)
-    assert tally.acceptance() == pytest.approx(3 / 5)
-    assert tally.words(None, 100)[0] == "175 tok/s"
+    numbers = ReplyNumbers()
+    numbers.add(7, list(PASSES))
+    assert numbers.per_second() == pytest.approx(175)
+    assert numbers.acceptance() == pytest.approx(3 / 5)
+    assert numbers.summary(None, 100)[0] == "175 tok/s"
     assert rolling(PASSES[:2]) == [1.0, 0.5]
 
 
 def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
-    tally, engine = Tally(), ScriptedEngine()
+    numbers, engine = ReplyNumbers(), ScriptedEngine()
     shown: Any = engine
-    assert tally.sentence(None, shown) == ""
+    assert numbers.sentence(None, shown) == ""
     engine.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
-    assert tally.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
-    tally.add(7, list(PASSES))
-    assert tally.sentence(None, shown) == ""
+    assert numbers.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
+    numbers.add(7, list(PASSES))
+    assert numbers.sentence(None, shown) == ""
     engine.memory_level, engine.given_up = (
         "TIGHT",
         "the model drafter was given up, because this machine had 900 MiB of memory left",
     )
-    assert tally.sentence(None, shown) == f"memory is TIGHT: {engine.given_up}"
-    assert tally.words(None, 100, "TIGHT")[1] == "memory TIGHT"
-    assert not any("memory" in word for word in tally.words(None, 100))
+    assert numbers.sentence(None, shown) == f"memory is TIGHT: {engine.given_up}"
+    assert numbers.summary(None, 100, "TIGHT")[1] == "memory TIGHT"
+    assert not any("memory" in word for word in numbers.summary(None, 100))
 
 
 def test_every_command_has_a_method_and_no_key_is_taken_twice() -> None:
-    assert all(callable(getattr(ChatScreen, f"do_{command.name}", None)) for command in COMMANDS)
+    assert all(callable(HANDLERS.get(command.name)) for command in COMMANDS)
     keys = [command.key for command in COMMANDS if command.key]
     assert len(set(keys)) == len(keys)
 
@@ -176,7 +176,7 @@ def test_a_command_takes_the_rest_as_its_argument() -> None:
     ],
 )
 def test_thinking_is_told_from_the_answer(text: str, parts: tuple[str, str]) -> None:
-    assert split_thinking(text) == parts
+    assert split_reasoning(text) == parts
 
 
 def test_a_keymap_is_read_and_none_is_needed(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_without_a_terminal_there_is_help_instead_of_a_chat() -> None:
 
 def test_drawing_waits_until_it_is_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     worked = iter((1.0, 1.001, 1.021, 9.0))  # seconds of this thread at each look
-    monkeypatch.setattr("app.tui.pace.time.thread_time", lambda: next(worked))
+    monkeypatch.setattr("app.tui.background.pace.time.thread_time", lambda: next(worked))
     looks = Pace()
     assert looks.pause() == FIRST
     assert looks.pause() == PAUSE

@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from app.tui.prompt import PromptBox
+from app.tui.widgets.prompt import PromptBox
 from runtime.engine import Message
 from runtime.models.hub import fetch
 from runtime.models.hub.fetch import Hub
 from tests.support.hub_server import Behaviour, serving
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import Chat, opened, piloted
+from tests.support.tui import engine_of, opened, piloted
 
 NAME, FILE = "owner/tiny-GGUF", "tiny-Q4_K_M.gguf"
-
-
-def engine_of(chat: Chat) -> ScriptedEngine:
-    return chat.session.engine  # type: ignore[return-value]
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import httpx2
 import pytest
 
 from app.tui.serving import addresses_of
-from app.tui.turns import SharedEngine
+from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
-from tests.support.serving import PATIENCE
 from tests.support.tui import opened, piloted
+from tests.support.waiting import PATIENCE
 
 QUESTION = [Message("user", "Q")]
 GREEDY = Sampling(temperature=0)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from app.tui.chat import DARK, LIGHT
+from app.tui.actions.views import DARK, LIGHT
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import Chat, chat_app
+from tests.support.tui import ChatPilot, chat_app
 
 REPLY = "A **deque** grows at both ends:\n\n```python\nfrom collections import deque\n"
 REPLY += "d = deque([1, 2])\n```\n\n- `appendleft(x)`\n- `popleft()`\n"
@@ -37,7 +37,7 @@ def test_a_screen_looks_as_it_did(
     app = chat_app(tmp_path / "chats.db", ScriptedEngine(REPLY))
 
     async def prepare(pilot: Pilot[None]) -> None:
-        chat = Chat(app, pilot)
+        chat = ChatPilot(app, pilot)
         await chat.idle()
         app.theme = theme
         app.screen.query_one("#prompt").cursor_blink = False  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ def test_a_screen_looks_as_it_did(
     app.session.store.close()
 
 
-async def settled(chat: Chat) -> None:
+async def settled(chat: ChatPilot) -> None:
     """Waits until the picture stays."""
     before, now = "", chat.app.export_screenshot()
     while before != now:

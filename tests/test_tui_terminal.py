@@ -32,7 +32,7 @@ class Terminal:
         self.tmux("new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(ROOT), "env PS1='sane$ ' sh")
 
     def chat(self) -> None:
-        self.line(f"{sys.executable} -m app.cli.main chat --threads 1 --chats {self.folder / 'chats.db'}")
+        self.line(f"{sys.executable} -m app.cli chat --threads 1 --chats {self.folder / 'chats.db'}")
 
     def line(self, text: str) -> None:
         self.tmux("send-keys", "-l", text)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from app.server.ask import Ask
 from app.server.errors import ApiError
-from app.server.job import Job
-from app.server.worker import LEAD, Worker
+from app.server.scheduled_task import ScheduledTask
+from app.server.task import CompletionTask
+from app.server.worker import MAX_LEAD, Worker
 from runtime.engine import Chunk, Engine, Message, Options, Sampling
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.clock import Clock
-from tests.support.serving import PATIENCE
+from tests.support.waiting import PATIENCE
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?")
 GREEDY = Sampling(temperature=0.0)
@@ -72,11 +72,11 @@ class Counting:
         pass
 
 
-def counted(prompt: str, n: int, *, is_short: bool = False) -> Job:
-    return Job(Ask(lambda engine: prompt, GREEDY, n, is_short=is_short))
+def counted(prompt: str, n: int, *, is_short: bool = False) -> ScheduledTask:
+    return ScheduledTask(CompletionTask(lambda engine: prompt, GREEDY, n, is_short=is_short))
 
 
-async def heard(job: Job) -> str:
+async def heard(job: ScheduledTask) -> str:
     return "".join([chunk.text async for chunk in job.chunks()])
 
 
@@ -115,7 +115,7 @@ def test_completions_without_end_do_not_starve_a_chat(monkeypatch: pytest.Monkey
 
     asyncio.run(run())
     first = engine.order.index("c")
-    assert first * engine.seconds <= LEAD + 3 * engine.seconds
+    assert first * engine.seconds <= MAX_LEAD + 3 * engine.seconds
     assert engine.order[first : first + 24].count("c") == 10  # from then on they take turns
 
 
@@ -176,7 +176,7 @@ def test_who_leaves_has_no_further_turn_and_a_reader_who_does_not_read_holds_up_
             worker.submit(gone)
             worker.submit(unread)
             engine.go_on.set()
-            await gone.accepted()
+            await gone.started()
             gone.cancel()
             worker.submit(other)
             assert await heard(other) == "x" * 50
@@ -191,7 +191,7 @@ def test_the_engine_alternates_behind_the_worker(open_demo: OpenEngine) -> None:
     prompts = [[Message("user", question)] for question in QUESTIONS]
 
     async def run() -> list[str]:
-        jobs = [Job(Ask(lambda engine, prompt=prompt: prompt, GREEDY, 60)) for prompt in prompts]  # type: ignore[misc]
+        jobs = [ScheduledTask(CompletionTask(lambda engine, prompt=prompt: prompt, GREEDY, 60)) for prompt in prompts]  # type: ignore[misc]
         for job in jobs:
             worker.submit(job)
         return await asyncio.gather(*map(heard, jobs))

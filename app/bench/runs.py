@@ -95,8 +95,8 @@ class Runs:
             return
         is_different = tokens != self._said[key]
         results.n_compared += 1
-        results.n_different += is_different and engine.exactness.is_exact
-        results.n_rounded += is_different and not engine.exactness.is_exact
+        results.n_different += is_different and engine.is_reproducible
+        results.n_rounded += is_different and not engine.is_reproducible
 
 
 def in_form(engine: Engine, turns: Turns) -> Prompt:

@@ -68,13 +68,13 @@ def verdict(results: Results) -> str:
     """Whether the texts are the same, and if not, what that means."""
     if results.n_different:
         return (
-            f"{results.n_different} replies differ although the kernels are exact: this is a fault of Slipstream. "
-            "Please report it."
+            f"{results.n_different} replies differ although only exact passes were used: this is a fault of "
+            "Slipstream. Please report it."
         )
     if results.n_rounded:
         return (
-            f"{results.n_rounded} replies differ, because kernels round by width here ({results.exactness}). `--exact` "
-            "mends that on a CPU."
+            f"{results.n_rounded} replies differ, because kernels round by width here ({results.exactness}) and "
+            "`--fast` allows that. `--exact` mends it on a CPU."
         )
     return "Every reply was the same as plain decode's."
 

@@ -1,1 +1,1 @@
-"""Chats on disk and as text. Knows what was said; knows no widgets and no models."""
+"""Chats on disk and as text: the store, one branch, exports. Knows messages; knows no widgets, opens no model."""

@@ -17,30 +17,10 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from runtime.core.errors import SlipstreamError
+from app.chats.database import StoreError, connect
 
-VERSION = 2
-PATIENCE = 2.0  # seconds to wait for another instance that is writing
 TITLE = 48  # characters
 DELETED = "This chat was deleted in another window. Begin a new one."
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS chats(
-    id INTEGER PRIMARY KEY, title TEXT NOT NULL, system TEXT NOT NULL DEFAULT '', leaf INTEGER, changed REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS messages(
-    id INTEGER PRIMARY KEY, chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
-    parent INTEGER, role TEXT NOT NULL,
-    content TEXT NOT NULL, facts TEXT NOT NULL DEFAULT '{}');
-CREATE TABLE IF NOT EXISTS kept(name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS children ON messages(chat, parent);
-CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(content, content='messages', content_rowid='id');
-CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON messages BEGIN
-    INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
-CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON messages BEGIN
-    INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content); END;
-CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF content ON messages BEGIN
-    INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content);
-    INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
-"""
 BRANCH = """
 WITH RECURSIVE branch(id, parent, role, content, facts, depth) AS (
     SELECT id, parent, role, content, facts, 0 FROM messages WHERE id = ?
@@ -64,10 +44,6 @@ FROM found JOIN messages m ON m.id = found.rowid JOIN chats c ON c.id = m.chat W
 """
 
 
-class StoreError(SlipstreamError):
-    """The chats on disk are not for this version."""
-
-
 @dataclass(frozen=True, slots=True)
 class Chat:
     """A conversation and where in its tree it stands."""
@@ -81,7 +57,7 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StoredMessage:
     """One message, a node of a chat's tree."""
 
     id: int
@@ -97,7 +73,7 @@ def default_path() -> Path:
 
 
 class Store:
-    """Opened chats.
+    """The chats of one person, opened.
 
     When they cannot be written it goes on in memory, and `problem` says so. Raises StoreError for a newer format.
     """
@@ -137,20 +113,23 @@ class Store:
             return self._db.execute(statement, values).lastrowid or 0
 
     def new_chat(self, first: str, system: str = "") -> int:
-        """A chat, titled by the first thing that is said in it."""
+        """Makes a chat, titled by its first message; returns its id."""
         return self._write(
             "INSERT INTO chats(title, system, changed) VALUES (?, ?, ?)", title_of(first), system, time.time()
         )
 
     def chat(self, chat: int) -> Chat:
-        """As it is on disk. Raises StoreError when it is there no more."""
+        """The chat's title, system prompt and leaf. Raises StoreError when it is there no more."""
         row = self._db.execute("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", (chat,)).fetchone()
         if row is None:
             raise StoreError(DELETED)
         return Chat(*row)
 
     def chats(self, query: str = "", most: int = 200) -> list[Chat]:
-        """The latest first; with a query those where something said begins with all its words, best match first."""
+        """All chats, the latest first.
+
+        With a query: those with a message that has words beginning with all of its words, best match first.
+        """
         if not (words := query.split()):
             rows = self._db.execute(
                 "SELECT id, title, system, leaf, changed FROM chats ORDER BY changed DESC LIMIT ?", (most,)
@@ -162,32 +141,33 @@ class Store:
             found.setdefault(row[0], Chat(*row))
         return list(found.values())
 
-    def say(self, chat: int, parent: int | None, role: str, content: str) -> int:
-        """Adds a message; the chat stands there from now on. Raises StoreError when the chat is there no more."""
+    def add_message(self, chat: int, parent: int | None, role: str, content: str) -> int:
+        """Adds a message and makes it the chat's leaf. Raises StoreError when the chat is there no more."""
         try:
             message = self._write(
                 "INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", chat, parent, role, content
             )
         except sqlite3.IntegrityError as error:
             raise StoreError(DELETED) from error
-        self.stand(chat, message)
+        self.set_leaf(chat, message)
         return message
 
-    def write(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
-        """What a message says by now."""
+    def update_message(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
+        """Replaces the text of a message, and its facts."""
         self._write(
             "UPDATE messages SET content = ?, facts = ? WHERE id = ?", content, json.dumps(facts or {}), message
         )
 
-    def stand(self, chat: int, leaf: int | None) -> None:
-        """Where the chat is in its tree."""
+    def set_leaf(self, chat: int, leaf: int | None) -> None:
+        """Puts the chat at another place in its tree."""
         self._write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
 
-    def branch(self, leaf: int | None) -> list[Said]:
-        """The conversation from its beginning to a leaf."""
+    def branch(self, leaf: int | None) -> list[StoredMessage]:
+        """The messages from the chat's beginning to a leaf."""
         rows = self._db.execute(BRANCH, (leaf,))
         return [
-            Said(message, parent, role, content, json.loads(facts)) for message, parent, role, content, facts in rows
+            StoredMessage(message, parent, role, content, json.loads(facts))
+            for message, parent, role, content, facts in rows
         ]
 
     def versions(self, message: int) -> list[int]:
@@ -211,18 +191,18 @@ class Store:
         self._write("DELETE FROM chats WHERE id = ?", chat)
 
     def prompts(self, most: int = 500) -> list[str]:
-        """What the person said lately, oldest first, each once."""
+        """The person's latest messages, oldest first, each once."""
         rows = self._db.execute(
             "SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", (most,)
         )
         return [row[0] for row in rows][::-1]
 
-    def keep(self, name: str, value: str) -> None:
-        """Something small to be found at the next start, such as the theme."""
+    def set_preference(self, name: str, value: str) -> None:
+        """Keeps something small for the next start, such as the theme."""
         self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
 
-    def kept(self, name: str) -> str:
-        """What was kept under that name, or ""."""
+    def preference(self, name: str) -> str:
+        """The value that was kept under that name, or ""."""
         row = self._db.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row else ""
 
@@ -231,31 +211,11 @@ class Store:
         self._db.close()
 
 
-def connect(path: Path | None) -> sqlite3.Connection:
-    """Opens or makes the database; None: in memory. Raises StoreError and what SQLite raises."""
-    db = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
-        db.close()
-        raise StoreError(
-            f"The chats in {path} were written by a newer Slipstream (format {version}; this one knows {VERSION}). "
-            "Update Slipstream, or name another file with `--chats`."
-        )
-    db.execute("PRAGMA foreign_keys = ON")
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    if version < VERSION:
-        db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    return db
-
-
 def title_of(text: str) -> str:
-    """The first line, cut between words."""
+    """A title for a chat that begins with this text: its first line, cut between words."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "New chat")
-    return (
-        line
-        if len(line) <= TITLE
-        else line[:TITLE].rpartition(" ")[0].strip() + " …"
-        if " " in line[:TITLE]
-        else line[: TITLE - 1] + "…"
-    )
+    if len(line) <= TITLE:
+        return line
+    if " " in line[:TITLE]:
+        return line[:TITLE].rpartition(" ")[0].strip() + " …"
+    return line[: TITLE - 1] + "…"

@@ -66,6 +66,7 @@ def run(
     presence_penalty: opt.PresencePenalty = 0.0,
     frequency_penalty: opt.FrequencyPenalty = 0.0,
     exact: opt.Exact = False,
+    fast: opt.Fast = False,
     json_object: opt.JsonObject = False,
     json_schema: opt.JsonSchema = None,
     regex: opt.Regex = None,
@@ -86,7 +87,7 @@ def run(
         raise typer.BadParameter(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
-    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact)
+    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast)
     options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
     sampling = oneshot.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
@@ -117,6 +118,7 @@ def chat(
     context: opt.Context = None,
     threads: opt.Threads = None,
     exact: opt.Exact = False,
+    fast: opt.Fast = False,
     serve: opt.Serve = False,
     port: opt.Port = None,
     socket: opt.Socket = None,
@@ -128,17 +130,18 @@ def chat(
 
     if not is_terminal():
         raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     from app.tui.app import run as open_chat
 
     if not serve and (port is not None or socket is not None):
         raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
     settings = None
     if serve:
-        from app.server.command import PORT, Settings
+        from app.server.command import PORT, ServerSettings
         from app.server.sockets import Addresses
 
-        settings = Settings(Addresses("127.0.0.1", PORT if port is None and socket is None else port, socket), api_key)
+        tcp = PORT if port is None and socket is None else port
+        settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key)
     open_chat(chosen, options, chats, draft, settings, api_key)
 
 
@@ -156,6 +159,7 @@ def bench(
     context: opt.Context = None,
     threads: opt.Threads = None,
     exact: opt.Exact = False,
+    fast: opt.Fast = False,
     html: opt.Html = None,
     json_file: opt.JsonFile = None,
 ) -> None:
@@ -167,7 +171,7 @@ def bench(
     from app.bench import command, plan
     from app.cli import oneshot
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     names = plan.choose_drafters(chosen, options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
@@ -194,6 +198,7 @@ def serve(
     context: opt.Context = None,
     threads: opt.Threads = None,
     exact: opt.Exact = False,
+    fast: opt.Fast = False,
 ) -> None:
     """Answer editors and other programs.
 
@@ -205,9 +210,9 @@ def serve(
     from app.server import command
     from app.server.sockets import Addresses
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact)
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     tcp = command.PORT if port is None and socket is None else port
-    settings = command.Settings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
+    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

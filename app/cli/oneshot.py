@@ -62,6 +62,7 @@ def choose(
     context: int | None,
     threads: int | None,
     exact: bool,
+    fast: bool = False,
 ) -> tuple[Pair, Options]:
     """The pair and how to run it; wrong names are usage errors."""
     pair = find_pair(model, load_registry())
@@ -76,7 +77,9 @@ def choose(
         raise typer.BadParameter(
             "The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'"
         )
-    options = Options(context, names, fixed_k=fixed_k, threads=threads, exact=exact, memory=read_settings().memory)
+    options = Options(
+        context, names, fixed_k=fixed_k, threads=threads, exact=exact, fast=fast, memory=read_settings().memory
+    )
     return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
 
 

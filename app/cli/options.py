@@ -47,6 +47,9 @@ MaxK = Annotated[
 ]
 Context = Annotated[int | None, models(min=16, help="Tokens of context.")]
 Threads = Annotated[int | None, models(min=1, max=512, help="Threads, instead of measuring.")]
+Fast = Annotated[
+    bool, models("--fast", help="Let replies with a seed draft where passes do not round alike: text may differ.")
+]
 Exact = Annotated[bool, models("--exact", help="Bit-identical kernels for K-quants too (CPU).")]
 
 Temperature = Annotated[float | None, sampling("--temperature", "-t", help="0 takes the likeliest token.")]

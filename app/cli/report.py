@@ -34,7 +34,7 @@ def describe(stats: Stats, fit: str = "") -> str:
     if fit and not (stats.reason is not None and stats.reason.text == fit):
         rows.append(("at load", fit))
     if stats.exactness is not None and stats.exactness.tried > 1:
-        rows.append(("reproducible", str(stats.exactness) + near_ties(stats)))
+        rows.append(("reproducible", str(stats.exactness) + kept_to(stats)))
     if stats.reason is not None:
         rows.append(("why plain", f"{stats.reason.text} [{stats.reason.code}]"))
     return "\n".join([f"{label:>16}  {text}" for label, text in rows] + histogram(stats))
@@ -57,9 +57,13 @@ def speed(stats: Stats) -> str:
     )
 
 
-def near_ties(stats: Stats) -> str:
-    """How often rounding could have decided, where it can."""
-    if stats.exactness is None or stats.exactness.is_exact:
+def kept_to(stats: Stats) -> str:
+    """Whether the reply was kept to exact passes where others are not, or how often rounding could have decided."""
+    if stats.exactness is None or stats.exactness.width >= stats.exactness.tried:
+        return ""
+    if stats.exact_only:
+        return "; this reply used no wider pass"
+    if not stats.n_near_ties:
         return ""
     return f"; {stats.n_near_ties} of {stats.predicted_n} choices were close enough to be turned by that"
 

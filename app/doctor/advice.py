@@ -138,12 +138,15 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         return ()
     is_gpu = any(device["backend"] != "CPU" for device in found["devices"])
     remedy = (
-        "GPUs have no exact kernels: `--stats` counts the choices that were close."
+        "GPUs have no exact kernels. `--fast` lets such replies draft, where a close choice may fall otherwise."
         if is_gpu
         else "Use `--exact` for bit-identical kernels."
     )
     return [
-        (f"Widths do not round alike ({found['exactness']}), so a close choice may fall otherwise with drafts.", remedy)
+        (
+            f"Widths do not round alike ({found['exactness']}), so replies with a seed or at temperature 0 draft less.",
+            remedy,
+        )
     ]
 
 

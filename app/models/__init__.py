@@ -1,1 +1,1 @@
-"""`slipstream models`: what is here, what can be had, what a file is, and what fits what."""
+"""`slipstream models`: what is on this machine, what can be had, what a file is, and what fits what."""

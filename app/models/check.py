@@ -8,7 +8,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.models.header import read_model_header
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import UnreachableError
-from runtime.models.registry import HUB, load_registry
+from runtime.models.registry import hub_name, load_registry
 
 
 def check_all() -> int:
@@ -19,25 +19,25 @@ def check_all() -> int:
     problems = 0
     for pair in load_registry().values():
         sizes = list[int]()
-        for path in filter(None, (pair.target, pair.draft)):
+        for path in pair.files:
             try:
-                size, found = check(path)
+                size, result = check(path)
                 sizes.append(size)
             except UnreachableError:
                 raise
             except SlipstreamError as error:
-                found, problems = f"WRONG: {error}", problems + 1
-            print(f"{pair.name}: {path.as_posix()}: {found}")
-        if pair.size and len(sizes) == 1 + (pair.draft is not None) and sum(sizes) != pair.size:
+                result, problems = f"WRONG: {error}", problems + 1
+            print(f"{pair.name}: {path.as_posix()}: {result}")
+        if pair.size and len(sizes) == len(pair.files) and sum(sizes) != pair.size:
             problems += 1
             print(f"{pair.name}: WRONG: its files have {sum(sizes):,} bytes, and the registry says {pair.size:,}.")
     return 1 if problems else 0
 
 
 def check(path: Path) -> tuple[int, str]:
-    """Bytes, and what there is. Raises SlipstreamError."""
-    if path.as_posix().startswith(HUB):
-        size = sum(file.size for file in Hub().plan(path.as_posix()))
+    """The bytes of a pair's file, and where they are. Raises SlipstreamError."""
+    if name := hub_name(path):
+        size = sum(file.size for file in Hub().plan(name))
         return size, f"on the hub, {size:,} bytes"
     size = read_model_header(path).n_file_bytes
     return size, f"here, {size:,} bytes"

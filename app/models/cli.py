@@ -32,9 +32,9 @@ def search(
     limit: Annotated[int, typer.Option(min=1, max=100, help="Show at most so many.")] = 20,
 ) -> None:
     """Repositories of the hub with GGUF files, the most fetched first."""
-    from app.models.listing import show_found
+    from app.models.listing import show_search
 
-    show_found(words, limit)
+    show_search(words, limit)
 
 
 @app.command()

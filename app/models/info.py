@@ -30,7 +30,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
-    """As plain data."""
+    """The facts of a model as plain data."""
     contexts = sorted({n for n in CONTEXTS if n < facts.n_context} | {facts.n_context} - {0})
     return {
         "path": str(path),
@@ -59,7 +59,7 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
 
 
 def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """A label and a sentence each."""
+    """What is printed of a model: pairs of a label and a sentence."""
     experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
     kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
     chat = (
@@ -72,7 +72,7 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         if entry["exit_layer"]
         else "the file says nothing of it"
     )
-    found = [
+    lines = [
         ("file", f"{entry['path']}, {gigabytes(entry['file_bytes'])}"),
         ("model", f"{entry['name'] or 'without a name'} ({entry['architecture'] or 'unknown architecture'})"),
         ("licence", entry["licence"] or "the file names none"),
@@ -88,17 +88,17 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         ("early exit", early),
     ]
     if entry["tokens_per_second"]:
-        found.append(
+        lines.append(
             (
                 "speed here",
                 f"plain decode at most about {rate(entry['tokens_per_second'])} tok/s, by the bandwidth of the memory",
             )
         )
-    return found + memory_rows(entry)
+    return lines + memory_rows(entry)
 
 
 def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """Weights and cache, by the length of the context."""
+    """The memory that weights and cache take, by the length of the context."""
     if not entry["parameters"]:
         return []
     titles = ["cache in Q8_0 (as used here)", *(f"in {kind}" for kind in CACHE_TYPES[1:])]
@@ -109,15 +109,15 @@ def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def gigabytes(n: int) -> str:
-    """Rounded to what matters."""
+    """A number of bytes in GB or MB, rounded to what matters."""
     return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
 
 
 def large(n: int) -> str:
-    """A count of parameters."""
+    """A number of parameters, in billions or millions."""
     return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.1f} million"
 
 
 def rate(per_second: float) -> str:
-    """Tokens per second, as exactly as an estimate can be."""
+    """A number of tokens per second, as exactly as an estimate can be."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"

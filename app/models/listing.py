@@ -1,4 +1,7 @@
-"""`slipstream models list`, `search` and `rm`: tables of what is here and what the hub has. Knows the terminal."""
+"""`slipstream models list`, `search` and `rm`: tables of the models on this machine and of the hub.
+
+Knows the terminal.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ from runtime.models.registry import Pair, load_registry, located, user_registry
 
 
 def show_all(as_json: bool) -> None:
-    """Pairs, then files."""
+    """Prints the pairs, then the files."""
     pairs, files = load_registry(), cached()
     if as_json:
-        found = [{"name": f"hf:{file.repo}:{file.name}", "path": str(file.path), "bytes": file.size} for file in files]
-        print(json.dumps({"pairs": [as_data(pair) for pair in pairs.values()], "files": found}, ensure_ascii=False))
+        entries = [
+            {"name": f"hf:{file.repo}:{file.name}", "path": str(file.path), "bytes": file.size} for file in files
+        ]
+        print(json.dumps({"pairs": [as_data(pair) for pair in pairs.values()], "files": entries}, ensure_ascii=False))
         return
     print("Pairs by name:")
     for pair in pairs.values():
@@ -35,21 +40,21 @@ def show_all(as_json: bool) -> None:
 
 
 def as_data(pair: Pair) -> dict[str, object]:
-    """For programs."""
+    """A pair as JSON, for programs."""
     draft = pair.draft.as_posix() if pair.draft else None
-    known = {"licence": pair.licence, "bytes": pair.size, "context": pair.context, "drafters": pair.drafters}
-    return {"name": pair.name, "target": pair.target.as_posix(), "draft": draft, "here": is_here(pair), **known}
+    facts = {"licence": pair.licence, "bytes": pair.size, "context": pair.context, "drafters": pair.drafters}
+    return {"name": pair.name, "target": pair.target.as_posix(), "draft": draft, "here": is_here(pair), **facts}
 
 
 def describe(pair: Pair) -> str:
-    """One line, with what is missing."""
+    """A pair in one line, with the command that fetches what is missing."""
     what = pair.description or pair.target.as_posix() + (f" with {pair.draft.as_posix()}" if pair.draft else "")
     size = f" ({gigabytes(pair.size)})" if pair.size else ""
     return f"{pair.name}: {what}" + ("" if is_here(pair) else f". Not here{size}: `slipstream models pull {pair.name}`")
 
 
 def is_here(pair: Pair) -> bool:
-    """Were all files fetched that come from the hub?"""
+    """Were all files of a pair fetched that come from the hub?"""
     try:
         located(pair)
     except HubError:
@@ -57,19 +62,19 @@ def is_here(pair: Pair) -> bool:
     return True
 
 
-def show_found(words: str, limit: int) -> None:
-    """What the hub has, or that it has nothing."""
+def show_search(words: str, limit: int) -> None:
+    """Prints the repositories that a search of the hub finds, or that there are none."""
     from runtime.models.hub.fetch import Hub
 
-    found = Hub().search(words, limit)
-    for name, n_downloads, is_gated in found:
+    repositories = Hub().search(words, limit)
+    for name, n_downloads, is_gated in repositories:
         print(f"{n_downloads:>12,}  {inert(name)}{'  (gated)' if is_gated else ''}")
-    if not found:
+    if not repositories:
         typer.echo(f"The hub has no GGUF repository for '{words}'. Use fewer words.", err=True)
 
 
 def remove(name: str, yes: bool) -> None:
-    """Asks, unless told not to."""
+    """Removes a model from the hub's cache; asks before, unless told not to."""
     cached_shards(name)  # before a question that makes no sense
     if not yes:
         typer.confirm(f"Remove {name} from the hub's cache, which other programs may use too?", abort=True)

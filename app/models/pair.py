@@ -1,4 +1,4 @@
-"""`slipstream models pair`: tries out the draft models that are here and says in numbers which pays.
+"""`slipstream models pair`: tries out the draft models on this machine and shows in numbers which pays.
 
 Knows the terminal.
 """
@@ -13,13 +13,13 @@ from app.models.info import gigabytes
 from app.terminal import inert
 from runtime.core.errors import SlipstreamError
 from runtime.models.hub.cache import cached
-from runtime.models.registry import HUB, find_pair, load_registry
+from runtime.models.registry import find_pair, hub_name, load_registry
 from runtime.tools import self_drafts
 from runtime.tools.pairing import Target, Trial, candidates, remembered
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
-    """Looks, refuses, measures, keeps; with `make`, also makes drafts of the target itself."""
+    """Finds draft models, refuses, measures and keeps them; with `make`, also makes some of the target itself."""
     target = Target(find_pair(name, load_registry()))
     usual = usual_candidates(target.pair.target)
     given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
@@ -35,19 +35,14 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
 
 
 def usual_candidates(target: Path) -> list[Path]:
-    """The models that are here without being named: beside the target, in the hub's cache, in models.toml."""
+    """The models that are tried without being named: beside the target, in the hub's cache, in models.toml."""
     pairs = load_registry().values()
-    named = [
-        path
-        for pair in pairs
-        for path in (pair.target, pair.draft)
-        if path is not None and not path.as_posix().startswith(HUB)
-    ]
+    named = [path for pair in pairs for path in pair.files if not hub_name(path)]
     return candidates(target, [*(file.path for file in cached()), *named])
 
 
 def made(target: Target) -> Iterator[Path]:
-    """Smaller copies of the target; says which cannot be made."""
+    """Makes smaller copies of the target; tells the person which cannot be made."""
     path = target.pair.target
     for recipe in self_drafts.makeable(path, target.facts):
         say(f"Making a smaller copy of {path.name}: {recipe.name} ...")
@@ -58,7 +53,7 @@ def made(target: Target) -> Iterator[Path]:
 
 
 def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
-    """Those that can draft; says of the others why not."""
+    """The models that can draft; tells the person of the others why not."""
     for path in found:
         if why := target.refusal(path):
             say(f"{path}: no: {why}")
@@ -67,7 +62,7 @@ def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
 
 
 def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
-    """A trial of each; what fails is said and left out."""
+    """Measures each model; a failure is printed and left out."""
     trials: dict[Path, Trial] = {}
     if not fit:
         return trials
@@ -87,7 +82,7 @@ def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
 
 
 def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_found: int) -> str:
-    """One sentence."""
+    """What became of the search, in one sentence."""
     name = target.pair.target.name
     if best is not None:
         return (
@@ -107,5 +102,5 @@ def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_foun
 
 
 def say(text: str) -> None:
-    """On standard error: the verdict alone is the output."""
+    """Prints progress on standard error: the verdict alone is the output."""
     print(inert(text), file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from app.terminal import inert
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.hub.fetch import Hub, RemoteFile
-from runtime.models.registry import HUB, load_registry
+from runtime.models.registry import HUB, hub_name, load_registry
 
 
 def pull_all(name: str) -> None:
@@ -22,9 +22,9 @@ def pull_all(name: str) -> None:
     if pair is None:
         repo, file = pull(name.removeprefix(HUB))
         name = f"{HUB}{repo}:{file}"
-    for path in filter(None, (pair.target, pair.draft) if pair else ()):
-        if path.as_posix().startswith(HUB):
-            pull(path.as_posix().removeprefix(HUB))
+    for path in pair.files if pair else ():
+        if file_name := hub_name(path):
+            pull(file_name)
         else:
             print(f"{path} is a file of this machine already.")
     print(f'Try it: slipstream run "Hello" -m {name}')
@@ -50,7 +50,7 @@ def pull(name: str) -> tuple[str, str]:
 
 
 def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
-    """With a bar per file, and one for all when there are several; lines without a terminal."""
+    """Fetches files with a bar for each, and one for all when there are several; without a terminal, with a line."""
     console, total = Console(stderr=True, highlight=False), sum(file.size for file in files)
     columns = (
         TextColumn("{task.description}"),
@@ -63,17 +63,18 @@ def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
         print(
             f"Fetching {len(files)} file{'s' * (len(files) > 1)} of {inert(name)}, {gigabytes(total)}", file=sys.stderr
         )
-    here = {file.name: file.n_here for file in files}
+    n_fetched = {file.name: file.n_here for file in files}
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars = {
-            file.name: progress.add_task(inert(file.name), total=file.size, completed=here[file.name]) for file in files
+            file.name: progress.add_task(inert(file.name), total=file.size, completed=n_fetched[file.name])
+            for file in files
         }
-        overall = progress.add_task("all files", total=total, completed=sum(here.values()), visible=len(files) > 1)
+        overall = progress.add_task("all files", total=total, completed=sum(n_fetched.values()), visible=len(files) > 1)
 
         def show(file: str, n_bytes: int) -> None:
-            here[file] = n_bytes
+            n_fetched[file] = n_bytes
             progress.update(bars[file], completed=n_bytes, description=inert(file))
-            progress.update(overall, completed=sum(here.values()))
+            progress.update(overall, completed=sum(n_fetched.values()))
 
         def show_check(file: str, n_bytes: int) -> None:
             progress.update(bars[file], completed=n_bytes, description=f"checking {inert(file)}")

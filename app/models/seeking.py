@@ -1,5 +1,5 @@
-"""`--draft auto` for a target that no draft model is known for: once it has replied, those that are here are tried out
-in the background.
+"""`--draft auto` for a target that no draft model is known for: once it has replied, those on this machine are tried
+out in the background.
 
 The trying is `slipstream models pair`, in a process of its own with the lowest priority: it begins when the engine is
 idle for a while, ends when the next reply begins, and outlives the engine once that is closed. Its result is kept for
@@ -35,7 +35,7 @@ Say = Callable[[str], object]
 
 
 def say_on_stderr(text: str) -> None:
-    """Where a person reads what is no part of the reply."""
+    """Prints what is no part of the reply."""
     print(f"slipstream: {text}", file=sys.stderr, flush=True)
 
 
@@ -44,7 +44,7 @@ class Search:
 
     def __init__(self, target: Path, say: Say) -> None:
         self.target, self._say = target, say
-        self._lock, self._has_said = Lock(), False
+        self._lock, self._was_announced = Lock(), False
         self._timer: Timer | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,21 +56,27 @@ class Search:
             self._timer.start()
 
     def begin(self) -> None:
-        """Begins, unless nothing new is here to be tried, or a search runs. Never fails: no reply depends on it."""
+        """Begins, unless there is no new model to try, or a search runs. Never fails: no reply depends on it."""
         with self._lock, suppress(SlipstreamError, OSError, psutil.Error):
             self._cancel()
             if os.environ.get(OPT_OUT) or self._sees_nothing_new() or self._runs():
                 return
-            if found := self._new_models():
+            folders = self._folders()  # as they are before they are looked through
+            if models := self._new_models():
                 self._process = start(self.target)
                 self._memo().write({"pid": self._process.pid, "began": psutil.Process(self._process.pid).create_time()})
-                self._say_once(
-                    f"{tried(len(found))} as a draft for {self.target.name} in the background; the next start takes "
+                self._announce(
+                    f"{tried(len(models))} as a draft for {self.target.name} in the background; the next start takes "
                     "one that pays."
                 )
+            else:
+                self._memo().write({"folders": folders})
 
     def stop(self) -> None:
-        """Until it begins anew; what is kept is kept whole or not at all, so it may be cut off anywhere."""
+        """Ends the search until it begins anew.
+
+        It may be cut off anywhere, because its result is kept whole or not at all.
+        """
         with self._lock:
             self._cancel()
             if self._process is not None:
@@ -78,11 +84,11 @@ class Search:
                 self._process.wait()
                 self._process = None
 
-    def _say_once(self, text: str) -> None:
-        """However often it begins anew."""
-        if not self._has_said:
+    def _announce(self, text: str) -> None:
+        """Tells the person of the search, but only the first time that it begins."""
+        if not self._was_announced:
             self._say(text)
-        self._has_said = True
+        self._was_announced = True
 
     def _cancel(self) -> None:
         if self._timer is not None:
@@ -95,21 +101,19 @@ class Search:
         folders = self._memo().read().get("folders", {})
         return bool(folders) and all(changed(Path(folder)) == when for folder, when in folders.items())
 
+    def _folders(self) -> dict[str, int]:
+        """The places where models come from, and when each changed."""
+        from huggingface_hub import constants  # slow to import, and seldom needed
+
+        places = (self.target.absolute().parent, Path(constants.HF_HUB_CACHE), user_registry())
+        return {str(place): changed(place) for place in places}
+
     def _new_models(self) -> list[Path]:
-        """Candidates, if not all of them were tried."""
-        from huggingface_hub import constants  # like the next, slow to import, and seldom needed
+        """The models to try; none when all of them were tried."""
+        from app.models.pair import usual_candidates  # slow to import, and seldom needed
 
-        from app.models.pair import usual_candidates
-
-        folders = {
-            str(folder): changed(folder)
-            for folder in (self.target.absolute().parent, Path(constants.HF_HUB_CACHE), user_registry())
-        }
-        found = usual_candidates(self.target)
-        if found and not is_settled(self.target, found):
-            return found
-        self._memo().write({"folders": folders})
-        return []
+        models = usual_candidates(self.target)
+        return [] if is_settled(self.target, models) else models
 
     def _runs(self) -> bool:
         """Does a search for this target run, whoever began it?"""
@@ -142,7 +146,7 @@ class SeekingEngine(Engine):
         self._is_alone = any(device.backend != "CPU" for device in machine.devices())
 
     def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
-        """As an engine's; a search that runs is stopped."""
+        """Replies as an engine does; a search that runs is stopped."""
         chunks = super().reply(*args, **kwargs)
         if self._search is None:
             return chunks
@@ -166,12 +170,12 @@ class SeekingEngine(Engine):
 
 
 def changed(path: Path) -> int:
-    """When; 0 for what is not there."""
+    """When a file or folder changed, in nanoseconds; 0 where there is none."""
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def tried(n: int) -> str:
-    """How many models are."""
+    """The beginning of a sentence on how many models are tried."""
     return "One model is tried" if n == 1 else f"{n} models are tried"
 
 

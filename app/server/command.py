@@ -1,4 +1,7 @@
-"""`slipstream serve`: sockets, signals, the server's life from loading to a clean end. Leaves options to cli.py."""
+"""`slipstream serve`: sockets, signals, the server's life from loading to a clean end.
+
+Must not know the command line's options.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,20 @@ PORT = 8012
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How the server meets its clients."""
+class ServerSettings:
+    """Where the server listens, who may use it, and how many requests it takes."""
 
     addresses: Addresses
     api_key: str = ""
-    max_waiting: int = 16  # requests in line; more are sent away
-    max_active: int = 3  # chats that are answered in turns; a short completion goes before them
+    max_waiting: int = 16  # requests in the queue; more are sent away
+    max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
 
 
-class Server(uvicorn.Server):
-    """A web server with an engine. `failure` is what kept the engine from loading."""
+class EngineServer(uvicorn.Server):
+    """Uvicorn with an engine behind it. `failure` is what kept the engine from loading."""
 
     def __init__(
-        self, open_engine: OpenEngine, settings: Settings, on_loaded: Callable[[], None] = lambda: None
+        self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
     ) -> None:
         self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active)
         self.failure: Exception | None = None
@@ -49,7 +52,7 @@ class Server(uvicorn.Server):
         self.failure, self.should_exit = error, True
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Until a signal, or until loading fails. Raises what loading failed with."""
+        """Serves until a signal comes or loading fails. Raises what loading failed with."""
         self.worker.start()
         try:
             super().run(sockets)
@@ -60,15 +63,15 @@ class Server(uvicorn.Server):
             raise self.failure
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Replies end with an error first, so that their connections can close."""
+        """Ends replies with an error first, so that their connections can close."""
         self.worker.stop()
         await super().shutdown(sockets)
 
 
 @contextmanager
 def outliving_signals() -> Iterator[None]:
-    """Uvicorn ends on these signals and then raises them once more: that must not cut off what is to be closed after
-    it.
+    """Ignores the signals that end a server: uvicorn raises them once more after its own end, which must not cut off
+    what the block has yet to close.
     """
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -86,15 +89,15 @@ def place(sock: socket.socket, path: Path | None) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
-def serve(open_engine: OpenEngine, settings: Settings) -> None:
-    """Until Ctrl+C or SIGTERM. Raises AddressError, and what the engine cannot be loaded with."""
+def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
+    """Serves until Ctrl+C or SIGTERM. Raises AddressError, and what loading the engine failed with."""
     check(settings.addresses, settings.api_key)
     with listening(settings.addresses) as sockets, outliving_signals():
         places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        server = Server(open_engine, settings, lambda: announce(places, server.worker.engine.fit))
+        server = EngineServer(open_engine, settings, lambda: announce(places, server.worker.engine.fit))
         server.run(sockets)
 
 
 def announce(places: str, fit: str) -> None:
-    """Where it answers, and what was loaded given the memory that was free."""
+    """Prints where the server answers, and what was loaded given the memory that was free."""
     print(f"slipstream: answering at {places}" + (f"\nslipstream: {fit}" if fit else ""), file=sys.stderr, flush=True)

@@ -1,4 +1,7 @@
-"""Who may speak to the server: the Host and Origin headers and the API key, before anything of a request is read."""
+"""Which requests are let in, by their Host and Origin headers and the API key, before a body is read.
+
+Must not know the endpoints, but for the one that is open.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,16 @@ def host_name(header: str) -> str:
 
 
 class Guard:
-    """Middleware. With a key any host name is good: a web page that was rebound to this address has no key."""
+    """Middleware that refuses strangers.
+
+    With a key any host name is good: a web page that was rebound to this address (DNS rebinding) has no key.
+    """
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
         self.app, self.api_key = app, api_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses, or passes on."""
+        """Answers the request with a refusal, or passes it on."""
         if scope["type"] == "http" and (refusal := self.refusal(scope, Headers(scope=scope))) is not None:
             await error_response(refusal)(scope, receive, send)
         else:
@@ -70,7 +76,7 @@ class Guard:
         return None
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:
-        """In constant time; a header's bytes come as Latin-1."""
+        """Compares in constant time; a header's bytes come as Latin-1."""
         given = headers.get("authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(given.encode("latin-1"), self.api_key.encode())
 

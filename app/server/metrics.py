@@ -1,5 +1,7 @@
-"""Counts over all replies, for Prometheus: our names, and those of llama.cpp's server and vLLM where they mean the
-same.
+"""Counts over all replies, for Prometheus: by our names, and by those of llama.cpp's server and of vLLM where they mean
+the same.
+
+Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from prometheus_client.registry import Collector
 
 from runtime.engine import Chunk
 
-RECENT = 0.3  # weight of the newest reply in the usual seconds of one
+RECENT = 0.3  # weight of the newest reply in the average of seconds
 
 
 @dataclass(slots=True)
 class Totals:
-    """What all replies so far add up to."""
+    """The sums over all replies so far."""
 
     replies: Counter[str] = field(default_factory=Counter)  # by finish reason
     prompt_n: int = 0
@@ -30,7 +32,7 @@ class Totals:
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
-    waited_seconds: float = 0.0
+    queue_seconds: float = 0.0
     passes: Counter[str] = field(default_factory=Counter)  # by drafter, "none" for plain ones
     k: Counter[str] = field(default_factory=Counter)  # passes by draft length
     drafted: Counter[str] = field(default_factory=Counter)  # tokens by drafter
@@ -38,10 +40,10 @@ class Totals:
     accepted_at: Counter[str] = field(default_factory=Counter)  # tokens by place in the draft, from 0
     fallbacks: Counter[str] = field(default_factory=Counter)  # replies that were mostly plain, by reason
     memory_bytes: int = 0
-    seconds_per_reply: float = 0.0  # of late
+    seconds_per_reply: float = 0.0  # moving average
 
-    def count(self, last: Chunk, waited: float, seconds: float) -> None:
-        """Adds a reply by its last chunk, and how long it waited and took."""
+    def count(self, last: Chunk, queue_seconds: float, seconds: float) -> None:
+        """Adds a reply by its last chunk, the seconds that it waited, and those that it took after that."""
         stats = last.stats
         if stats is None:
             return
@@ -53,7 +55,7 @@ class Totals:
         self.decode_seconds += stats.decode_seconds
         self.draft_seconds += stats.draft_seconds
         self.verify_seconds += stats.verify_seconds
-        self.waited_seconds += waited
+        self.queue_seconds += queue_seconds
         self.passes.update(stats.drafters)
         for _, drafter, n_drafted, n_accepted, *_ in stats.steps:
             self.k[str(n_drafted)] += 1
@@ -66,8 +68,8 @@ class Totals:
         self.seconds_per_reply += RECENT * (seconds - self.seconds_per_reply) if self.seconds_per_reply else seconds
 
 
-class Line(Protocol):
-    """Who is being answered and who waits."""
+class Load(Protocol):
+    """What a worker has done, is doing and has yet to do."""
 
     totals: Totals
 
@@ -89,7 +91,7 @@ def counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value)
 
 
-def by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
+def counter_by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
     """A number that only grows for each value of a label."""
     family = CounterMetricFamily(name, text, labels=[label])
     for key, value in sorted(values.items()):
@@ -103,10 +105,10 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 
 class Metrics(Collector):
-    """Reads a worker when Prometheus asks."""
+    """Reads a worker's load when Prometheus asks."""
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
+    def __init__(self, load: Load) -> None:
+        self.load = load
 
     def text(self) -> bytes:
         """In Prometheus' text format."""
@@ -116,27 +118,27 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Every family."""
-        totals, line = self.line.totals, self.line
-        yield from ours(totals)
-        yield gauge("slipstream_requests_running", "Replies being made.", line.n_active)
-        yield gauge("slipstream_requests_waiting", "Requests in line.", line.n_waiting)
-        yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", line.n_held)
+        totals, load = self.load.totals, self.load
+        yield from slipstream_metrics(totals)
+        yield gauge("slipstream_requests_running", "Replies being made.", load.n_active)
+        yield gauge("slipstream_requests_waiting", "Requests in line.", load.n_waiting)
+        yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", load.n_held)
         yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
         level = GaugeMetricFamily(
             "slipstream_memory_level", "1 for how short memory is: OK, TIGHT or CRITICAL.", labels=["level"]
         )
-        level.add_metric([line.memory_level], 1)
+        level.add_metric([load.memory_level], 1)
         yield level
-        yield from llama_cpp(totals)
-        yield gauge("llamacpp:requests_processing", "Replies being made.", line.n_active)
-        yield gauge("llamacpp:requests_deferred", "Requests in line.", line.n_waiting)
-        yield from vllm(totals)
-        yield gauge("vllm:num_requests_running", "Replies being made.", line.n_active)
-        yield gauge("vllm:num_requests_waiting", "Requests in line.", line.n_waiting)
+        yield from llamacpp_metrics(totals)
+        yield gauge("llamacpp:requests_processing", "Replies being made.", load.n_active)
+        yield gauge("llamacpp:requests_deferred", "Requests in line.", load.n_waiting)
+        yield from vllm_metrics(totals)
+        yield gauge("vllm:num_requests_running", "Replies being made.", load.n_active)
+        yield gauge("vllm:num_requests_waiting", "Requests in line.", load.n_waiting)
 
 
-def ours(totals: Totals) -> Iterator[Metric]:
-    """What no other server counts is here alone."""
+def slipstream_metrics(totals: Totals) -> Iterator[Metric]:
+    """All that is counted; some of it no other server counts."""
     yield counter("slipstream_prompt_tokens", "Tokens of prompts.", totals.prompt_n)
     yield counter("slipstream_cached_tokens", "Tokens of prompts that the cache held.", totals.cached_n)
     yield counter("slipstream_predicted_tokens", "Tokens of replies.", totals.predicted_n)
@@ -144,23 +146,27 @@ def ours(totals: Totals) -> Iterator[Metric]:
     yield counter("slipstream_decode_seconds", "Time spent on writing replies.", totals.decode_seconds)
     yield counter("slipstream_draft_seconds", "Of that, drafting.", totals.draft_seconds)
     yield counter("slipstream_verify_seconds", "Of that, passes of the target.", totals.verify_seconds)
-    yield counter("slipstream_waited_seconds", "Time that requests spent in line.", totals.waited_seconds)
-    yield by("finish_reason", "slipstream_replies", "Replies.", totals.replies)
-    yield by("drafter", "slipstream_target_passes", "Passes of the target.", totals.passes)
-    yield by("k", "slipstream_passes_by_draft_length", "Passes of the target by tokens drafted for them.", totals.k)
-    yield by("drafter", "slipstream_drafted_tokens", "Draft tokens.", totals.drafted)
-    yield by("drafter", "slipstream_accepted_tokens", "Accepted draft tokens.", totals.accepted)
-    yield by(
+    yield counter("slipstream_waited_seconds", "Time that requests spent in line.", totals.queue_seconds)
+    yield counter_by("finish_reason", "slipstream_replies", "Replies.", totals.replies)
+    yield counter_by("drafter", "slipstream_target_passes", "Passes of the target.", totals.passes)
+    yield counter_by(
+        "k", "slipstream_passes_by_draft_length", "Passes of the target by tokens drafted for them.", totals.k
+    )
+    yield counter_by("drafter", "slipstream_drafted_tokens", "Draft tokens.", totals.drafted)
+    yield counter_by("drafter", "slipstream_accepted_tokens", "Accepted draft tokens.", totals.accepted)
+    yield counter_by(
         "position",
         "slipstream_accepted_tokens_by_depth",
         "Accepted draft tokens by their place in the draft.",
         totals.accepted_at,
     )
-    yield by("reason", "slipstream_fallbacks", "Replies that were mostly decoded without drafts.", totals.fallbacks)
+    yield counter_by(
+        "reason", "slipstream_fallbacks", "Replies that were mostly decoded without drafts.", totals.fallbacks
+    )
 
 
-def llama_cpp(totals: Totals) -> Iterator[Metric]:
-    """The names of llama.cpp's server."""
+def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
+    """Counts by the names of llama.cpp's server."""
     yield counter("llamacpp:prompt_tokens", "Tokens of prompts that were read.", totals.prompt_n - totals.cached_n)
     yield counter("llamacpp:prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
     yield counter("llamacpp:tokens_predicted", "Tokens of replies.", totals.predicted_n)
@@ -168,18 +174,18 @@ def llama_cpp(totals: Totals) -> Iterator[Metric]:
     yield counter("llamacpp:n_decode", "Passes of the target.", totals.passes.total())
 
 
-def vllm(totals: Totals) -> Iterator[Metric]:
-    """The names of vLLM."""
+def vllm_metrics(totals: Totals) -> Iterator[Metric]:
+    """Counts by the names of vLLM."""
     drafted = sum(n for k, n in totals.k.items() if k != "0")
     yield counter("vllm:prompt_tokens", "Tokens of prompts.", totals.prompt_n)
     yield counter("vllm:generation_tokens", "Tokens of replies.", totals.predicted_n)
     yield counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up in the cache.", totals.prompt_n)
     yield counter("vllm:prefix_cache_hits", "Tokens of prompts that the cache held.", totals.cached_n)
-    yield by("finished_reason", "vllm:request_success", "Replies.", totals.replies)
+    yield counter_by("finished_reason", "vllm:request_success", "Replies.", totals.replies)
     yield counter("vllm:spec_decode_num_drafts", "Passes with a draft.", drafted)
     yield counter("vllm:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
     yield counter("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
-    yield by(
+    yield counter_by(
         "position",
         "vllm:spec_decode_num_accepted_tokens_per_pos",
         "Accepted draft tokens by their place.",

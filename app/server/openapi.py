@@ -1,40 +1,31 @@
-"""The OpenAPI description of what is answered, made from the models that check requests."""
+"""The OpenAPI description of the endpoints, made from the models of their bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.server.answers import ANSWERS, Error
-from app.server.fields import Fields
+from app.server.endpoint import Endpoint
+from app.server.errors import ErrorBody
 
 Json = dict[str, object]
 SCHEMAS = "#/components/schemas/"
-STREAMING = {
-    "/chat/completions",
-    "/completions",
-    "/responses",
-    "/completion",
-    "/infill",
-}  # where `stream` can be asked for
 EVENT: Json = {
     "type": "object",
     "required": ["data"],
     "properties": {"data": {"type": "string", "contentMediaType": "application/json"}},
 }
-EVENTS: Json = {"text/event-stream": {"itemSchema": EVENT}}
 
 
-def description(gets: Iterable[str], posts: Mapping[str, type[Fields]]) -> Json:
-    """Of the endpoints: paths, what their bodies must be, and what they answer."""
-    kinds: list[type[BaseModel]] = list(dict.fromkeys([*posts.values(), *ANSWERS.values(), Error]))
-    _, models = models_json_schema([(kind, "validation") for kind in kinds], ref_template=SCHEMAS + "{model}")
-    paths: dict[str, Json] = {path: {"get": operation(path)} for path in gets}
-    for path, kind in posts.items():
-        paths[path] = {"post": operation(path) | {"requestBody": {"required": True, "content": as_json(kind)}}}
+def description(endpoints: Sequence[Endpoint]) -> Json:
+    """The document: each path once, though all are answered under /v1 as well."""
+    bodies = [body for each in endpoints for body in (each.request, each.response) if body] + [ErrorBody]
+    _, schemas = models_json_schema(
+        [(body, "validation") for body in dict.fromkeys(bodies)], ref_template=SCHEMAS + "{model}"
+    )
     return {
         "openapi": "3.2.0",
         "info": {
@@ -42,28 +33,32 @@ def description(gets: Iterable[str], posts: Mapping[str, type[Fields]]) -> Json:
             "version": version("slipstream"),
             "description": "OpenAI's and llama.cpp's interfaces to a local model.",
         },
-        "paths": paths,
-        "components": {"schemas": models["$defs"], "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "paths": {each.path: {"post" if each.request else "get": operation(each)} for each in endpoints},
+        "components": {"schemas": schemas["$defs"], "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"key": []}],
     }
 
 
-def operation(path: str) -> Json:
-    """What an endpoint answers, and how it refuses."""
-    answers: Json = {
-        "200": {"description": "The answer.", "content": content(path)},
-        "default": {"description": "Why not.", "content": as_json(Error)},
+def operation(endpoint: Endpoint) -> Json:
+    """What an endpoint takes and answers, and how it refuses."""
+    responses: Json = {
+        "200": {"description": "The answer.", "content": content(endpoint)},
+        "default": {"description": "Why not.", "content": as_json(ErrorBody)},
     }
-    return {"operationId": path.strip("/").replace("/", "_"), "responses": answers}
+    found: Json = {"operationId": endpoint.path.strip("/").replace("/", "_"), "responses": responses}
+    if endpoint.request:
+        found["requestBody"] = {"required": True, "content": as_json(endpoint.request)}
+    return found
 
 
-def content(path: str) -> Json:
-    """The answer's types: JSON, events, or text."""
-    if path in ANSWERS:
-        return as_json(ANSWERS[path]) | (EVENTS if path in STREAMING else {})
-    return EVENTS if path.endswith("/sse") else {"text/plain": {"schema": {"type": "string"}}}
+def content(endpoint: Endpoint) -> Json:
+    """The answer's media types: JSON, events, or text."""
+    found = as_json(endpoint.response) if endpoint.response else {}
+    if endpoint.streams:
+        found["text/event-stream"] = {"itemSchema": EVENT}
+    return found or {"text/plain": {"schema": {"type": "string"}}}
 
 
-def as_json(kind: type[BaseModel]) -> Json:
-    """A body of that kind."""
-    return {"application/json": {"schema": {"$ref": SCHEMAS + kind.__name__}}}
+def as_json(body: type[BaseModel]) -> Json:
+    """A JSON body of that model."""
+    return {"application/json": {"schema": {"$ref": SCHEMAS + body.__name__}}}

@@ -1,4 +1,4 @@
-"""The sockets to listen on: a TCP address, and a Unix socket that only its owner can open. Knows no protocol."""
+"""The sockets to listen on: a TCP address, and a Unix socket that only its owner can open. Must not know a protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AddressError(SlipstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where to listen; None is nowhere."""
+    """A TCP address and the path of a Unix socket; without a port or a path there is none."""
 
     host: str
     port: int | None
@@ -41,7 +41,7 @@ def check(addresses: Addresses, api_key: str) -> None:
 
 @contextmanager
 def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
-    """The sockets, until the block ends; then the socket file goes. Raises AddressError."""
+    """Opens the sockets until the block ends; then the socket file is removed. Raises AddressError."""
     with ExitStack() as stack:
         sockets = []
         if addresses.port is not None:
@@ -52,7 +52,7 @@ def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
 
 
 def tcp(host: str, port: int) -> socket.socket:
-    """Listens on the first address that `host` stands for."""
+    """A socket that listens on the first address of `host`. Raises AddressError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -76,12 +76,22 @@ def tcp(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def unix(path: Path) -> Iterator[socket.socket]:
-    """Listens on `path`, for this user alone.
-
-    It is bound beside it and moved there, so no moment shows it half made.
-    """
+    """A socket that listens on `path`, which only this user can open. Raises AddressError."""
     path = path.expanduser()
     refuse_in_use(path)
+    sock = bound_to(path)
+    own = path.lstat().st_ino
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with suppress(OSError):
+            if path.lstat().st_ino == own:  # and not another server's, started since
+                path.unlink()
+
+
+def bound_to(path: Path) -> socket.socket:
+    """A listening socket, bound to a name beside and moved to `path`, so that nobody finds it before it listens."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     if len(os.fsencode(beside)) > LONGEST_PATH:
         raise AddressError(
@@ -101,14 +111,7 @@ def unix(path: Path) -> Iterator[socket.socket]:
         ) from error
     finally:
         os.umask(mask)
-    own = path.lstat().st_ino
-    try:
-        yield sock
-    finally:
-        sock.close()
-        with suppress(OSError):
-            if path.lstat().st_ino == own:  # and not another server's, started since
-                path.unlink()
+    return sock
 
 
 def refuse_in_use(path: Path) -> None:

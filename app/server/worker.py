@@ -1,6 +1,6 @@
-"""The engine on a thread of its own, the replies that it makes in turns, and the line of requests before it.
+"""The engine on a thread of its own, the tasks that it runs in turns, and the queue of those that wait.
 
-Knows no protocol.
+Must not know a protocol.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, time
 
 from app.server.errors import ApiError, as_api_error
-from app.server.job import Job
 from app.server.metrics import Totals
+from app.server.scheduled_task import ScheduledTask
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 
 log = logging.getLogger(__name__)
 OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # given what to report progress to
 IDLE = 5.0  # seconds after which an engine without work looks at what memory is free
-LEAD = 1.0  # seconds that short completions may have before they share the time with chats
-LONGEST_RETRY = 60  # seconds after which a refused client should have tried again
+MAX_LEAD = 1.0  # seconds that short tasks may have before they share the time with long ones
+MAX_RETRY = 60  # seconds after which a refused client should have tried again
 
 
 class Worker:
-    """Loads the engine, then answers the jobs that wait: up to `max_active` in turns, a short one before all."""
+    """Loads the engine, then runs the tasks that are submitted: up to `max_active` in turns, a short one before all."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Worker:
         on_failed: Callable[[Exception], None],
         max_active: int = 1,
     ) -> None:
-        self.totals = Totals()
+        self.totals, self.created_at = Totals(), int(time())
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
-        self._max_waiting, self._waiting = max_waiting, list[Job]()
-        self.max_active, self._active = max_active, list[Job]()  # the one whose turn was longest ago is first
+        self._max_waiting, self._waiting = max_waiting, list[ScheduledTask]()
+        self.max_active, self._active = max_active, list[ScheduledTask]()  # the one that has waited longest is first
         self._changed = threading.Condition()
         self._engine: Engine | None = None
-        self._lead = 0.0  # seconds that short ones went on while long ones waited, beyond what those had since
+        self._lead = 0.0  # seconds that short tasks had while long ones waited, less those that long ones had since
         self._is_stopping = False
         self._may_close = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine")
@@ -55,12 +55,12 @@ class Worker:
 
     @property
     def is_loaded(self) -> bool:
-        """Is there an engine?"""
+        """Has the engine been loaded?"""
         return self._engine is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Is it to end?"""
+        """Has it been told to stop?"""
         return self._is_stopping
 
     @property
@@ -70,17 +70,17 @@ class Worker:
 
     @property
     def n_waiting(self) -> int:
-        """Requests that were accepted and not begun."""
+        """Tasks in the queue."""
         return len(self._waiting)
 
     @property
     def n_active(self) -> int:
-        """Replies that are being made."""
+        """Tasks that run in turns."""
         return len(self._active)
 
     @property
     def is_answering(self) -> bool:
-        """Is a reply being made?"""
+        """Does any task run?"""
         return self.n_active > 0
 
     @property
@@ -97,45 +97,47 @@ class Worker:
         """Begins to load."""
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
-        """Puts the job in line. Raises ApiError when the line is full or there is no engine."""
+    def submit(self, task: ScheduledTask) -> None:
+        """Puts a task into the queue. Raises ApiError when the queue is full or there is no engine."""
         with self._changed:
             self._waiting = [other for other in self._waiting if not other.is_cancelled]
             if self._engine is None or self._is_stopping:
                 raise self._unavailable()
-            if len(self._waiting) >= self._max_waiting + self._n_free(self._engine, job):  # who can begin does not wait
-                seconds = min(LONGEST_RETRY, math.ceil(self.totals.seconds_per_reply * len(self._waiting)) + 1)
+            if len(self._waiting) >= self._max_waiting + self._n_free(
+                self._engine, task
+            ):  # who can start does not wait
+                seconds = min(MAX_RETRY, math.ceil(self.totals.seconds_per_reply * len(self._waiting)) + 1)
                 raise ApiError(
                     429,
                     f"{len(self._waiting)} requests wait already. Try again in {seconds} s.",
                     code="queue_full",
                     retry_after=seconds,
                 )
-            self._waiting.append(job)
+            self._waiting.append(task)
             self._changed.notify()
 
-    def _n_free(self, engine: Engine, job: Job) -> int:
-        """How many replies like this one could begin now: one short one and some long ones, or a single one where turns
-        cannot be taken.
+    def _n_free(self, engine: Engine, task: ScheduledTask) -> int:
+        """How many tasks like this one could start now: one short and some long ones, or a single one where the engine
+        cannot take turns.
         """
         if math.isinf(engine.turn_seconds):
             return 0 if self._active else 1
-        same = sum(other.ask.is_short == job.ask.is_short for other in self._active)
-        return max(0, (1 if job.ask.is_short else self.max_active) - same)
+        n_alike = sum(other.is_short == task.is_short for other in self._active)
+        return max(0, (1 if task.is_short else self.max_active) - n_alike)
 
     def stop(self) -> None:
-        """Every reply and request ends with an error; returns at once."""
+        """Ends every task with an error; returns at once."""
         with self._changed:
             self._is_stopping = True
-            for job in self._waiting:
-                job.post(self._unavailable())
+            for task in self._waiting:
+                task.emit(self._unavailable())
             self._waiting.clear()
-            for job in self._active:
-                job.cancel(self._unavailable())
+            for task in self._active:
+                task.cancel(self._unavailable())
             self._changed.notify()
 
     def join(self) -> None:
-        """Until the engine is closed, which nobody asks anything any more."""
+        """Lets the engine be closed, as nobody asks it anything any more, and waits for that."""
         self._may_close.set()
         self._thread.join()
 
@@ -158,16 +160,16 @@ class Worker:
             self._on_failed(error)
             return
         try:
-            self._answer(engine)
-        except Exception as error:  # of no reply: the engine is lost, and nobody should wait for it
+            self._run_tasks(engine)
+        except Exception as error:  # of no task: the engine is lost, and nobody should wait for it
             self._abandon()
             self._on_failed(error)
         finally:
             self._may_close.wait()
             engine.close()
 
-    def _answer(self, engine: Engine) -> None:
-        """Until it is to stop and every reply has ended."""
+    def _run_tasks(self, engine: Engine) -> None:
+        """Runs tasks until it is told to stop and every task has ended."""
         with self._changed:
             self._engine = engine
         self._on_loaded()
@@ -180,63 +182,67 @@ class Worker:
 
     def _abandon(self) -> None:
         self.stop()
-        for job in self._active:
-            job.post(self._unavailable())
+        for task in self._active:
+            task.emit(self._unavailable())
         self._active.clear()
 
     def _admit(self, engine: Engine) -> None:
-        """Begins what can begin, short ones first; waits a while for something to do where there is nothing."""
+        """Starts what can start, short tasks first; waits a while for something to do where there is nothing."""
         with self._changed:
             if not self._active:
                 self._changed.wait_for(lambda: self._is_stopping or self._waiting, IDLE)
-            self._waiting = [job for job in self._waiting if not job.is_cancelled]
-            for job in sorted(self._waiting, key=lambda job: not job.ask.is_short):
-                if self._n_free(engine, job):
-                    self._waiting.remove(job)
-                    self._active.append(job)
+            self._waiting = [task for task in self._waiting if not task.is_cancelled]
+            for task in sorted(self._waiting, key=lambda task: not task.is_short):
+                if self._n_free(engine, task):
+                    self._waiting.remove(task)
+                    self._active.append(task)
 
     def _take_turn(self, engine: Engine) -> None:
-        """One reply goes on, by a step at least, for as long as changing to another would cost too much."""
-        job = self._next()
+        """Runs one task, for a step at least and for as long as changing to another would cost too much."""
+        task = self._next()
         engine.share(len(self._active) - 1)
-        began, last = perf_counter(), self._step(job, engine)
-        while (
-            not last and len(self._active) > 1 and perf_counter() - began < engine.turn_seconds and job is self._next()
-        ):
-            last = self._step(job, engine)
-        self._lead = self._lead_after(job, perf_counter() - began)
+        began, is_done = perf_counter(), self._step(task, engine)
+        while not is_done and self._keeps_turn(task, perf_counter() - began, engine):
+            is_done = self._step(task, engine)
+        self._lead = self._lead_after(task, perf_counter() - began)
         with self._changed:
-            self._active.remove(job)
-            if not last:
-                self._active.append(job)
+            self._active.remove(task)
+            if not is_done:
+                self._active.append(task)
 
-    def _next(self) -> Job:
-        """Whose turn it is: that of one that is to end, of a short one unless those had too much, of who has waited
-        longest.
+    def _keeps_turn(self, task: ScheduledTask, seconds: float, engine: Engine) -> bool:
+        """May a turn that has taken so long go on? A task without others has a turn of one step, as who comes is let in
+        between turns.
+        """
+        return len(self._active) > 1 and seconds < engine.turn_seconds and task is self._next()
+
+    def _next(self) -> ScheduledTask:
+        """The task whose turn it is: one that should stop, else a short one unless those had too much, else the one
+        that has waited longest.
         """
         with self._changed:
-            return min(self._active, key=lambda job: (not job.is_over(), job.ask.is_short == (self._lead > LEAD)))
+            has_lead = self._lead > MAX_LEAD
+            return min(self._active, key=lambda task: (not task.should_stop(), task.is_short == has_lead))
 
-    def _lead_after(self, job: Job, seconds: float) -> float:
-        """A turn of a short one adds to the lead, one of a long one takes from it; where no long one waits there is
-        none.
+    def _lead_after(self, task: ScheduledTask, seconds: float) -> float:
+        """The lead after a turn: a short task's adds to it, a long one's takes from it, down to none where no long task
+        waits.
         """
-        if all(other.ask.is_short for other in self._active):
+        if all(other.is_short for other in self._active):
             return 0.0
-        return max(0.0, self._lead + (seconds if job.ask.is_short else -seconds))
+        return max(0.0, self._lead + (seconds if task.is_short else -seconds))
 
-    def _step(self, job: Job, engine: Engine) -> bool:
-        """The next piece of a reply; was it the last?"""
+    def _step(self, task: ScheduledTask, engine: Engine) -> bool:
+        """Runs a task for a step; was it the last?"""
         try:
-            last = job.step(engine)
-        except (ApiError, SlipstreamError) as error:
-            job.post(as_api_error(error, job.ask.text_field))
+            last = task.step(engine)
         except Exception as error:  # the server outlives a reply
-            log.exception("A reply failed.")
-            job.post(as_api_error(error, job.ask.text_field))
-        else:
-            if last is None:
-                return False
-            self.totals.count(last, job.waited, perf_counter() - job.came - job.waited)
-            job.post(last)
+            if not isinstance(error, (ApiError, SlipstreamError)):
+                log.exception("A reply failed.")
+            task.emit(as_api_error(error, task.task.prompt_field))
+            return True
+        if last is None:
+            return False
+        self.totals.count(last, task.queue_seconds, perf_counter() - task.submitted_at - task.queue_seconds)
+        task.emit(last)
         return True

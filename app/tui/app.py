@@ -1,4 +1,7 @@
-"""The Textual application: themes, keymap, command palette. Everything about chats is in the screens."""
+"""The Textual application: themes, keymap, command palette, and the run from its start to its end.
+
+Knows the chat screen and the table of commands; what a chat does is the screen's.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,17 @@ from textual.timer import Timer
 
 from app.chats.store import Store, default_path
 from app.models.seeking import opener, say_on_stderr
-from app.tui import keymap
-from app.tui.chat import ChatScreen
+from app.tui.background.pace import SWITCH
+from app.tui.chat_screen import ChatScreen
 from app.tui.commands import COMMANDS
-from app.tui.pace import SWITCH
+from app.tui.desktop import keymap
 from app.tui.session import Session
-from app.tui.talking import Talking
-from app.tui.turn import Turn
+from app.tui.widgets.message_view import MessageView
 from runtime.engine import Engine, Options
 from runtime.models.registry import Pair
 
 if TYPE_CHECKING:
-    from app.server.command import Settings
+    from app.server.command import ServerSettings
 
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
@@ -46,23 +48,23 @@ class ChatApp(App[None]):
         self._pressed = -TWICE
         self._settling: Timer | None = None
         self.set_keymap(session.keymap)
-        if (theme := session.store.kept("theme")) in self.available_themes:
+        if (theme := session.store.preference("theme")) in self.available_themes:
             self.theme = theme
         sys.setswitchinterval(SWITCH)
 
     def get_default_screen(self) -> Screen[None]:
-        """The chat."""
+        """Begins with the chat."""
         return ChatScreen(self.session)
 
     def on_mount(self) -> None:
-        """The theme stays until the next start, whatever changes it."""
-        self.theme_changed_signal.subscribe(self, lambda theme: self.session.store.keep("theme", theme.name))
+        """Keeps the theme for the next start, whatever changes it."""
+        self.theme_changed_signal.subscribe(self, lambda theme: self.session.store.set_preference("theme", theme.name))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: our commands, and the choice of themes."""
+        """Lists our commands in the palette, and the choice of themes."""
         for command in COMMANDS:
             if isinstance(screen, ChatScreen):
-                yield SystemCommand(command.title, command.help, partial(screen.action_do, command.name))
+                yield SystemCommand(command.title, command.help, partial(screen.action_command, command.name))
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
 
     def on_resize(self) -> None:
@@ -74,7 +76,7 @@ class ChatApp(App[None]):
         self._settling = self.set_timer(SETTLED, self.draw_again)
 
     def draw_again(self) -> None:
-        """All screens, from scratch."""
+        """Draws all screens from scratch."""
         for screen in self.screen_stack:
             screen.refresh(layout=True)
 
@@ -89,7 +91,7 @@ class ChatApp(App[None]):
 
 def known_ids() -> list[str]:
     """The bindings that a keymap file may name."""
-    bindings = [binding for owner in (Talking, Turn) for binding in owner.BINDINGS]
+    bindings = [binding for owner in (ChatScreen, MessageView) for binding in owner.BINDINGS]
     return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
 
 
@@ -98,10 +100,10 @@ def run(
     options: Options,
     chats: Path | None,
     draft: str = "auto",
-    serve: Settings | None = None,
+    serve: ServerSettings | None = None,
     api_key: str = "",
 ) -> None:
-    """The chat until it is left. Raises StoreError and SettingsError before anything is shown."""
+    """Runs the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
     session = Session(pair, options, opened, Engine, keys, serve, api_key)

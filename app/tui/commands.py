@@ -18,7 +18,7 @@ WORD = re.compile(r"/([a-z]+)(?:\s+(.*))?\s*\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`/name argument` runs the chat screen's `do_<name>`."""
+    """What `/name argument` does, as it is told to people; `actions.dispatch` has the function."""
 
     name: str
     key: str  # "" for none
@@ -75,15 +75,15 @@ COMMANDS = (
     Command("log", "f8", "Log", "What happened in this session"),
     Command("quit", "ctrl+q", "Quit", "Leave; every chat is kept"),
 )
-NAMES = [f"/{command.name}" for command in COMMANDS]
+COMMAND_NAMES = [f"/{command.name}" for command in COMMANDS]
 
 
 def bindings() -> list[Binding]:
-    """The keys; a keymap file may name others."""
+    """A binding for each command that has a key; a keymap file may name others."""
     return [
         Binding(
             each.key,
-            f"do('{each.name}')",
+            f"command('{each.name}')",
             each.title,
             tooltip=each.help,
             show=each.footer,
@@ -106,5 +106,5 @@ def parse(text: str) -> tuple[Command, str] | None:
         if command.name == match[1]:
             return command, (match[2] or "").strip()
     raise SettingsError(
-        f"There is no command /{match[1]}. {nearest('/' + match[1], NAMES)} To say it, begin with a space."
+        f"There is no command /{match[1]}. {nearest('/' + match[1], COMMAND_NAMES)} To say it, begin with a space."
     )

@@ -1,10 +1,14 @@
-"""The numbers of a reply while it is made and after, in words that fit a line. Knows no widgets."""
+"""The numbers of a reply while it is made and after, in words that fit a line.
+
+Knows passes and what the controller explains; knows no widgets and asks no engine.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from app.tui.turns import SharedEngine
+from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation, Pass
 
@@ -12,16 +16,16 @@ RECENT = 32  # passes that live numbers look back on
 FEW = 8  # from which on most of them being plain is worth a sentence
 
 
-class Tally:
-    """Counts passes as they come."""
+class ReplyNumbers:
+    """The numbers of one reply, counted as its passes come."""
 
     def __init__(self) -> None:
         self.n_tokens = self.n_prompt = 0
         self.passes: list[Pass] = []
         self.stats: Stats | None = None  # once the reply is complete
 
-    def add(self, n_tokens: int, passes: list[Pass]) -> None:
-        """Takes in passes, and the tokens that came of them."""
+    def add(self, n_tokens: int, passes: Sequence[Pass]) -> None:
+        """Counts passes, and the tokens that came of them."""
         self.n_tokens += n_tokens
         self.passes += passes
 
@@ -32,13 +36,19 @@ class Tally:
         seconds = sum(each.seconds for each in self.passes)
         return self.n_tokens / seconds if seconds else 0.0
 
+    def plain_per_second(self, explanation: Explanation | None) -> float:
+        """Tokens per second that plain decode would make; 0.0 where that is unknown."""
+        if self.stats is not None:
+            return self.stats.plain_per_second
+        return explanation.plain_per_second if explanation is not None else 0.0
+
     def acceptance(self) -> float | None:
         """Accepted / drafted; None without drafts."""
         drafted = sum(each.n_drafted for each in self.passes)
         return sum(each.n_accepted for each in self.passes) / drafted if drafted else None
 
     def drafter(self) -> str:
-        """Who guessed in most of the recent passes that had a guess."""
+        """The drafter of most of the recent passes that had a draft."""
         names = Counter(each.drafter for each in self.passes[-RECENT:] if each.n_drafted)
         return names.most_common(1)[0][0] if names else ""
 
@@ -51,30 +61,21 @@ class Tally:
         """Were most of enough passes plain?"""
         return 2 * sum(each.drafter == "none" for each in self.passes) > len(self.passes) >= FEW
 
-    def words(self, explanation: Explanation | None, n_ctx: int, memory_level: str = "OK") -> list[str]:
-        """The most important first."""
+    def summary(self, explanation: Explanation | None, n_ctx: int, memory_level: str = "OK") -> list[str]:
+        """Each number in a word or two, the most important first."""
         if not self.passes:
             return []
-        words = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
-        plain = (
-            self.stats.plain_per_second
-            if self.stats is not None
-            else explanation.plain_per_second
-            if explanation is not None
-            else 0.0
-        )
-        if plain:
-            words.append(f"{self.per_second() / plain:.2f}× plain")
+        summary = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
+        if plain := self.plain_per_second(explanation):
+            summary.append(f"{self.per_second() / plain:.2f}× plain")
         if (acceptance := self.acceptance()) is not None:
-            words.append(f"{acceptance:.0%} accepted")
-        words += [
-            f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0",
-            f"{self.n_tokens / len(self.passes):.1f}/pass",
-        ]
-        words.append(f"ctx {self.n_prompt + self.n_tokens}/{n_ctx}")
+            summary.append(f"{acceptance:.0%} accepted")
+        summary.append(f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0")
+        summary.append(f"{self.n_tokens / len(self.passes):.1f}/pass")
+        summary.append(f"ctx {self.n_prompt + self.n_tokens}/{n_ctx}")
         if self.stats is not None and self.stats.memory_bytes:
-            words.append(f"{self.stats.memory_bytes / 2**20:.0f} MiB")
-        return words
+            summary.append(f"{self.stats.memory_bytes / 2**20:.0f} MiB")
+        return summary
 
     def reason(self, explanation: Explanation | None) -> str:
         """Why speculation is off, if it mostly is."""
@@ -92,14 +93,37 @@ class Tally:
         return f"plain decode: {reason}" if reason else ""
 
     def line(self) -> str:
-        """What stands under the reply for good."""
-        return " · ".join(self.words(None, 0)[:3]) if self.passes else ""
+        """The three numbers that stay under the reply for good."""
+        return " · ".join(self.summary(None, 0)[:3])
 
 
-def fitted(words: list[str], width: int) -> str:
-    """As many of the words, from the first, as have room."""
+class ChatNumbers:
+    """What is known of decoding in this chat: the last reply, all passes, the controller's latest explanation."""
+
+    def __init__(self) -> None:
+        self.reply = ReplyNumbers()
+        self.passes: list[Pass] = []
+        self.explanation: Explanation | None = None
+
+    def add(self, n_tokens: int, passes: Sequence[Pass], explanation: Explanation | None) -> None:
+        """Counts what came of the reply."""
+        self.reply.add(n_tokens, passes)
+        self.passes += passes
+        self.explanation = explanation or self.explanation
+
+    def summary(self, engine: SharedEngine | None) -> list[str]:
+        """The last reply's numbers; nothing without an engine or a reply."""
+        return self.reply.summary(self.explanation, engine.n_ctx, engine.memory_level) if engine is not None else []
+
+    def sentence(self, engine: SharedEngine | None) -> str:
+        """What must not be overlooked in the last reply or in what the engine lacks."""
+        return self.reply.sentence(self.explanation, engine)
+
+
+def fitted(summary: Sequence[str], width: int) -> str:
+    """As many of the numbers, from the first, as have room."""
     line = ""
-    for word in words:
-        longer = f"{line} · {word}" if line else word
+    for number in summary:
+        longer = f"{line} · {number}" if line else number
         line = longer if len(longer) <= width else line
     return line

@@ -1,6 +1,6 @@
 """The editor socket beside the chat: the server in a thread, on the engine that the chat has open.
 
-Knows the server, no widgets.
+Knows the server; knows no widgets and no chats.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from pathlib import Path
 from threading import Thread
 from typing import cast
 
-from app.server.command import PORT, Server, Settings, place
+from app.server.command import PORT, EngineServer, ServerSettings, place
 from app.server.sockets import Addresses, check, listening
-from app.tui.turns import SharedEngine
+from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine
 
 HOST = "127.0.0.1"
 
 
-class Lent:
+class LentEngine:
     """An engine that the server may use and not close."""
 
     def __init__(self, engine: SharedEngine) -> None:
@@ -29,22 +29,22 @@ class Lent:
         return getattr(self._engine, name)
 
     def close(self) -> None:
-        """It is the chat's."""
+        """Does nothing: the chat closes its engine itself."""
 
 
 class Serving:
-    """Answers editors until it is stopped. Raises AddressError."""
+    """A server that answers editors until it is stopped. Raises AddressError."""
 
-    def __init__(self, engine: SharedEngine, settings: Settings) -> None:
+    def __init__(self, engine: SharedEngine, settings: ServerSettings) -> None:
         check(settings.addresses, settings.api_key)
         self._open = ExitStack()
         sockets = self._open.enter_context(listening(settings.addresses))
         self.places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        self._server = Server(lambda on_progress: cast("Engine", Lent(engine)), settings)
+        self._server = EngineServer(lambda on_progress: cast("Engine", LentEngine(engine)), settings)
         self._thread = Thread(target=self._server.run, args=(sockets,), name="server")
         self._thread.start()
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """How many requests were answered, and how many are on their way."""
         worker = self._server.worker
         n_now, n_done = worker.is_answering + worker.n_waiting, sum(worker.totals.replies.values())
@@ -58,12 +58,12 @@ class Serving:
         self._open.close()
 
 
-def addresses_of(words: str) -> Addresses:
+def addresses_of(argument: str) -> Addresses:
     """A port, the path of a Unix socket, or "" for the usual port. Raises SettingsError."""
-    if not words:
+    if not argument:
         return Addresses(HOST, PORT, None)
-    if not words.isdecimal():
-        return Addresses(HOST, None, Path(words))
-    if int(words) > 65535:
-        raise SettingsError(f"{words} is no port: they go up to 65535. For example: /serve {PORT}")
-    return Addresses(HOST, int(words), None)
+    if not argument.isdecimal():
+        return Addresses(HOST, None, Path(argument))
+    if int(argument) > 65535:
+        raise SettingsError(f"{argument} is no port: they go up to 65535. For example: /serve {PORT}")
+    return Addresses(HOST, int(argument), None)

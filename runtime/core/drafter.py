@@ -33,6 +33,9 @@ class Answer(IntEnum):
     CONTINUE = 2  # take it and draft another
 
 
+REJECT, LAST, CONTINUE = Answer  # looked up so by name, a member takes a tenth of the time
+
+
 class ShouldContinue(Protocol):
     """The stopping criterion of one proposal: asked once per draft token, in order."""
 

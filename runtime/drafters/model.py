@@ -13,7 +13,7 @@ import numpy as np
 
 from runtime.core.backend import Backend
 from runtime.core.draft import Draft, Path, Tokens, certain
-from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter, Pick
+from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Pick
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
@@ -47,7 +47,7 @@ class ModelDrafter(Drafter):
                 break
             tokens[end], path = pick.token, (*path, pick.token)
             picks.append(pick)
-            if answer is Answer.LAST:
+            if answer is LAST:
                 break
         return as_draft(picks, budget.max_k)
 

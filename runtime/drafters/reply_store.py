@@ -1,9 +1,9 @@
 """Past replies on disk, one SQLite file per model and vocabulary: token ids, for the user alone, bounded in size, and
 never worth an error.
 
-They hold what was said, so the folder and its files are closed to others (0700, 0600). Processes may share a file; it
-is open only for the moment of a question or a change. A file that is damaged, or of another format, is removed. Where
-nothing can be written, nothing is kept.
+They hold what a person read, so the folder and its files are closed to others (0700, 0600). Processes may share a
+file; it is open only for the moment of a question or a change. A file that is damaged, or of another format, is
+removed. Where nothing can be written, nothing is kept.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ class Engine:
         if when_full not in POLICIES:
             raise SettingsError(f"when_full is '{when_full}': it must be one of {', '.join(POLICIES)}.")
         mask = GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), n_vocab) if grammar else None
-        return Sampler(sampling, mask, self._loaded.exactness.difference)
+        # Where only exact passes are used, rounding decides nothing
+        return Sampler(sampling, mask, 0.0 if self.is_reproducible else self.exactness.difference)
 
     def token_bytes(self, token: int) -> bytes:
         """What the token adds to the text; b"" for a control token."""
@@ -156,6 +157,11 @@ class Engine:
     def token_text(self, token: int) -> str:
         """The token as text; control tokens by their names."""
         return self.vocab.pieces[token].decode("utf8", "replace") or self.vocab.special_text(token)
+
+    @property
+    def is_reproducible(self) -> bool:
+        """Has a reply with a seed, or at temperature 0, the same text with any drafter?"""
+        return self.exactness.is_exact or not self._loaded.options.fast
 
     @property
     def template(self) -> str:

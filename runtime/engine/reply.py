@@ -65,10 +65,13 @@ class Reply:
         self.tokens[: len(ids)] = ids
         self.n_prompt = self.n = len(ids)
         self.left = max_tokens  # tokens to go; None: no limit
-        self.text, self.stats = TextStream(stops), Stats(prompt_n=len(ids), exactness=exactness)
+        self.text = TextStream(stops)
+        exact_only = sampler.is_coupled and loop.is_exact_only
+        self.stats = Stats(prompt_n=len(ids), exactness=exactness, exact_only=exact_only)
         self.finish_reason: str | None = None
         self.notice = window.notice
-        self.request = RequestState(EXPECTED if max_tokens is None else min(EXPECTED, max_tokens))
+        n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
+        self.request = RequestState(n_likely, exact_only=sampler.is_coupled)
 
     def run(
         self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool = False

@@ -24,7 +24,8 @@ class Stats:
     memory_bytes: int = 0  # of this process
     memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
-    n_near_ties: int = 0  # choices that rounding could have turned, where kernels are not exact
+    exact_only: bool = False  # no pass was wider than those that are exact
+    n_near_ties: int = 0  # choices that rounding could have turned, where wider passes were used
 
     @property
     def n_passes(self) -> int:

@@ -5,6 +5,7 @@ Knows backends and drafters by name; what is done with them is the loop's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -49,7 +50,8 @@ class LoadedPair:
     """An open pair. Closes everything it opened, in order."""
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
-        self.pair, self.options = pair, replace(options, exact=options.exact or pair.exact)
+        self.pair = pair
+        self.options = replace(options, exact=options.exact or pair.exact, fast=options.fast or pair.fast)
         self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
@@ -158,6 +160,7 @@ class LoadedPair:
             self.options.branches,
             self._threads(),
             self._degradation(),
+            sys.maxsize if self.options.fast else self.exactness.width,
         )
         self.loop.failed = self.left_out
         for backend in (self.backend, self.draft):

@@ -18,6 +18,7 @@ class Options:
     fixed_k: int | None = None
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well
+    fast: bool = False  # replies with a seed may use passes that round otherwise than plain decode
     branches: int = 0  # side branches per draft token; all drafters' proposals then go to the target as one tree
     memory: Thresholds = USUAL  # when drafters are given up
     slots: int = 1  # conversations that are held, so that several replies can be made in turns

@@ -67,6 +67,12 @@ class Pair:
     top_p: Annotated[StrictFloat, Field(ge=0.001, le=1)] = 0.95
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
+    fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
+
+    @property
+    def files(self) -> list[Path]:
+        """The target, and the draft model if there is one."""
+        return [self.target] if self.draft is None else [self.target, self.draft]
 
     @property
     def sampling_defaults(self) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def load_registry(path: Path | None = None) -> dict[str, Pair]:
 
 
 def read(path: Path) -> bytes:
-    """A registry's text. Raises RegistryError."""
+    """The text of a registry file. Raises RegistryError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -128,7 +134,7 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
     """The pair of that name; or a GGUF file, a folder with one, or a fetched `hf:owner/repo:file`, as a pair without a
     draft model.
 
-    Raises RegistryError naming the nearest, and HubError for a file of the hub that is not here.
+    Raises RegistryError naming the nearest, and HubError for a file of the hub that was not fetched.
     """
     if name in registry:
         return located(registry[name])
@@ -170,30 +176,39 @@ def find_file(name: str) -> Path:
 
 
 def only_model(folder: Path) -> Path:
-    """The one model in a folder."""
+    """The one model in a folder. Raises RegistryError where there are none, or several."""
     try:
-        found = sorted(file for file in folder.iterdir() if is_first_shard(file.name))
+        models = sorted(file for file in folder.iterdir() if is_first_shard(file.name))
     except OSError as error:
         raise RegistryError(
             f"The folder {folder} cannot be read ({error.strerror}). Name a GGUF file that you may read."
         ) from error
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(file.name for file in found[:5]) + ", ..." * (len(found) > 5)
-    what = f"{len(found)} models: {names}. Name one of them" if found else "no GGUF file. Name another, or a file"
+    if len(models) == 1:
+        return models[0]
+    names = ", ".join(file.name for file in models[:5]) + ", ..." * (len(models) > 5)
+    what = f"{len(models)} models: {names}. Name one of them" if models else "no GGUF file. Name another, or a file"
     raise RegistryError(f"The folder {folder} has {what}.")
 
 
 def located(pair: Pair) -> Pair:
-    """The pair with the places of the files that were fetched from the hub.
+    """The pair with the paths of the files that were fetched from the hub.
 
-    Raises HubError for one that is not here.
+    Raises HubError for one that is not on this machine.
     """
-    names = {key: path.as_posix() for key, path in (("target", pair.target), ("draft", pair.draft)) if path is not None}
     try:
-        found = {key: find_file(name) for key, name in names.items() if name.startswith(HUB)}
+        return replace(pair, target=fetched(pair.target), draft=pair.draft and fetched(pair.draft))
     except HubError as error:
         raise HubError(
             f"The pair '{pair.name}' is not on this machine. Fetch it with `slipstream models pull {pair.name}`."
         ) from error
-    return replace(pair, **found)  # type: ignore[arg-type]  # paths
+
+
+def fetched(path: Path) -> Path:
+    """Where a pair's file is, if it was fetched from the hub or is a file of this machine. Raises HubError."""
+    return find_file(path.as_posix()) if hub_name(path) else path
+
+
+def hub_name(path: Path) -> str:
+    """`owner/repo:file`, where a pair's file comes from the hub; "" for a file of this machine."""
+    name = path.as_posix()
+    return name.removeprefix(HUB) if name.startswith(HUB) else ""

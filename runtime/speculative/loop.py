@@ -6,6 +6,7 @@ drafters or the controller it asks here.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,6 +25,11 @@ from runtime.speculative.step import RequestState, Step
 from runtime.speculative.verify import verify
 
 PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
+INEXACT = Reason(
+    "exactness",
+    "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
+    "decoded plainly; `--exact` lets it draft where the kernels can be exact",
+)
 NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
 Ask = Callable[[Drafter, Tokens, Sampler, int], Proposal]
 
@@ -39,6 +45,7 @@ class SpecLoop:
         branches: int = 0,
         threads: Threads | None = None,
         degradation: Degradation | None = None,
+        exact_rows: int = sys.maxsize,
     ) -> None:
         self.backend, self.controller, self.threads = backend, controller, threads
         # Side branches per draft token; all proposals then form one tree
@@ -47,6 +54,7 @@ class SpecLoop:
         self._order = [drafter.name for drafter in drafters]
         self._set_drafters(drafters)
         self.degradation = degradation
+        self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
         self.request = RequestState(drafters=set(self._order))  # of the reply that is being made
@@ -79,11 +87,16 @@ class SpecLoop:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
         request.drafters, request.left_out = set(), None
-        self.controller.begin(len(context))
+        self.controller.begin(len(context), most=self._most_drafted(request))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
                 drafter.begin(context, expected)
                 self._admit(drafter, context, is_cancelled)
+
+    def _most_drafted(self, request: RequestState) -> int:
+        """Draft tokens of a pass of that reply at most."""
+        most = self.controller.max_k
+        return min(most, self.exact_rows - 1) if request.exact_only else most
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
@@ -169,9 +182,9 @@ class SpecLoop:
         self._degrade_if_due(context)
         began = time.perf_counter()
         self.controller.set_kind(request.kind)
-        self.controller.begin(len(context), sampler.is_coupled)
+        self.controller.begin(len(context), sampler.is_coupled, self._most_drafted(request))
         sampler.begin(context, position)
-        room = min(self.controller.max_k, most - 1, self.backend.n_ctx - len(context))
+        room = min(self._most_drafted(request), most - 1, self.backend.n_ctx - len(context))
         proposals = self._proposals(context, sampler, room)
         used = [proposal for proposal in proposals if proposal.draft.tokens]
         draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
@@ -227,6 +240,11 @@ class SpecLoop:
         return self.controller.plain_rate
 
     @property
+    def is_exact_only(self) -> bool:
+        """Are replies whose text can be predicted kept to passes that round as plain decode does?"""
+        return self.exact_rows < sys.maxsize
+
+    @property
     def is_impaired(self) -> bool:
         """Is a drafter lacking, for want of memory or because it broke?"""
         return bool(self.shortage or self.failed)
@@ -248,4 +266,7 @@ class SpecLoop:
 
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        return self.shortage or self.failed or self.request.left_out or self.controller.reason()
+        reason = self.shortage or self.failed or self.request.left_out
+        if reason is None and self.drafters and self.request.exact_only and self.exact_rows < 2:
+            return INEXACT
+        return reason or self.controller.reason()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
-from runtime.core.drafter import UNKNOWN_TOKEN, Answer, Budget, Drafter
+from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
@@ -83,7 +83,7 @@ class Proposer:
         criterion = self.controller.criterion(drafter.name)
         draft = drafter.propose(context, Budget(room, criterion.should_continue, sampler.pick, self.branches))
         first, rest = criterion.seconds()
-        n_rest = len(criterion.confidences) - 1
+        n_rest = max(0, len(criterion.confidences) - 1)
         if self.threads and n_rest > 0 and drafter.has_passes:
             state = self.controller.states[drafter.name]
             change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
@@ -101,7 +101,7 @@ class Proposer:
 
         def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
             confidences.append(confidence)
-            return Answer.CONTINUE
+            return CONTINUE
 
         budget = Budget(room, accept, sampler.pick, branches=self.branches, forced=sampler.forced)
         whole = drafter.propose(context, budget)

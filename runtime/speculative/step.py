@@ -27,6 +27,7 @@ class RequestState:
     """What one reply has of the loop to itself: several may be made in turns."""
 
     n_reply: int = 0  # tokens that it is expected to have
+    exact_only: bool = False  # its text can be predicted, so no pass may round otherwise than plain decode
     kind: str = ""  # of the text, because acceptance differs by kind
     drafters: set[str] = field(default_factory=set)  # that take part in it
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much

@@ -6,10 +6,10 @@ Used by the tests in a quick version and by `python -m bench.prove` in a long on
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import erfc, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from runtime.core.drafter import Drafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
@@ -86,14 +86,10 @@ def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float
 
 
 def p_value(counts: NDArray[np.float64], law: NDArray[np.float64]) -> float:
-    """P(chi-square >= observed), by Wilson and Hilferty's cube-root normal approximation; 0 when the impossible
-    happened.
-    """
+    """P(chi-square >= observed) of the pairs that are expected more than five times; 0 when the impossible happened."""
     if counts[law == 0].any():
         return 0.0
     expected = counts.sum() * law
     kept = expected > 5
-    statistic = float(((counts - expected)[kept] ** 2 / expected[kept]).sum())
-    freedom = int(kept.sum()) - 1
-    z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / sqrt(2 / (9 * freedom))
-    return 0.5 * erfc(z / sqrt(2))
+    statistic = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
+    return float(chi2.sf(statistic, kept.sum() - 1))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,18 +12,34 @@ from typing import Any
 
 import httpx2
 
-from app.server.command import Server, Settings
+from app.server.command import EngineServer, ServerSettings
 from app.server.sockets import Addresses, listening
 from app.server.worker import OpenEngine
+from runtime.engine import Engine, Options
+from runtime.models.registry import load_registry
+from tests.support.waiting import PATIENCE, wait_for
 
-PATIENCE = 60  # seconds until something must have happened on a busy machine
+READ_FILE: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "read_file",
+        "description": "Read a file",
+        "parameters": {
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    },
+}
 
 
 @dataclass
 class Running:
     """A server and how to reach it."""
 
-    server: Server
+    server: EngineServer
     port: int
     path: Path | None
     api_key: str = ""
@@ -50,7 +66,8 @@ def running(
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
-        server = Server(open_engine, Settings(Addresses("127.0.0.1", 0, path), api_key, max_waiting), loaded.set)
+        settings = ServerSettings(Addresses("127.0.0.1", 0, path), api_key, max_waiting)
+        server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
         if loads:
@@ -65,9 +82,26 @@ def running(
             thread.join()
 
 
-def wait_for(done: Any) -> None:
-    """Until `done()`; fails when that takes too long."""
-    end = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def open_plain(on_progress: Any) -> Engine:
+    """The bundled pair without drafters."""
+    return Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+
+
+def endless_request(engine: Engine) -> dict[str, Any]:
+    """A request to /completion whose reply does not end by itself, with the bias in llama.cpp's form."""
+    ends = [[token, False] for token in range(engine.vocab.n_vocab) if engine.is_end(token)]
+    return {"prompt": "import os", "temperature": 0, "logit_bias": ends}
+
+
+def is_idle(here: Running) -> bool:
+    """Is nothing answered, and does nobody wait?"""
+    return not here.server.worker.is_answering and not here.server.worker.n_waiting
+
+
+def events(reply: httpx2.Response) -> list[Any]:
+    """What a stream says, without its end mark."""
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    return [
+        json.loads(line.removeprefix("data: ")) for line in reply.text.split("\n\n") if line and line != "data: [DONE]"
+    ]

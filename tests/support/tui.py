@@ -10,11 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pyperclip
+import pytest
 from textual.events import Paste
 from textual.pilot import Pilot
 
 from app.chats.store import Store
 from app.tui.app import ChatApp
+from app.tui.chat_screen import ChatScreen
 from app.tui.session import Session
 from runtime.engine import Options
 from runtime.models.registry import Pair
@@ -23,11 +26,28 @@ from tests.support.scripted import ScriptedEngine
 PATIENCE = 10.0  # seconds, after which something is held not to come
 
 
-class Chat:
+@pytest.fixture
+def chats_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the chats are; exports and attachments go by the folder of the test, and the desktop's clipboard is a file
+    in it.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pyperclip, "copy", lambda text: (tmp_path / "desktop").write_text(text, encoding="utf8"))
+    return tmp_path / "chats.db"
+
+
+class ChatPilot:
     """What a test does and sees."""
 
     def __init__(self, app: ChatApp, pilot: Pilot[None]) -> None:
         self.app, self.pilot, self.session = app, pilot, app.session
+
+    @property
+    def screen(self) -> ChatScreen:
+        """The chat screen, whatever is over it."""
+        screen = self.app.screen_stack[0]
+        assert isinstance(screen, ChatScreen)
+        return screen
 
     def seen(self) -> str:
         """The text on the screen, line by line."""
@@ -48,11 +68,10 @@ class Chat:
 
     async def idle(self) -> None:
         """Waits until a model is there and no reply is made."""
-        screen = self.app.screen_stack[0]
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             await self.pilot.pause()
-            if not screen.is_busy and screen.waiting is None:  # type: ignore[attr-defined]
+            if not self.screen.host.is_busy and self.screen.waiting is None:
                 await self.pilot.pause()
                 return
             await asyncio.sleep(0.01)
@@ -97,8 +116,8 @@ class Chat:
         return self.app.clipboard
 
 
-def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> ChatApp:
-    """The chat with its store at `path`; every loading takes the next of the engines, or raises it."""
+def session_with(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> Session:
+    """A session with its store at `path`; every loading takes the next of the engines, or raises it."""
     left = list(engines or [ScriptedEngine("Hello.")])
 
     def open_engine(pair: Pair, options: Options, on_progress: Callable[[str, float], bool]) -> Any:
@@ -109,15 +128,13 @@ def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pa
             raise engine
         return engine
 
-    return ChatApp(
-        Session(
-            pair or Pair("scripted", Path("none.gguf"), temperature=0.0),
-            Options(),
-            Store(path),
-            open_engine,
-            keymap or {},
-        )
-    )
+    scripted = Pair("scripted", Path("none.gguf"), temperature=0.0)
+    return Session(pair or scripted, Options(), Store(path), open_engine, keymap or {})
+
+
+def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> ChatApp:
+    """The chat in that session."""
+    return ChatApp(session_with(path, *engines, keymap=keymap, pair=pair))
 
 
 @asynccontextmanager
@@ -128,16 +145,21 @@ async def opened(
     wait: bool = True,
     keymap: dict[str, str] | None = None,
     pair: Pair | None = None,
-) -> AsyncIterator[Chat]:
+) -> AsyncIterator[ChatPilot]:
     """That chat, running."""
     app = chat_app(path, *engines, keymap=keymap, pair=pair)
     async with app.run_test(size=size, notifications=True) as pilot:
-        chat = Chat(app, pilot)
+        chat = ChatPilot(app, pilot)
         if wait:
             await chat.idle()
         yield chat
     app.session.stop_serving()
     app.session.store.close()
+
+
+def engine_of(chat: ChatPilot) -> ScriptedEngine:
+    """The engine that answers now."""
+    return chat.session.engine  # type: ignore[return-value]
 
 
 def piloted(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""OpenAI's interfaces: chat completions, completions, responses and embeddings.
+"""OpenAI's interfaces: chat completions, completions, responses, embeddings and the list of models.
 
-Knows requests and replies; serves none itself.
+Knows requests and responses; must not know how an endpoint is reached.
 """

@@ -7,21 +7,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.ask import Ask
+from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
-from app.server.fields import OpenAIFields, join
-from app.server.openai.logprobs import for_text
-from app.server.reply import Event, new_id, now, timings, usage
+from app.server.logprobs import TextLogprobs, text_logprobs
+from app.server.openai.common import DONE, FinishReason, OpenAIRequest, new_id, now
+from app.server.task import CompletionTask
+from app.server.usage import Timings, Usage, timings, usage
+from app.server.wire import Event
 from runtime.engine import Chunk, Engine, Ids, Infill, Prompt
 
-Prompts = str | list[int] | Annotated[list[str | list[int]], Field(min_length=1, max_length=1)]
 SHORT = 256  # tokens up to which a completion goes before chats that wait
+PromptInput = str | list[int] | Annotated[list[str | list[int]], Field(min_length=1, max_length=1)]
 
 
-def only_one(value: object) -> object:
+def single_prompt(value: object) -> object:
     """A list of one prompt as that prompt. Raises PydanticCustomError for what is no prompt, and for several."""
     one = value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, list)) else value
     if isinstance(one, str) or (isinstance(one, list) and all(isinstance(token, int) for token in one)):
@@ -29,53 +31,74 @@ def only_one(value: object) -> object:
     raise PydanticCustomError("prompt_type", "Input should be one text or one list of token ids")
 
 
-def raw_prompt(prompt: str | list[int], engine: Engine) -> Prompt:
-    """Text in which control tokens may be named, or ids."""
+RawPrompt = Annotated[str | list[int], BeforeValidator(single_prompt, json_schema_input_type=PromptInput)]
+
+
+def prompt_ids(prompt: str | list[int], engine: Engine) -> Ids:
+    """The ids of a text in which control tokens may be named, or those that were sent."""
     return Ids(tuple(engine.tokenize(prompt, bos=True) if isinstance(prompt, str) else prompt))
 
 
-class CompletionRequest(OpenAIFields):
-    """The body of /v1/completions."""
+class CompletionRequest(OpenAIRequest):
+    """The body of a request to /v1/completions."""
 
-    prompt: Annotated[str | list[int], BeforeValidator(only_one, json_schema_input_type=Prompts)]
+    prompt: RawPrompt
     suffix: str | None = None
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
     logprobs: int | None = None
 
-    def ask(self, engine: Engine) -> Ask:
+    def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
         if self.suffix and not isinstance(self.prompt, str):
-            raise ApiError(
-                400, "prompt must be text where there is a suffix. Send the text before the place.", "prompt"
-            )
-        return Ask(
+            message = "prompt must be text where there is a suffix. Send the text before the place."
+            raise ApiError(400, message, "prompt")
+        return CompletionTask(
             prompt=self._prompt,
             sampling=self.sampling(engine.pair),
-            max_tokens=self.limit,
+            max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
-            grammar=self.response_format.grammar() if self.response_format else None,
+            grammar=self.format_grammar(),
             n_logprobs=self.logprobs,
-            prediction=join(self.prediction.content) if self.prediction else "",
-            is_short=self.limit is not None and self.limit <= SHORT,
+            prediction=self.predicted_text,
+            is_short=self.token_limit is not None and self.token_limit <= SHORT,
         )
 
     def _prompt(self, engine: Engine) -> Prompt:
         if self.suffix and isinstance(self.prompt, str):
             return Infill(self.prompt, self.suffix)
-        return raw_prompt(self.prompt, engine)
+        return prompt_ids(self.prompt, engine)
 
-    def form(self, engine: Engine) -> CompletionForm:
-        """How the reply is worded."""
-        return CompletionForm(
-            engine, self.logprobs is not None, bool(self.stream_options and self.stream_options.include_usage)
-        )
+    def formatter(self, engine: Engine) -> CompletionFormatter:
+        """How the reply is written."""
+        return CompletionFormatter(engine, self.logprobs is not None, self.include_usage)
 
 
-class CompletionForm:
-    """The bodies of text completions. Implements Form."""
+class TextChoice(BaseModel):
+    """The only text."""
 
-    last_line = b"data: [DONE]\n\n"
+    index: Literal[0]
+    text: str
+    finish_reason: FinishReason
+    logprobs: TextLogprobs | None
+
+
+class TextCompletion(BaseModel):
+    """The body that answers a request to /v1/completions."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage
+    timings: Timings
+
+
+class CompletionFormatter:
+    """Writes text completions. Implements Formatter."""
+
+    done = DONE
 
     def __init__(self, engine: Engine, logprobs: bool, include_usage: bool) -> None:
         self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
@@ -85,20 +108,20 @@ class CompletionForm:
             "created": now(),
             "model": engine.pair.name,
         }
-        self._n_said = 0  # characters
+        self._n_chars = 0  # of the text so far
 
-    def begin(self) -> Iterable[Event]:
+    def first_events(self) -> Iterable[Event]:
         """Nothing comes before the text."""
         return ()
 
-    def piece(self, chunk: Chunk) -> Iterator[Event]:
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Text, and the log probabilities of its tokens."""
         if chunk.text or (self.logprobs and chunk.logprobs):
             yield self._event(chunk.text, [chunk])
-            self._n_said += len(chunk.text)
+            self._n_chars += len(chunk.text)
 
-    def end(self, last: Chunk) -> Iterator[Event]:
-        """Why it ended, and the numbers with the last event."""
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """The finish reason, and the numbers with the last event."""
         stats = last.stats
         numbers: Event = {"timings": timings(stats)} if stats else {}
         finish = self._event("", finish_reason=last.finish_reason)
@@ -114,11 +137,14 @@ class CompletionForm:
         return event | {"usage": None} if self.include_usage else event
 
     def _logprobs(self, chunks: Sequence[Chunk]) -> Event | None:
-        return for_text(self.engine, chunks, self._n_said) if self.logprobs and chunks else None
+        return text_logprobs(self.engine, chunks, self._n_chars) if self.logprobs and chunks else None
 
-    def whole(self, chunks: Sequence[Chunk]) -> Event:
-        """The reply in one body."""
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of TextCompletion."""
         last, text = chunks[-1], "".join(chunk.text for chunk in chunks)
         choice = {"index": 0, "text": text, "finish_reason": last.finish_reason, "logprobs": self._logprobs(chunks)}
         numbers: Event = {"usage": usage(last.stats), "timings": timings(last.stats)} if last.stats else {}
         return self.head | {"choices": [choice]} | numbers
+
+
+ENDPOINT = generation_endpoint("/completions", CompletionRequest, TextCompletion)

@@ -7,32 +7,38 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 
+from app.server.endpoint import Endpoint, check_model
 from app.server.errors import ApiError
-from app.server.fields import Fields, text_or_list
-from app.server.reply import Event
+from app.server.fields import RequestModel, read_body, require_list
+from app.server.scheduled_task import ScheduledTask
+from app.server.task_response import TaskResponse
+from app.server.wire import Event
+from app.server.worker import Worker
 from runtime.engine import Chunk, Engine
 
 TokenIds = list[Annotated[int, Field(ge=0)]]
-MOST = 2048  # inputs, as with OpenAI
+MAX_INPUTS = 2048  # as with OpenAI
 
 
 def as_inputs(value: object) -> object:
     """One text, or one list of ids, as a list of one."""
     is_ids = isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
-    return [value] if isinstance(value, str) or is_ids else text_or_list(value)
+    return [value] if isinstance(value, str) or is_ids else require_list(value)
 
 
 Inputs = Annotated[
     list[str | TokenIds],
-    Field(min_length=1, max_length=MOST),
+    Field(min_length=1, max_length=MAX_INPUTS),
     BeforeValidator(as_inputs, json_schema_input_type=str | TokenIds | list[str | TokenIds]),
 ]
 
 
-class EmbeddingsRequest(Fields):
-    """The body of /v1/embeddings."""
+class EmbeddingsRequest(RequestModel):
+    """The body of a request to /v1/embeddings."""
 
     model: str | None = None
     input: Inputs
@@ -40,7 +46,7 @@ class EmbeddingsRequest(Fields):
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
     def tokens(self, engine: Engine) -> list[list[int]]:
-        """Of each input. Raises ApiError for what cannot be embedded."""
+        """The ids of each input. Raises ApiError for what cannot be embedded."""
         found = [
             engine.tokenize(each, special=False, bos=True) if isinstance(each, str) else list(each)
             for each in self.input
@@ -48,30 +54,25 @@ class EmbeddingsRequest(Fields):
         if any(token >= engine.vocab.n_vocab for ids in found for token in ids):
             raise ApiError(400, f"input: the model has {engine.vocab.n_vocab} tokens. Use ids below that.", "input")
         if any(not 0 < len(ids) <= engine.n_ctx for ids in found):
-            raise ApiError(
-                400,
-                f"input: each text must have from 1 to {engine.n_ctx} tokens. Split it.",
-                "input",
-                "context_length_exceeded",
-            )
+            message = f"input: each text must have from 1 to {engine.n_ctx} tokens. Split it."
+            raise ApiError(400, message, "input", "context_length_exceeded")
         if self.dimensions not in (None, engine.n_embd):
-            raise ApiError(
-                400, f"dimensions: the model has {engine.n_embd}, which cannot be changed. Leave it out.", "dimensions"
-            )
+            message = f"dimensions: the model has {engine.n_embd}, which cannot be changed. Leave it out."
+            raise ApiError(400, message, "dimensions")
         return found
 
 
-class Embedding:
-    """The vectors of one request as they are made. Implements Work."""
+class EmbeddingTask:
+    """Texts to embed, and their vectors as they are made. Implements EngineTask."""
 
-    text_field, max_tokens, max_seconds = "input", None, None
+    prompt_field, max_tokens, max_decode_seconds = "input", None, None
 
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)
         self.is_short = len(self.tokens) == 1
         self.vectors: list[list[float]] = []
 
-    def begin(self, engine: Engine, cancel: Callable[[], bool], on_read: Callable[[], None]) -> Iterator[Chunk]:
+    def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
         """An empty chunk for each vector, so that others may have their turn."""
         for ids in self.tokens:
             if cancel():
@@ -81,34 +82,73 @@ class Embedding:
         yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
 
 
-class EmbeddingsForm:
-    """The body of embeddings, which do not stream. Implements Form."""
+class Vector(BaseModel):
+    """An embedding, as numbers or as base64 of 32-bit floats."""
 
-    last_line = b""
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
 
-    def __init__(self, embedding: Embedding, model: str, as_base64: bool) -> None:
-        self.embedding, self.model, self.as_base64 = embedding, model, as_base64
 
-    def begin(self) -> Iterable[Event]:
-        """Nothing."""
+class EmbeddingsUsage(BaseModel):
+    """The tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(BaseModel):
+    """The body that answers a request to /v1/embeddings."""
+
+    object: Literal["list"]
+    data: list[Vector]
+    model: str
+    usage: EmbeddingsUsage
+
+
+class EmbeddingsFormatter:
+    """Writes embeddings, which do not stream. Implements Formatter."""
+
+    done = b""
+
+    def __init__(self, task: EmbeddingTask, model: str, as_base64: bool) -> None:
+        self.task, self.model, self.as_base64 = task, model, as_base64
+
+    def first_events(self) -> Iterable[Event]:
+        """No events."""
         return ()
 
-    def piece(self, chunk: Chunk) -> Iterable[Event]:
-        """Nothing."""
+    def chunk_events(self, chunk: Chunk) -> Iterable[Event]:
+        """No events."""
         return ()
 
-    def end(self, last: Chunk) -> Iterable[Event]:
-        """Nothing."""
+    def last_events(self, last: Chunk) -> Iterable[Event]:
+        """No events."""
         return ()
 
-    def whole(self, chunks: Sequence[Chunk]) -> Event:
-        """The vectors."""
-        vectors, n = self.embedding.vectors, sum(map(len, self.embedding.tokens))
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of EmbeddingsResponse."""
+        n = sum(map(len, self.task.tokens))
         data = [
-            {"object": "embedding", "index": i, "embedding": self._encoded(vector)} for i, vector in enumerate(vectors)
+            {"object": "embedding", "index": i, "embedding": self._encoded(vector)}
+            for i, vector in enumerate(self.task.vectors)
         ]
         return {"object": "list", "data": data, "model": self.model, "usage": {"prompt_tokens": n, "total_tokens": n}}
 
     def _encoded(self, vector: list[float]) -> list[float] | str:
         """Base64 is of 32-bit floats, little-endian."""
         return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if self.as_base64 else vector
+
+
+async def embed(worker: Worker, request: Request) -> TaskResponse:
+    """Has texts made into vectors."""
+    engine, body = worker.engine, await read_body(request, EmbeddingsRequest)
+    check_model(engine, body.model)
+    task = await run_in_threadpool(EmbeddingTask, body, engine)
+    scheduled = ScheduledTask(task)
+    worker.submit(scheduled)
+    formatter = EmbeddingsFormatter(task, engine.pair.name, body.encoding_format == "base64")
+    return TaskResponse(scheduled, formatter, stream=False)
+
+
+ENDPOINT = Endpoint("/embeddings", embed, EmbeddingsRequest, EmbeddingsResponse)

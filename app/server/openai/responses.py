@@ -9,19 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
-from app.server.ask import Ask
+from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
-from app.server.fields import Content, Fields, ResponseFormat, SamplingFields, SchemaFormat, TextPart
+from app.server.fields import Content, RequestModel, TextPart
+from app.server.generation import GenerationRequest
 from app.server.openai.chat import ChatMessage, ChatRequest
-from app.server.openai.thinking import Thoughts
-from app.server.reply import Event, new_id, now, timings, usage
+from app.server.openai.common import JsonSchema, ResponseFormat, new_id, now
+from app.server.reasoning import ReasoningReader
+from app.server.task import CompletionTask
+from app.server.usage import Timings, timings, usage
+from app.server.wire import Event
 from runtime.engine import Chunk, Engine
 
 
-class InputMessage(Fields):
-    """One turn."""
+class InputMessage(RequestModel):
+    """A message of the conversation so far."""
 
     type: Literal["message"] | None = None
     role: Literal["system", "developer", "user", "assistant"]
@@ -29,30 +33,30 @@ class InputMessage(Fields):
 
 
 def as_messages(value: object) -> object:
-    """A text as what the user says."""
+    """A text as the user's message."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
-class FormatFields(Fields):
+class TextFormat(RequestModel):
     """What the text must look like."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] | None = Field(None, alias="schema")
 
     def response_format(self) -> ResponseFormat:
-        """As chat completions say it."""
-        schema = None if self.json_schema is None else SchemaFormat(schema=self.json_schema)
+        """As chat completions have it."""
+        schema = None if self.json_schema is None else JsonSchema(schema=self.json_schema)
         return ResponseFormat(type=self.type, json_schema=schema)
 
 
-class TextFields(Fields):
+class TextOptions(RequestModel):
     """How text is written."""
 
-    format: FormatFields | None = None
+    format: TextFormat | None = None
 
 
-class ResponsesRequest(SamplingFields):
-    """The body of /v1/responses."""
+class ResponsesRequest(GenerationRequest):
+    """The body of a request to /v1/responses."""
 
     input: Annotated[
         list[InputMessage],
@@ -61,7 +65,7 @@ class ResponsesRequest(SamplingFields):
     ]
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    text: TextFields | None = None
+    text: TextOptions | None = None
     tools: list[Any] | None = None
     previous_response_id: str | None = None
 
@@ -70,37 +74,62 @@ class ResponsesRequest(SamplingFields):
         if self.tools:
             raise ApiError(400, "tools work with /v1/chat/completions only. Ask there.", "tools")
         if self.previous_response_id:
-            raise ApiError(
-                400,
-                "previous_response_id: responses are not stored here. Send the whole conversation as input.",
-                "previous_response_id",
-            )
-        messages = (
-            [ChatMessage(role="system", content=[TextPart(type="text", text=self.instructions)])]
-            if self.instructions
-            else []
-        )
-        messages += [ChatMessage(role=message.role, content=message.content) for message in self.input]
-        own = {name: getattr(self, name) for name in SamplingFields.model_fields}
-        wanted = self.text.format.response_format() if self.text and self.text.format else None
-        return ChatRequest(messages=messages, max_tokens=self.max_output_tokens, response_format=wanted, **own)
+            message = "previous_response_id: responses are not stored here. Send the whole conversation as input."
+            raise ApiError(400, message, "previous_response_id")
+        messages = [ChatMessage(role=message.role, content=message.content) for message in self.input]
+        if self.instructions:
+            messages.insert(0, ChatMessage(role="system", content=[TextPart(type="text", text=self.instructions)]))
+        shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
+        text_format = self.text.format.response_format() if self.text and self.text.format else None
+        return ChatRequest(messages=messages, max_tokens=self.max_output_tokens, response_format=text_format, **shared)
 
-    def ask(self, engine: Engine) -> Ask:
+    def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
-        return replace(self.chat().ask(engine), text_field="input")
+        return replace(self.chat().task(engine), prompt_field="input")
 
-    def form(self, engine: Engine) -> ResponsesForm:
-        """How the reply is worded."""
-        return ResponsesForm(engine, self.chat().thinking(engine), self)
+    def formatter(self, engine: Engine) -> ResponsesFormatter:
+        """How the reply is written."""
+        return ResponsesFormatter(engine, self.chat().reasoning_reader(engine), self)
 
 
-class ResponsesForm:
-    """The bodies of responses. Implements Form."""
+class OutputText(BaseModel):
+    """A part of a response's message."""
 
-    last_line = b""
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any]
 
-    def __init__(self, engine: Engine, thinking: Thoughts | None, request: ResponsesRequest) -> None:
-        self.thinking, self._said, self._n = thinking, "", 0
+
+class OutputMessage(BaseModel):
+    """A response's message."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    status: Literal["completed", "incomplete"]
+    content: list[OutputText]
+
+
+class ResponseObject(BaseModel):
+    """The body that answers a request to /v1/responses."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    model: str
+    status: Literal["completed", "incomplete"]
+    output: list[OutputMessage]
+    usage: dict[str, Any]
+    timings: Timings
+
+
+class ResponsesFormatter:
+    """Writes responses of one message with one part. Implements Formatter."""
+
+    done = b""
+
+    def __init__(self, engine: Engine, reasoning: ReasoningReader | None, request: ResponsesRequest) -> None:
+        self.reasoning, self._text, self._n_events = reasoning, "", 0
         self.item_id = new_id("msg")
         sampling = request.sampling(engine.pair)
         self.head: Event = {
@@ -112,47 +141,47 @@ class ResponsesForm:
             "tool_choice": "none", "tools": [],
         }  # fmt: skip
 
-    def begin(self) -> Iterator[Event]:
-        """A response with one message of one part."""
+    def first_events(self) -> Iterator[Event]:
+        """The response begins, its message, and the message's part."""
         for kind in ("created", "in_progress"):
             yield self._event(f"response.{kind}", response=self._response("in_progress", []))
         yield self._event("response.output_item.added", output_index=0, item=self._item("in_progress", []))
         yield self._event("response.content_part.added", **self._place(), part=self._part())
 
-    def piece(self, chunk: Chunk) -> Iterator[Event]:
-        """Text; what the model only thinks is left out."""
-        if text := self._text(chunk):
-            self._said += text
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """A delta of text; reasoning is left out."""
+        if text := self._content(chunk):
+            self._text += text
             yield self._event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
 
-    def _text(self, chunk: Chunk) -> str:
-        if self.thinking is None:
+    def _content(self, chunk: Chunk) -> str:
+        if self.reasoning is None:
             return chunk.text
-        return "".join(str(delta.get("content", "")) for delta in self.thinking.read(chunk))
+        return "".join(delta.get("content", "") for delta in self.reasoning.read(chunk))
 
-    def end(self, last: Chunk) -> Iterator[Event]:
-        """All of it once more, and the numbers."""
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """The part, the message and the response once more, whole, with the numbers."""
         status, item = self._status(last), self._item(self._status(last), [self._part()])
-        yield self._event("response.output_text.done", **self._place(), text=self._said, logprobs=[])
+        yield self._event("response.output_text.done", **self._place(), text=self._text, logprobs=[])
         yield self._event("response.content_part.done", **self._place(), part=self._part())
         yield self._event("response.output_item.done", output_index=0, item=item)
-        yield self._event(f"response.{status}", response=self._closed(last))
+        yield self._event(f"response.{status}", response=self._finished(last))
 
-    def whole(self, chunks: Sequence[Chunk]) -> Event:
-        """The reply in one body."""
-        self._said = "".join(map(self._text, chunks))
-        return self._closed(chunks[-1])
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of ResponseObject."""
+        self._text = "".join(map(self._content, chunks))
+        return self._finished(chunks[-1])
 
-    def _closed(self, last: Chunk) -> Event:
+    def _finished(self, last: Chunk) -> Event:
         """The finished response."""
         status = self._status(last)
         body = self._response(status, [self._item(status, [self._part()])])
         if status == "incomplete":
             body["incomplete_details"] = {"reason": "max_output_tokens"}
-        n_thought = self.thinking.n_tokens if self.thinking else 0
-        return body | (
-            {"usage": counted(usage(last.stats, n_thought)), "timings": timings(last.stats)} if last.stats else {}
-        )
+        if last.stats:
+            n_reasoning = self.reasoning.n_tokens if self.reasoning else 0
+            body |= {"usage": responses_usage(usage(last.stats, n_reasoning)), "timings": timings(last.stats)}
+        return body
 
     def _status(self, last: Chunk) -> str:
         return "completed" if last.finish_reason == "stop" else "incomplete"
@@ -164,18 +193,18 @@ class ResponsesForm:
         return {"id": self.item_id, "type": "message", "role": "assistant", "status": status, "content": content}
 
     def _part(self) -> Event:
-        return {"type": "output_text", "text": self._said, "annotations": []}
+        return {"type": "output_text", "text": self._text, "annotations": []}
 
     def _place(self) -> dict[str, Any]:
         return {"item_id": self.item_id, "output_index": 0, "content_index": 0}
 
     def _event(self, kind: str, **more: Any) -> Event:
-        self._n += 1
-        return {"type": kind, "sequence_number": self._n - 1, **more}
+        self._n_events += 1
+        return {"type": kind, "sequence_number": self._n_events - 1, **more}
 
 
-def counted(tokens: Event) -> Event:
-    """Usage in this interface's words."""
+def responses_usage(tokens: Event) -> Event:
+    """Usage as this interface names it."""
     prompt: Any = tokens["prompt_tokens_details"]
     reply: Any = tokens["completion_tokens_details"]
     return {
@@ -184,3 +213,6 @@ def counted(tokens: Event) -> Event:
         "output_tokens_details": {"reasoning_tokens": reply["reasoning_tokens"]},
         "total_tokens": tokens["total_tokens"],
     }  # fmt: skip
+
+
+ENDPOINT = generation_endpoint("/responses", ResponsesRequest, ResponseObject)

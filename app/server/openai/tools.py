@@ -2,7 +2,7 @@
 
 Calls are written as Hermes and Qwen models learned it: <tool_call>, a JSON object with name and arguments,
 </tool_call>. A template that writes them so is given the tools; for any other model they are described in the system
-prompt, in the same words. Knows no tokens.
+prompt, in the same words. Must not know tokens.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from app.server.errors import ApiError
-from app.server.fields import Fields
+from app.server.fields import RequestModel
 from runtime.engine import Grammar, Message
 
 BEGIN, END = "<tool_call>", "</tool_call>"
-LENIENT = {
-    "x-guidance": {"lenient": True, "whitespace_flexible": False}
-}  # what of a schema is not understood is left to the model
-DESCRIPTION = f"""You may call these functions, given as JSON schemas:
+# What is not understood of a schema is left to the model.
+LENIENT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
+SYSTEM_PROMPT = f"""You may call these functions, given as JSON schemas:
 %s
 To call one, write nothing but
 {BEGIN}
@@ -30,7 +29,7 @@ To call one, write nothing but
 {END}"""
 
 
-class FunctionFields(Fields):
+class FunctionDefinition(RequestModel):
     """A function by its name and the schema of its arguments."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
@@ -38,24 +37,24 @@ class FunctionFields(Fields):
     parameters: dict[str, Any] | None = None
 
 
-class ToolFields(Fields):
+class ToolDefinition(RequestModel):
     """A tool; only functions are known."""
 
     type: Literal["function"]
-    function: FunctionFields
+    function: FunctionDefinition
 
 
-class NameFields(Fields):
+class FunctionName(RequestModel):
     """A function by its name alone."""
 
     name: str
 
 
-class ChoiceFields(Fields):
+class ToolChoice(RequestModel):
     """Which tool must be called: `type` is none, auto, required, or function with its name."""
 
     type: Literal["none", "auto", "required", "function"]
-    function: NameFields | None = None
+    function: FunctionName | None = None
 
 
 def as_choice(value: object) -> object:
@@ -63,23 +62,23 @@ def as_choice(value: object) -> object:
     return {"type": value} if isinstance(value, str) else value
 
 
-Choice = Annotated[
-    ChoiceFields, BeforeValidator(as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ChoiceFields)
+ToolChoiceInput = Annotated[
+    ToolChoice, BeforeValidator(as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice)
 ]
 
 
-class CallFunctionFields(Fields):
-    """What was called, with the arguments as JSON text."""
+class CalledFunction(RequestModel):
+    """The function that was called, with its arguments as JSON text."""
 
     name: str
     arguments: str = "{}"
 
 
-class CallFields(Fields):
-    """A call in an earlier message."""
+class PastToolCall(RequestModel):
+    """A tool call in an earlier message."""
 
     id: str | None = None
-    function: CallFunctionFields
+    function: CalledFunction
 
     def arguments(self) -> Any:
         """As a value, which templates want; the text where it is no JSON."""
@@ -93,30 +92,29 @@ class CallFields(Fields):
         call = {"name": self.function.name, "arguments": self.arguments()}
         return f"{BEGIN}\n{json.dumps(call, ensure_ascii=False)}\n{END}"
 
-    def value(self) -> dict[str, Any]:
-        """For a template that knows tools."""
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.function.name, "arguments": self.arguments()},
-        }
+    def for_template(self) -> dict[str, Any]:
+        """For a chat template that supports tools."""
+        function = {"name": self.function.name, "arguments": self.arguments()}
+        return {"id": self.id, "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
-    """The functions that may be called; `required`: one must be."""
+class ToolSet:
+    """The functions that may be called: one must be if `required`, several at once may be if `parallel`."""
 
-    functions: tuple[FunctionFields, ...]
+    functions: tuple[FunctionDefinition, ...]
     required: bool
-    several: bool
+    parallel: bool
 
-    def as_given(self) -> list[dict[str, Any]]:
-        """For a template that knows tools."""
+    def for_template(self) -> list[dict[str, Any]]:
+        """For a chat template that supports tools."""
         return [{"type": "function", "function": function.model_dump(exclude_none=True)} for function in self.functions]
 
-    def description(self) -> str:
-        """For a model whose template knows none."""
-        return DESCRIPTION % "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in self.as_given())
+    def system_prompt(self) -> str:
+        """For a model whose chat template does not support tools."""
+        return SYSTEM_PROMPT % "\n".join(
+            json.dumps(tool["function"], ensure_ascii=False) for tool in self.for_template()
+        )
 
     def grammar(self) -> Grammar:
         """Text without a call or ending in calls; a call's arguments follow their schema."""
@@ -126,15 +124,15 @@ class Tools:
             schema = json.dumps((function.parameters or {"type": "object"}) | LENIENT)
             rules.append(f'call_{i}: {head} %json {schema} "}}\\n{END}"')
         body = f"({' | '.join(f'call_{i}' for i in range(len(rules)))})"
-        calls = body + (f' ("\\n{BEGIN}" {body})*' if self.several else "")
+        calls = body + (f' ("\\n{BEGIN}" {body})*' if self.parallel else "")
         if self.required:
             return Grammar("lark", "\n".join([f'start: "{BEGIN}" {calls}', *rules]))
         free = rf"FREE: /(.|\n)*/ & ~/(.|\n)*{BEGIN}(.|\n)*/"
         return Grammar("lark", "\n".join([f"start: FREE | BEFORE {calls}", free, f'BEFORE: FREE "{BEGIN}"', *rules]))
 
 
-def chosen(tools: Sequence[ToolFields], choice: ChoiceFields | None, parallel: bool) -> Tools | None:
-    """What may be called, if anything. Raises ApiError for a choice that is not offered."""
+def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
+    """The tools that may be called, if any. Raises ApiError for a choice that is not offered."""
     kind, functions = choice.type if choice else "auto", tuple(tool.function for tool in tools)
     if kind == "function":
         name = choice.function.name if choice and choice.function else ""
@@ -143,15 +141,16 @@ def chosen(tools: Sequence[ToolFields], choice: ChoiceFields | None, parallel: b
         raise ApiError(400, "tool_choice asks for a function that tools does not have. Add it to tools.", "tool_choice")
     if kind == "none" or not functions:
         return None
-    return Tools(functions, kind in ("function", "required"), parallel and kind != "function")
+    return ToolSet(functions, kind in ("function", "required"), parallel and kind != "function")
 
 
-def knows_tools(template: str) -> bool:
+def supports_tools(template: str) -> bool:
     """Does the chat template write tools and calls in the way above?"""
     return "tools" in template and BEGIN in template and "<function=" not in template
 
 
-def described(messages: Sequence[Message], tools: Tools) -> list[Message]:
+def with_tools_described(messages: Sequence[Message], tools: ToolSet) -> list[Message]:
     """The conversation with the tools in its system prompt."""
-    own, rest = ("", messages) if messages[0].role != "system" else (messages[0].content + "\n\n", messages[1:])
-    return [Message("system", own + tools.description()), *rest]
+    if messages[0].role != "system":
+        return [Message("system", tools.system_prompt()), *messages]
+    return [Message("system", f"{messages[0].content}\n\n{tools.system_prompt()}"), *messages[1:]]

@@ -17,7 +17,7 @@ FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
 
 
 class HubError(SlipstreamError):
-    """The hub, or what is asked of it, is wrong, or a file of it is not here."""
+    """The hub, or what is asked of it, is wrong, or a file of it was not fetched."""
 
 
 class UnreachableError(HubError):

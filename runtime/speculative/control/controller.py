@@ -12,9 +12,10 @@ from typing import Any
 
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
-from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, best_length
+from runtime.speculative.control.policy import StoppingCriterion, best_length
 from runtime.speculative.control.probes import SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
+from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
 # Steps, at least and at most, after which plain passes are made, so that it is known what they cost
@@ -45,7 +46,10 @@ class Decision(Enum):
     @property
     def asks(self) -> bool:
         """Is the drafter asked?"""
-        return self not in (Decision.SKIP, Decision.WAIT)
+        return self is not SKIP and self is not WAIT
+
+
+SKIP, WAIT, LOOK_UP, USE, PROBE = Decision  # looked up so by name, a member takes a tenth of the time
 
 
 class Controller:
@@ -83,6 +87,7 @@ class Controller:
         self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.n_waiting = 0  # replies that wait while this one's step is made
+        self._k = max_k  # tokens that may be drafted in this step
         self.begin(0)
 
     def set_kind(self, kind: str) -> None:
@@ -95,14 +100,18 @@ class Controller:
         """Tokens that a second of drafting or verifying must bring."""
         return self.rate * (1 + IMPATIENCE * self.n_waiting)
 
-    def begin(self, n_context: int, scores_unused: bool = True) -> None:
-        """A step begins at this context length. `scores_unused`: can a token be scored that was not verified?"""
+    def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None) -> None:
+        """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows.
+
+        `scores_unused`: can a token be scored that was not verified?
+        """
         self._scores_unused = scores_unused
         self._n_context = n_context
-        self._pass_seconds = self.costs.up_to(self.max_k + 1, n_context)  # [max_k + 1] seconds, by width - 1
+        before, self._k = self._k, max(1, self.max_k if most is None else min(most, self.max_k))
+        self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
-        if self._n_steps % REFRESH == 0:
-            self._value_all()
+        if self._n_steps % REFRESH == 0 or self._k != before:
+            self._value_all(is_time=self._n_steps % (8 * REFRESH) == 0 or self._k != before)
         self._n_steps += 1
         self._probing = None
         self._is_plain = self.fixed_k is None and self._since_steady >= self._plain_every
@@ -113,40 +122,21 @@ class Controller:
         wanted = max(LEAST_PLAIN_EVERY, PLAIN_RUN / PLAIN_SHARE * (self.rate / self.plain_rate - 1))
         return min(wanted, MOST_PLAIN_EVERY, max(FIRST_PLAIN, self._n_steps // 2))
 
-    def _value_all(self) -> None:
-        """Values every drafter at the best rate, which follows from the values: a few rounds settle it."""
-        self.rate = max(self.rate, self.plain_rate)
-        is_time = self._n_steps % (8 * REFRESH) == 0
-        stale = [
-            (name, state)
-            for name, state in self.states.items()
-            if state.is_model_free or state.has_news or is_time
-        ]  # fmt: skip
-        for _ in range(3):
-            for name, state in stale:
-                self._value(state, self._window_rows.get(name, 0))
-            rates = (state.rate for state in self.states.values() if not state.is_disabled)
-            before, self.rate = self.rate, max([self.plain_rate, *rates])
-            if abs(self.rate / before - 1) < 0.03:
-                break
+    def _value_all(self, is_time: bool) -> None:
+        """Values drafters, all of them when it `is_time`, and lets those go that the machine had held up."""
+        self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
         for state in self.states.values():
             state.reenable(self.plain_rate)
 
-    def _value(self, state: DrafterState, n_window: int) -> None:
-        """At the best rate; a lookup is worth what it brought lately. Window rows are part of the price of asking."""
-        if state.is_model_free:
-            state.rate = (1 + state.expected_gain) * self.plain_rate
-            return
-        window = max(0.0, self._pass_seconds[min(n_window, self.max_k)] - self._pass_seconds[0])
-        price = Price(state.first_seconds + window, state.rest_seconds, self.overhead)
-        state.policy = Policy(state.acceptance, self._pass_seconds_of(state), price, self.price)
-        state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
+    @property
+    def _market(self) -> Market:
+        """What passes cost in this step."""
+        impatience = 1 + IMPATIENCE * self.n_waiting
+        return Market(self._pass_seconds, self._n_context, self.overhead, self.plain_rate, impatience)
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """[max_k + 1] seconds of passes over its tokens, by width - 1; one without a draft is the same for all."""
-        if state.costs is None:
-            return self._pass_seconds
-        return [self._pass_seconds[0], *state.costs.up_to(self.max_k + 1, self._n_context)[1:]]
+        """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
+        return self._pass_seconds if state.costs is None else self._market.pass_seconds_of(state)
 
     def _pays(self, state: DrafterState) -> bool:
         """Is the drafter expected to gain? Only a lookup's expected gain leaves the cost of asking out."""
@@ -164,14 +154,14 @@ class Controller:
         """Is the drafter asked in this step?"""
         state = self.states[name]
         if self.fixed_k is not None or (state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]):
-            return Decision.LOOK_UP
+            return LOOK_UP
         if self._is_plain:
-            return Decision.SKIP
+            return SKIP
         if self._pays_now(state):
-            return Decision.USE
+            return USE
         if self.n_waiting or not self._can_afford_probe(state):
-            return Decision.SKIP
-        return Decision.PROBE if state.is_probe_due else Decision.WAIT
+            return SKIP
+        return PROBE if state.is_probe_due else WAIT
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
@@ -188,11 +178,11 @@ class Controller:
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
         state = self.states[name]
-        if decision is Decision.USE:
+        if decision is USE:
             state.note_use()
-        elif decision is Decision.WAIT:
+        elif decision is WAIT:
             state.note_wait()
-        elif decision is Decision.PROBE:
+        elif decision is PROBE:
             self._probing = name
             self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.core.drafter import UNKNOWN_TOKEN, Answer
+from runtime.core.drafter import CONTINUE, LAST, REJECT, UNKNOWN_TOKEN, Answer
 from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
@@ -128,9 +128,9 @@ class StoppingCriterion:
             self.tokens.append(token)
         survival = self._survival * self._acceptance.chance(confidence)
         if not self._includes(survival, confidence):
-            return Answer.REJECT
+            return REJECT
         self._survival, self._n_drafted = survival, self._n_drafted + 1
-        return Answer.CONTINUE if self._goes_on(confidence) else Answer.LAST
+        return CONTINUE if self._goes_on(confidence) else LAST
 
     def _includes(self, survival: float, confidence: float) -> bool:
         if self._limit is not None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from runtime.speculative.control.drafter_state import DrafterState
 
-Code = Literal["acceptance", "cost", "memory", "draft-error", "user", "architecture"]
+Code = Literal["acceptance", "cost", "memory", "draft-error", "exactness", "user", "architecture"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,108 @@
+"""One branch of a chat: where in the tree of messages it stands, and what a model is asked there.
+
+Knows the store; knows no widgets and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from app.chats.database import StoreError
+from app.chats.store import DELETED, Store, StoredMessage
+from app.reasoning import split_reasoning
+from runtime.engine import Message
+
+
+class ChatBranch:
+    """A path through a chat's tree, from the first message to the leaf. The chat is made with its first message."""
+
+    def __init__(self, store: Store, chat: int | None = None, system: str = "") -> None:
+        self.store, self.id, self.system = store, chat, system
+        self.leaf: int | None = None
+        self.title = ""
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads title, system prompt and leaf again. Raises StoreError when the chat is there no more."""
+        if self.id is not None:
+            chat = self.store.chat(self.id)
+            self.title, self.system, self.leaf = chat.title, chat.system, chat.leaf
+
+    def messages(self) -> list[StoredMessage]:
+        """The messages from the beginning to the leaf."""
+        return self.store.branch(self.leaf)
+
+    def ask(self, text: str) -> None:
+        """Adds a question at the end."""
+        if self.id is None:
+            self.id = self.store.new_chat(text, self.system)
+        self._add("user", text)
+        self.reload()
+
+    def ask_instead(self, message: int, text: str) -> None:
+        """Adds a question in that message's place; the old branch stays."""
+        self.leaf = self._message(message).parent
+        self.ask(text)
+
+    def begin_reply(self) -> StoredMessage:
+        """Adds an empty reply to the last message."""
+        parent = self.leaf
+        return StoredMessage(self._add("assistant", ""), parent, "assistant", "", {})
+
+    def rewind_for_reply(self, message: int) -> bool:
+        """Goes back before that reply, or to that question, so that another reply can follow; the old one stays.
+
+        False where there is nothing to reply to.
+        """
+        found = self._message(message)
+        self.leaf = found.parent if found.role == "assistant" else found.id
+        return self.leaf is not None
+
+    def version(self, message: int) -> tuple[int, int]:
+        """Which of how many alternatives the message is, from 1."""
+        versions = self.store.versions(message)
+        return versions.index(message) + 1, len(versions)
+
+    def switch_version(self, message: int, step: int) -> bool:
+        """Goes to the alternative before or after that message; False where there is none."""
+        versions = self.store.versions(message)
+        i = versions.index(message) + step
+        if not 0 <= i < len(versions) or self.id is None:
+            return False
+        self.leaf = self.store.newest_leaf(versions[i])
+        self.store.set_leaf(self.id, self.leaf)
+        return True
+
+    def set_system(self, text: str) -> None:
+        """Changes the system prompt from the next reply on."""
+        self.system = text
+        if self.id is not None:
+            self.store.set_system(self.id, text)
+
+    def prompt(self) -> list[Message]:
+        """What the model is asked: an empty reply is left out, one that has begun is to be continued.
+
+        Questions without a reply between them become one, because many templates refuse two in a row.
+        """
+        stored = [each for each in self.messages() if each.content]
+        prompt = [Message("system", self.system)] * bool(self.system)
+        for role, group in groupby(stored, lambda each: each.role):
+            prompt.append(Message(role, "\n\n".join(prompt_text(each, stored) for each in group)))
+        return prompt
+
+    def _add(self, role: str, text: str) -> int:
+        assert self.id is not None
+        self.leaf = self.store.add_message(self.id, self.leaf, role, text)
+        return self.leaf
+
+    def _message(self, message: int) -> StoredMessage:
+        if not (branch := self.store.branch(message)):
+            raise StoreError(DELETED)
+        return branch[-1]
+
+
+def prompt_text(message: StoredMessage, branch: Sequence[StoredMessage]) -> str:
+    """A message as the model is given it: without the thinking of earlier replies."""
+    is_whole = message.role == "user" or message is branch[-1]
+    return message.content if is_whole else split_reasoning(message.content)[1]

@@ -1,0 +1,54 @@
+"""The SQLite file behind the chats: its tables, its version, how it is opened.
+
+Knows SQL and files; knows neither widgets nor models, nor what a chat is for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from runtime.core.errors import SlipstreamError
+
+VERSION = 2
+PATIENCE = 2.0  # seconds to wait for another instance that is writing
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS chats(
+    id INTEGER PRIMARY KEY, title TEXT NOT NULL, system TEXT NOT NULL DEFAULT '', leaf INTEGER, changed REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS messages(
+    id INTEGER PRIMARY KEY, chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
+    parent INTEGER, role TEXT NOT NULL,
+    content TEXT NOT NULL, facts TEXT NOT NULL DEFAULT '{}');
+CREATE TABLE IF NOT EXISTS kept(name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS children ON messages(chat, parent);
+CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(content, content='messages', content_rowid='id');
+CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON messages BEGIN
+    INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
+CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON messages BEGIN
+    INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content); END;
+CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF content ON messages BEGIN
+    INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content);
+    INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
+"""
+
+
+class StoreError(SlipstreamError):
+    """A chat or the file of all chats cannot be used; the text says what to do."""
+
+
+def connect(path: Path | None) -> sqlite3.Connection:
+    """Opens or makes the database; None: in memory. Raises StoreError and what SQLite raises."""
+    db = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        db.close()
+        raise StoreError(
+            f"The chats in {path} were written by a newer Slipstream (format {version}; this one knows {VERSION}). "
+            "Update Slipstream, or name another file with `--chats`."
+        )
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    if version < VERSION:
+        db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    return db

@@ -1,0 +1,27 @@
+"""A chat is written to a file of one's own. Knows files and the two formats; knows no widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.chats.store import Chat, StoredMessage
+from app.chats.transcript import as_json, as_markdown
+from runtime.core.errors import SettingsError
+
+
+def export(chat: Chat, messages: Sequence[StoredMessage], name: str = "") -> Path:
+    """Writes a chat to a file: JSON if it is called so, else Markdown. Raises SettingsError."""
+    safe = "".join(letter if letter.isalnum() else "-" for letter in chat.title).strip("-")[:40] or "chat"
+    path = Path(name or f"{safe}.md").expanduser()
+    text = as_json(chat, messages) if path.suffix == ".json" else as_markdown(chat, messages)
+    try:
+        with path.open("x", encoding="utf8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise SettingsError(f"{path} exists already. Name another file: /export other.md") from error
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be written ({error.strerror}). Name another place: /export other.md"
+        ) from error
+    return path.resolve()

@@ -1,0 +1,93 @@
+"""What an endpoint is: a path, the bodies it takes and gives, and a handler; and how the usual kinds are made.
+
+Knows HTTP and the worker; must not know an interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from app.server.errors import ApiError, as_api_error
+from app.server.fields import RequestModel, read_body
+from app.server.generation import GenerationRequest
+from app.server.scheduled_task import ScheduledTask
+from app.server.task_response import TaskResponse
+from app.server.wire import Event, JSONBody
+from app.server.worker import Worker
+from runtime.core.errors import SlipstreamError
+from runtime.engine import Engine
+
+AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
+Handler = Callable[[Worker, Request], Awaitable[ASGIApp]]  # returns the response
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A path and who answers there. The types say what is sent and answered, for the OpenAPI description."""
+
+    path: str
+    handler: Handler
+    request: type[RequestModel] | None = None  # None: the method is GET
+    response: type[BaseModel] | None = None  # as JSON; None: text or events only
+    streams: bool = False  # can it answer with server-sent events?
+
+    def route(self, worker: Worker, prefix: str = "") -> Route:
+        """The endpoint as Starlette wants it, answered by a worker."""
+
+        async def endpoint(request: Request) -> ASGIApp:
+            return await self.handler(worker, request)
+
+        return Route(prefix + self.path, endpoint, methods=["POST" if self.request else "GET"])
+
+
+def fact_endpoint(path: str, response: type[BaseModel], fact: Callable[[Worker], Event]) -> Endpoint:
+    """An endpoint that needs nothing of its request."""
+
+    async def handle(worker: Worker, request: Request) -> ASGIApp:
+        return JSONBody(fact(worker))
+
+    return Endpoint(path, handle, response=response)
+
+
+def query_endpoint(
+    path: str, kind: type[AnyRequest], response: type[BaseModel], answer: Callable[[AnyRequest, Engine], Event]
+) -> Endpoint:
+    """An endpoint that asks the model without having it generate; a long text must not hold up others."""
+
+    async def handle(worker: Worker, request: Request) -> ASGIApp:
+        engine, query = worker.engine, await read_body(request, kind)
+        return JSONBody(await run_in_threadpool(answer, query, engine))
+
+    return Endpoint(path, handle, kind, response)
+
+
+def generation_endpoint(path: str, kind: type[GenerationRequest], response: type[BaseModel]) -> Endpoint:
+    """An endpoint that has the model generate text, whole or as a stream."""
+
+    async def handle(worker: Worker, request: Request) -> ASGIApp:
+        engine, body = worker.engine, await read_body(request, kind)
+        check_model(engine, body.model)
+        task, formatter = body.task(engine), body.formatter(engine)
+        try:
+            scheduled = ScheduledTask(await run_in_threadpool(task.tokenized, engine))
+        except SlipstreamError as error:
+            raise as_api_error(error, task.prompt_field) from error
+        worker.submit(scheduled)
+        return TaskResponse(scheduled, formatter, bool(body.stream))
+
+    return Endpoint(path, handle, kind, response, streams=True)
+
+
+def check_model(engine: Engine, name: str | None) -> None:
+    """Raises ApiError for a model that is not served."""
+    if name and name != engine.pair.name:
+        message = f"There is no model of that name here. Served: {engine.pair.name}."
+        raise ApiError(404, message, "model", "model_not_found")

@@ -1,0 +1,34 @@
+"""/infill as editors ask for it: the text at the cursor, given what stands before and after it."""
+
+from __future__ import annotations
+
+from app.server.endpoint import generation_endpoint
+from app.server.fields import RequestModel
+from app.server.llamacpp.completion import LlamaCppCompletion, LlamaCppRequest
+from app.server.task import CompletionTask
+from runtime.engine import Engine, Infill
+
+
+class ExtraFile(RequestModel):
+    """Text from elsewhere that may help."""
+
+    text: str
+    filename: str | None = None
+
+
+class InfillRequest(LlamaCppRequest):
+    """The body of a request to /infill: `prompt` is what stands between the prefix and the cursor."""
+
+    input_prefix: str
+    input_suffix: str
+    input_extra: list[ExtraFile] | None = None
+    prompt: str | None = None
+
+    def task(self, engine: Engine) -> CompletionTask:
+        """Raises SettingsError and ApiError."""
+        files = tuple((extra.filename or "", extra.text) for extra in self.input_extra or ())
+        prompt = Infill(self.input_prefix + (self.prompt or ""), self.input_suffix, files)
+        return self.task_for(lambda engine: prompt, engine, is_short=True)
+
+
+ENDPOINT = generation_endpoint("/infill", InfillRequest, LlamaCppCompletion)

@@ -1,0 +1,33 @@
+"""/models/sse: the model's status as events, for as long as somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.server.endpoint import Endpoint
+from app.server.wire import event_stream, sse
+from app.server.worker import Worker
+
+INTERVAL = 0.2  # seconds between two looks at the status
+
+
+async def statuses(worker: Worker) -> AsyncIterator[bytes]:
+    """An event for the status as it is and for each change, until the server stops."""
+    sent = ""
+    while not worker.is_stopping:
+        if (status := "loaded" if worker.is_loaded else "loading") != sent:
+            sent = status
+            yield sse({"model": worker.model, "event": "model_status", "data": {"status": status}})
+        await asyncio.sleep(INTERVAL)
+
+
+async def stream_status(worker: Worker, request: Request) -> Response:
+    """Streams the statuses."""
+    return event_stream(statuses(worker))
+
+
+ENDPOINT = Endpoint("/models/sse", stream_status, streams=True)

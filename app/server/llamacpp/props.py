@@ -1,0 +1,57 @@
+"""/props: the server's properties."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from pydantic import BaseModel
+
+from app.server.endpoint import fact_endpoint
+from app.server.wire import Event
+from app.server.worker import Worker
+
+
+class GenerationSettings(BaseModel):
+    """The settings of a request that names none."""
+
+    n_ctx: int
+    params: dict[str, float]
+
+
+class PropsResponse(BaseModel):
+    """The body of /props."""
+
+    default_generation_settings: GenerationSettings
+    total_slots: int
+    model_alias: str
+    model_path: str
+    chat_template: str
+    chat_template_caps: dict[str, bool]
+    build_info: str
+
+
+def props(worker: Worker) -> Event:
+    """The body of PropsResponse. Raises ApiError while the model is being loaded.
+
+    Tools work with any chat template: one that does not support them has them described in the system prompt.
+    """
+    engine, pair = worker.engine, worker.engine.pair
+    return {
+        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": pair.sampling_defaults},
+        "total_slots": worker.max_active,
+        "model_alias": pair.name,
+        "model_path": pair.target.name,
+        "chat_template": engine.template,
+        "chat_template_caps": {
+            "supports_tools": True,
+            "supports_tool_calls": True,
+            "supports_system_role": "system" in engine.template,
+        },
+        "modalities": {"vision": False, "audio": False},
+        "can_infill": engine.can_infill,
+        "memory": {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None},
+        "build_info": f"slipstream {version('slipstream')}",
+    }
+
+
+ENDPOINT = fact_endpoint("/props", PropsResponse, props)

@@ -1,0 +1,72 @@
+"""/tokenize and /detokenize: text as the model's tokens, and back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from app.server.endpoint import query_endpoint
+from app.server.errors import ApiError
+from app.server.fields import RequestModel
+from app.server.wire import Event
+from runtime.engine import Engine
+
+
+class TokenizeRequest(RequestModel):
+    """The body of a request to /tokenize."""
+
+    content: str
+    add_special: bool | None = None
+    parse_special: bool | None = None
+    with_pieces: bool | None = None
+
+
+class TokenPiece(BaseModel):
+    """A token with its text, or with its bytes where they are part of a character."""
+
+    id: int
+    piece: str | list[int]
+
+
+class TokenizeResponse(BaseModel):
+    """The body that answers /tokenize: ids, with their pieces if asked."""
+
+    tokens: list[int] | list[TokenPiece]
+
+
+def tokenize(request: TokenizeRequest, engine: Engine) -> Event:
+    """The body of TokenizeResponse."""
+    ids = engine.tokenize(request.content, special=request.parse_special is not False, bos=bool(request.add_special))
+    return {"tokens": [{"id": token, "piece": piece(engine, token)} for token in ids] if request.with_pieces else ids}
+
+
+def piece(engine: Engine, token: int) -> str | list[int]:
+    """The token's text; its bytes where they are part of a character."""
+    try:
+        return engine.token_bytes(token).decode("utf8") or engine.token_text(token)
+    except UnicodeDecodeError:
+        return list(engine.token_bytes(token))
+
+
+class DetokenizeRequest(RequestModel):
+    """The body of a request to /detokenize."""
+
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
+class DetokenizeResponse(BaseModel):
+    """The body that answers /detokenize."""
+
+    content: str
+
+
+def detokenize(request: DetokenizeRequest, engine: Engine) -> Event:
+    """The body of DetokenizeResponse. Raises ApiError for a token that the vocabulary has not."""
+    if any(token >= engine.vocab.n_vocab for token in request.tokens):
+        raise ApiError(400, f"tokens: the model has {engine.vocab.n_vocab} tokens. Use ids below that.", "tokens")
+    return {"content": b"".join(map(engine.token_bytes, request.tokens)).decode("utf8", "replace")}
+
+
+TOKENIZE = query_endpoint("/tokenize", TokenizeRequest, TokenizeResponse, tokenize)
+DETOKENIZE = query_endpoint("/detokenize", DetokenizeRequest, DetokenizeResponse, detokenize)

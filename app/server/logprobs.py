@@ -1,0 +1,80 @@
+"""Log probabilities as OpenAI's two interfaces write them. Leaves out tokens that end a turn: they are no text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import BaseModel
+
+from app.server.wire import Event
+from runtime.engine import Chunk, Engine, TokenLogprobs
+
+
+class TopLogprob(BaseModel):
+    """A token and the logarithm of its probability; `bytes` tells what a part of a character cannot."""
+
+    id: int
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob):
+    """A token of the reply, and the likeliest in its place."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    """The log probabilities of a chat's reply."""
+
+    content: list[TokenLogprob]
+
+
+class TextLogprobs(BaseModel):
+    """The log probabilities of a text's tokens; each list is as long as the others."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+def text_tokens(engine: Engine, chunks: Iterable[Chunk]) -> list[TokenLogprobs]:
+    """The log probabilities of the tokens that are text."""
+    return [entry for chunk in chunks for entry in chunk.logprobs if not engine.is_end(entry.token)]
+
+
+def top_logprob(engine: Engine, token: int, logprob: float) -> Event:
+    """The body of TopLogprob."""
+    text, as_bytes = engine.token_text(token), list(engine.token_bytes(token))
+    return {"id": token, "token": text, "logprob": logprob, "bytes": as_bytes}
+
+
+def token_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> list[Event]:
+    """The bodies of TokenLogprob."""
+    return [
+        top_logprob(engine, entry.token, entry.logprob)
+        | {"top_logprobs": [top_logprob(engine, *other) for other in entry.top]}
+        for entry in text_tokens(engine, chunks)
+    ]
+
+
+def chat_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> Event:
+    """The body of ChatLogprobs."""
+    return {"content": token_logprobs(engine, chunks), "refusal": None}
+
+
+def text_logprobs(engine: Engine, chunks: Iterable[Chunk], offset: int = 0) -> Event:
+    """The body of TextLogprobs; `offset` is the place of the first token in the text."""
+    found = text_tokens(engine, chunks)
+    tokens, offsets = [engine.token_text(entry.token) for entry in found], []
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token)
+    return {
+        "tokens": tokens,
+        "token_logprobs": [entry.logprob for entry in found],
+        "top_logprobs": [{engine.token_text(token): logprob for token, logprob in entry.top} for entry in found],
+        "text_offset": offsets,
+    }

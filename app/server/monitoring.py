@@ -1,0 +1,36 @@
+"""What supervisors ask: is the server ready, and what has it done?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.server.endpoint import Endpoint, fact_endpoint
+from app.server.metrics import Metrics
+from app.server.wire import Event
+from app.server.worker import Worker
+
+
+class HealthResponse(BaseModel):
+    """The body of /health once the model is loaded; before that it is an error."""
+
+    status: Literal["ok"]
+    model: str
+
+
+def health(worker: Worker) -> Event:
+    """Raises ApiError while the model is being loaded."""
+    return {"status": "ok", "model": worker.engine.pair.name}
+
+
+async def metrics(worker: Worker, request: Request) -> Response:
+    """Counts over all replies, in Prometheus' text format."""
+    return Response(Metrics(worker).text(), media_type=CONTENT_TYPE_LATEST)
+
+
+HEALTH = fact_endpoint("/health", HealthResponse, health)
+METRICS = Endpoint("/metrics", metrics)

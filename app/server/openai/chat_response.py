@@ -1,0 +1,159 @@
+"""Chat completions as OpenAI's clients read them: one body, or a stream of deltas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import BaseModel
+
+from app.server.logprobs import ChatLogprobs, chat_logprobs
+from app.server.openai.common import DONE, FinishReason, new_id, now
+from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
+from app.server.reasoning import ReasoningReader
+from app.server.usage import Timings, Usage, timings, usage
+from app.server.wire import Event
+from runtime.engine import Chunk, Engine
+from runtime.engine.stats import Stats
+
+
+class FunctionCall(BaseModel):
+    """A function's name, and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    """A function that the model wants called."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class AssistantMessage(BaseModel):
+    """The model's message."""
+
+    role: Literal["assistant"]
+    content: str | None
+    tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
+
+
+class ChatChoice(BaseModel):
+    """The only message."""
+
+    index: Literal[0]
+    message: AssistantMessage
+    finish_reason: FinishReason
+    logprobs: ChatLogprobs | None
+
+
+class ChatCompletion(BaseModel):
+    """The body that answers a request to /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    timings: Timings
+
+
+class ChatFormatter:
+    """Writes chat completions. Implements Formatter."""
+
+    done = DONE
+
+    def __init__(
+        self,
+        engine: Engine,
+        logprobs: bool,
+        include_usage: bool,
+        tool_calls: ToolCallParser | None = None,
+        reasoning: ReasoningReader | None = None,
+    ) -> None:
+        self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
+        self.tool_calls, self.reasoning = tool_calls, reasoning
+        self.head: Event = {"id": new_id("chatcmpl"), "created": now(), "model": engine.pair.name}
+
+    def first_events(self) -> Iterable[Event]:
+        """The role."""
+        yield self._event({"role": "assistant", "content": ""})
+
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """A delta of text, reasoning or tool calls each; the log probabilities come with the first."""
+        deltas = list(self._deltas(chunk))
+        if self.logprobs and chunk.logprobs:
+            deltas = deltas or [{"content": ""}]
+        for i, delta in enumerate(deltas):
+            yield self._event(delta, () if i else [chunk])
+
+    def _deltas(self, chunk: Chunk) -> Iterator[Event]:
+        """The chunk's text as deltas of reasoning, of content and of tool calls."""
+        for delta in self._reasoning_and_content(chunk):
+            if self.tool_calls and "content" in delta:
+                yield from self.tool_calls.feed(str(delta["content"]))
+            else:
+                yield delta
+        if self.tool_calls and chunk.finish_reason:
+            yield from self.tool_calls.finish()
+
+    def _reasoning_and_content(self, chunk: Chunk) -> Iterator[Event]:
+        if self.reasoning:
+            yield from map(dict, self.reasoning.read(chunk))
+        elif chunk.text:
+            yield {"content": chunk.text}
+
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """The finish reason, and the numbers with the last event."""
+        stats = last.stats
+        numbers: Event = {"timings": timings(stats)} if stats else {}
+        finish = self._event({}, finish_reason=self._finish_reason(last))
+        if self.include_usage and stats:
+            yield finish
+            yield self.head | {"object": "chat.completion.chunk", "choices": [], "usage": self._usage(stats)} | numbers
+        else:
+            yield finish | numbers
+
+    def _event(self, delta: Event, chunks: Sequence[Chunk] = (), finish_reason: str | None = None) -> Event:
+        choice: Event = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": self._logprobs(chunks)}
+        event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
+        return event | {"usage": None} if self.include_usage else event
+
+    def _finish_reason(self, last: Chunk) -> str | None:
+        has_calls = self.tool_calls is not None and self.tool_calls.n_calls > 0
+        return "tool_calls" if has_calls and last.finish_reason == "stop" else last.finish_reason
+
+    def _usage(self, stats: Stats) -> Event:
+        return usage(stats, self.reasoning.n_tokens if self.reasoning else 0)
+
+    def _logprobs(self, chunks: Sequence[Chunk]) -> Event | None:
+        return chat_logprobs(self.engine, chunks) if self.logprobs and chunks else None
+
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of ChatCompletion."""
+        last, message = chunks[-1], self._message([delta for chunk in chunks for delta in self._deltas(chunk)])
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": self._finish_reason(last),
+            "logprobs": self._logprobs(chunks),
+        }
+        numbers: Event = {"usage": self._usage(last.stats), "timings": timings(last.stats)} if last.stats else {}
+        return self.head | {"object": "chat.completion", "choices": [choice]} | numbers
+
+    def _message(self, deltas: Sequence[Event]) -> Event:
+        """The body of AssistantMessage that the deltas add up to."""
+
+        def text(key: str) -> str:
+            return "".join(str(delta.get(key, "")) for delta in deltas)
+
+        message: Event = {"role": "assistant", "content": text("content")}
+        if calls := merge_tool_calls(deltas):
+            message |= {"content": text("content") or None, "tool_calls": calls}
+        if reasoning := text("reasoning_content"):
+            message["reasoning_content"] = reasoning
+        return message

@@ -1,0 +1,95 @@
+"""What several of OpenAI's interfaces have in common: fields of their requests, the heads of their bodies."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.server.errors import ApiError
+from app.server.fields import Content, RequestModel, text_of
+from app.server.generation import GenerationRequest
+from runtime.engine import Grammar
+
+DONE = b"data: [DONE]\n\n"
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class StreamOptions(RequestModel):
+    """What a stream has besides its text."""
+
+    include_usage: bool | None = None
+
+
+class JsonSchema(RequestModel):
+    """A JSON schema and its name."""
+
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class ResponseFormat(RequestModel):
+    """What the reply must look like."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def grammar(self) -> Grammar | None:
+        """As the engine takes it; None: any text. Raises ApiError where the schema is missing."""
+        if self.type == "json_object":
+            return Grammar("json_object")
+        if self.type == "text":
+            return None
+        if self.json_schema is None:
+            message = "response_format.json_schema is missing. Give {name, schema}."
+            raise ApiError(400, message, "response_format.json_schema")
+        return Grammar("json_schema", json.dumps(self.json_schema.json_schema))
+
+
+class Prediction(RequestModel):
+    """Text that the reply will mostly repeat."""
+
+    type: Literal["content"]
+    content: Content
+
+
+class OpenAIRequest(GenerationRequest):
+    """What the requests of chat and of text completions share."""
+
+    stream_options: StreamOptions | None = None
+    n: Literal[1] | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    n_predict: Annotated[int, Field(ge=-1)] | None = None  # llama.cpp's name for it; -1: no limit
+    response_format: ResponseFormat | None = None
+    prediction: Prediction | None = None
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens to generate. 0: the prompt is only read; None: no limit."""
+        return self.max_tokens if self.max_tokens is not None or self.n_predict == -1 else self.n_predict
+
+    @property
+    def include_usage(self) -> bool:
+        """Is a stream to end with the usage?"""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def predicted_text(self) -> str:
+        """The text that the reply will mostly repeat; "" where none is given."""
+        return text_of(self.prediction.content) if self.prediction else ""
+
+    def format_grammar(self) -> Grammar | None:
+        """What the reply must look like, as the engine takes it. Raises ApiError."""
+        return self.response_format.grammar() if self.response_format else None
+
+
+def new_id(prefix: str) -> str:
+    """An identifier for a reply or a part of one."""
+    return f"{prefix}-{secrets.token_hex(12)}"
+
+
+def now() -> int:
+    """Seconds since 1970, as `created` has them."""
+    return int(time.time())

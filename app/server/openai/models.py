@@ -1,0 +1,67 @@
+"""The model that is served, in OpenAI's list and with what llama.cpp's clients look for in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from app.server.endpoint import fact_endpoint
+from app.server.wire import Event
+from app.server.worker import Worker
+
+
+class ModelMeta(BaseModel):
+    """A model's limits: tokens and bytes."""
+
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    size: int
+
+
+class ModelStatus(BaseModel):
+    """Whether the model can be used."""
+
+    value: Literal["loaded"]
+
+
+class ModelCard(BaseModel):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    meta: ModelMeta
+    status: ModelStatus
+
+
+class ModelList(BaseModel):
+    """The body of /models."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+def model_card(worker: Worker) -> Event:
+    """The body of ModelCard for the loaded pair; Zed reads `meta.n_ctx` and `status.value`."""
+    engine = worker.engine
+    meta = {
+        "n_ctx": engine.n_ctx,
+        "n_ctx_train": engine.n_ctx_train,
+        "n_vocab": engine.vocab.n_vocab,
+        "size": engine.n_bytes,
+    }
+    return {
+        "id": engine.pair.name, "object": "model", "created": worker.created_at, "owned_by": "slipstream",
+        "meta": meta, "status": {"value": "loaded"}, "description": engine.pair.description,
+    }  # fmt: skip
+
+
+def models(worker: Worker) -> Event:
+    """The body of ModelList: the only model. Raises ApiError while it is being loaded."""
+    return {"object": "list", "data": [model_card(worker)]}
+
+
+ENDPOINT = fact_endpoint("/models", ModelList, models)

@@ -1,0 +1,68 @@
+"""What a request has the engine do, as plain data. Knows the engine; must not know a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling
+
+
+class EngineTask(Protocol):
+    """Something the engine does step by step: text to complete, or texts to embed."""
+
+    @property
+    def prompt_field(self) -> str:
+        """The field of the request that holds the prompt; errors name it."""
+
+    @property
+    def is_short(self) -> bool:
+        """Does it go before long tasks?"""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens to generate. 0: it ends when the prompt has been read; None: no limit."""
+
+    @property
+    def max_decode_seconds(self) -> float | None:
+        """The longest time for generating, counted from the end of the prefill; None: no limit."""
+
+    def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
+        """Advances by a step with each chunk, of which the last has a finish reason. Raises what the engine raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionTask:
+    """Text to complete: from which prompt, how tokens are sampled, when to stop. Implements EngineTask."""
+
+    prompt: Callable[[Engine], Prompt]
+    sampling: Sampling
+    max_tokens: int | None = None  # 0: the prompt is only read, so that the next request finds it in the cache
+    stops: tuple[str, ...] = ()
+    grammar: Grammar | None = None
+    n_logprobs: int | None = None
+    prediction: str = ""
+    max_decode_seconds: float | None = None
+    is_short: bool = False  # such as an editor's completion
+    prompt_field: str = "prompt"
+
+    def tokenized(self, engine: Engine) -> CompletionTask:
+        """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
+        ids = Ids(tuple(engine.encode(self.prompt(engine))))
+        return replace(self, prompt=lambda engine: ids)
+
+    def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
+        """The reply in chunks; `on_prefilled` is called when the prompt has been read. Raises what Engine.reply does.
+
+        It pauses between the pieces of a long prompt, so that others have their turn.
+        """
+
+        def report(done: int, total: int) -> None:
+            if done == total:
+                on_prefilled()
+
+        return engine.reply(
+            self.prompt(engine), self.sampling, self.max_tokens or None, self.stops, cancel, report,
+            grammar=self.grammar, n_logprobs=self.n_logprobs, prediction=self.prediction, pauses=True,
+        )  # fmt: skip

@@ -1,0 +1,92 @@
+"""A task's chunks on their way to the client, as one JSON body or as server-sent events.
+
+Knows HTTP; what the bodies and events say is a formatter's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from app.server.errors import ApiError, as_api_error, client_gone, error_response
+from app.server.scheduled_task import ScheduledTask
+from app.server.wire import Event, JSONBody, event_stream, sse
+from runtime.engine import Chunk
+
+
+class Formatter(Protocol):
+    """How an interface writes a reply. Made anew for each request."""
+
+    done: bytes  # the stream's last line
+
+    def first_events(self) -> Iterable[Event]:
+        """Events before the first chunk."""
+
+    def chunk_events(self, chunk: Chunk) -> Iterable[Event]:
+        """Events for one chunk: what a target pass brought."""
+
+    def last_events(self, last: Chunk) -> Iterable[Event]:
+        """Events after the last chunk, with the numbers."""
+
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The whole reply as one JSON body."""
+
+
+class TaskResponse:
+    """An ASGI application that answers one request with what its task brings.
+
+    The task is cancelled when the client goes away.
+    """
+
+    def __init__(self, scheduled: ScheduledTask, formatter: Formatter, stream: bool) -> None:
+        self.scheduled, self.formatter, self.stream = scheduled, formatter, stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Errors before the first chunk become a status; later ones, in a stream, an event."""
+        async with cancelled_on_disconnect(receive, self.scheduled):
+            try:
+                await self.scheduled.started()
+                response = event_stream(self._lines()) if self.stream else JSONBody(await self._body())
+            except ApiError as error:
+                response = error_response(error)
+            await response(scope, receive, send)
+
+    async def _body(self) -> Event:
+        return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """The events as they go over the wire, those of one chunk in one piece."""
+        yield b"".join(map(sse, self.formatter.first_events()))
+        try:
+            async for chunk in self.scheduled.chunks():
+                yield b"".join(map(sse, self._events(chunk)))
+        except Exception as error:
+            yield sse(as_api_error(error).body())
+        else:
+            yield self.formatter.done
+
+    def _events(self, chunk: Chunk) -> list[Event]:
+        last = self.formatter.last_events(chunk) if chunk.finish_reason else ()
+        return [*self.formatter.chunk_events(chunk), *last]
+
+
+@asynccontextmanager
+async def cancelled_on_disconnect(receive: Receive, scheduled: ScheduledTask) -> AsyncIterator[None]:
+    """The block ends as usual; the task ends with it, or with the connection."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scheduled.cancel()
+        scheduled.emit(client_gone())  # the engine emits nothing for a task that it never started
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        scheduled.cancel()

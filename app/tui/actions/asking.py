@@ -1,0 +1,82 @@
+"""A question is sent, rewritten or answered anew; a reply begins, goes on, or waits for the engine.
+
+Knows the branch and what the engine host must be asked; shows nothing but through the screen's widgets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.chats.store import StoredMessage
+from app.tui.background.active_reply import ReplyRequest
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+
+async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> None:
+    """Adds a question, or one in another's place, and has it answered."""
+    if screen.host.is_replying or screen.waiting is not None:
+        screen.notify("A reply is still to come. Esc stops it.")
+        return
+    if replaces is None:
+        screen.branch.ask(text)
+    else:
+        screen.branch.ask_instead(replaces, text)
+    screen.prompt.remember()
+    screen.prompt.begin()
+    screen.prompt.end_rewriting()
+    await answer(screen)
+
+
+async def answer(screen: ChatScreen) -> None:
+    """Begins a reply to the last question, as soon as the engine is free."""
+    await screen.show_chat()
+    if screen.host.is_busy:
+        screen.waiting = answer
+        return
+    message = screen.branch.begin_reply()
+    await screen.transcript.add(message)
+    start_reply(screen, message)
+
+
+def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
+    """Has the engine write the rest of that message."""
+    session = screen.session
+    request = ReplyRequest(message, screen.branch.prompt(), session.sampling, session.max_tokens)
+    screen.transcript.anchor()
+    screen.host.start(request)
+
+
+async def regenerate_message(screen: ChatScreen, message: int) -> None:
+    """Has that question answered once more, or another reply made in that reply's place."""
+    if screen.host.is_busy:
+        screen.notify("A reply or a model is still to come. Esc stops a reply.")
+    elif screen.branch.rewind_for_reply(message):
+        if screen.session.sampling.temperature == 0:
+            screen.notify("At temperature 0 the reply is the same again. /set temperature 0.8 makes others possible.")
+        await answer(screen)
+
+
+async def regenerate(screen: ChatScreen, argument: str) -> None:
+    """Has the last question answered once more."""
+    if messages := screen.branch.messages():
+        await regenerate_message(screen, messages[-1].id)
+
+
+def continue_reply(screen: ChatScreen, argument: str) -> None:
+    """Has the last reply go on where it stopped."""
+    replies = [each for each in screen.branch.messages() if each.role == "assistant"]
+    if screen.host.is_busy or not replies or not replies[-1].content:
+        screen.notify("There is no reply that could go on now.")
+    else:
+        start_reply(screen, replies[-1])
+
+
+def edit(screen: ChatScreen, argument: str) -> None:
+    """Puts the last question into the prompt, to be rewritten."""
+    if questions := screen.transcript.views("user"):
+        screen.prompt.begin_rewriting(questions[-1].message_id, questions[-1].text)
+
+
+COMMANDS = {"regenerate": regenerate, "continue": continue_reply, "edit": edit}

@@ -1,0 +1,19 @@
+"""The action for each command of the table.
+
+Knows which subject has which command; knows nothing of what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from app.tui.actions import asking, chats, messages, models, views, writing
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+SUBJECTS = (asking, chats, messages, models, views, writing)
+HANDLERS: dict[str, Callable[[ChatScreen, str], object]] = {
+    name: handler for subject in SUBJECTS for name, handler in subject.COMMANDS.items()
+}

@@ -1,0 +1,65 @@
+"""What the keys on a message do, and what is copied from it.
+
+Knows messages on screen and the clipboard; begins no reply itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from app.tui.actions.asking import regenerate_message
+from app.tui.desktop.clipboard import copy_to_desktop
+from app.tui.widgets.message_view import MessageView
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+
+async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None:
+    """Does what a key on that message asks for."""
+    match what:
+        case "copy":
+            copy_text(screen, view.text, "message")
+        case "copy_code":
+            copy_text(screen, view.code(), "code block")
+        case "regenerate":
+            await regenerate_message(screen, view.message_id)
+        case "edit" if view.role == "user":
+            screen.prompt.begin_rewriting(view.message_id, view.text)
+        case "older" | "newer" if not screen.host.is_busy:
+            await show_version(screen, view.message_id, -1 if what == "older" else 1)
+
+
+async def show_version(screen: ChatScreen, message: int, step: int) -> None:
+    """Shows the alternative before or after that message, where there is one."""
+    if screen.branch.switch_version(message, step):
+        await screen.show_chat()
+
+
+async def show_earlier(screen: ChatScreen) -> None:
+    """Shows messages above the first one, once no reply is on its way into them."""
+    if screen.host.is_busy:
+        screen.waiting = screen.waiting or show_earlier
+    else:
+        await screen.transcript.show_earlier()
+
+
+def copy_text(screen: ChatScreen, text: str, what: str) -> None:
+    """Copies through the terminal, which may be elsewhere, and to this machine's desktop."""
+    if text:
+        screen.app.copy_to_clipboard(text)
+        screen.run_worker(partial(copy_to_desktop, text), thread=True)  # its programs may take their time
+    screen.notify(f"Copied the {what}." if text else f"There is no {what}.", markup=False)
+
+
+def copy(screen: ChatScreen, argument: str) -> None:
+    """Copies the last reply, or its last code block."""
+    replies = screen.transcript.views("assistant")
+    if argument == "code":
+        copy_text(screen, replies[-1].code() if replies else "", "code block")
+    else:
+        copy_text(screen, replies[-1].text if replies else "", "reply")
+
+
+COMMANDS = {"copy": copy}

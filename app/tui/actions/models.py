@@ -1,0 +1,118 @@
+"""Models are chosen, fetched, loaded and set up; editors are let in.
+
+Knows the registry and the screen's engine, downloads and editors; opens no model itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from app.tui.background.downloads import Downloads
+from app.tui.dialogs.basic import PickDialog, narrowing
+from runtime.core.errors import SettingsError
+from runtime.models.registry import Pair, find_pair, load_registry
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+
+def model(screen: ChatScreen, argument: str) -> None:
+    """Loads another pair, by name or path or from a list."""
+    if argument:
+        load_by_name(screen, argument)
+        return
+
+    async def picked(name: str | None) -> None:
+        if name is not None:
+            await screen.attempt(load_by_name, screen, name)
+
+    pairs = [(described(pair), pair.name) for pair in load_registry().values()]
+    hint = "\nor type the path of a GGUF file. What is marked ↓ is fetched first."
+    screen.app.push_screen(PickDialog("Load another model", narrowing(pairs), hint, checked_name), picked)
+
+
+def load_by_name(screen: ChatScreen, name: str) -> None:
+    """Loads a pair; what is not here is fetched first. Raises RegistryError."""
+    pair = find_here(name)
+    if pair is not None:
+        load(screen, pair)
+    else:
+        fetch(screen, name, is_to_be_loaded=True)
+
+
+def load(screen: ChatScreen, pair: Pair) -> None:
+    """Loads a pair; a reply that is being made is stopped first."""
+    if screen.host.is_replying:
+        screen.host.cancel()
+        screen.waiting = partial(load, pair=pair)
+        return
+    screen.host.load(pair)
+    screen.show_title()
+    screen.status.show_sentence("")
+    screen.status.show_progress(f"Loading {pair.name}", 0.0)
+
+
+def pull(screen: ChatScreen, argument: str) -> None:
+    """Fetches a model from the hub."""
+    if not argument:
+        raise SettingsError("Name what to fetch, such as: /pull owner/repo:Q4_K_M. /model lists known pairs.")
+    fetch(screen, argument)
+
+
+def fetch(screen: ChatScreen, name: str, *, is_to_be_loaded: bool = False) -> None:
+    """Fetches a pair or `owner/repo:file`. Raises SettingsError while another one is being fetched."""
+    screen.downloads.fetch(name, is_to_be_loaded)
+    screen.status.show_download(f"Fetching {name}", 0.0)
+
+
+def take_download(screen: ChatScreen, event: Downloads.Ended) -> None:
+    """Loads what is here, or says how to. Raises RegistryError."""
+    screen.session.note(event.reason or "a model was fetched")
+    if event.reason:
+        screen.notify(event.reason, severity="warning", markup=False)
+    elif event.is_to_be_loaded:
+        load(screen, find_pair(event.name, load_registry()))
+    else:
+        screen.notify(f"{event.name} is here. /model {event.loads} loads it.", markup=False)
+
+
+def set_option(screen: ChatScreen, argument: str) -> None:
+    """Changes sampling or length."""
+    screen.notify(screen.session.set(argument), markup=False)
+
+
+def serve(screen: ChatScreen, argument: str) -> None:
+    """Answers editors, or no more."""
+    is_wanted = screen.session.serve is not None
+    if argument == "off" or (is_wanted and not argument):
+        screen.editors.stop()
+    else:
+        screen.editors.start_at(argument)
+
+
+def find_here(name: str) -> Pair | None:
+    """The pair of that name; None where the hub has to be asked. Raises RegistryError."""
+    from runtime.models.hub.names import HubError
+
+    try:
+        return find_pair(name, load_registry())
+    except HubError:
+        return None
+
+
+def checked_name(name: str) -> str:
+    """The name itself, if it can be loaded or fetched. Raises RegistryError."""
+    find_here(name)
+    return name
+
+
+def described(pair: Pair) -> str:
+    """A line of the list of pairs, with its size where it is still to be fetched."""
+    from app.models.listing import is_here  # slow to import, and seldom needed
+
+    missing = f" ({pair.size / 1e9:.1f} GB)" * bool(pair.size)
+    return f"  {pair.name}: {pair.description}" if is_here(pair) else f"↓ {pair.name}: {pair.description}{missing}"
+
+
+COMMANDS = {"model": model, "pull": pull, "set": set_option, "serve": serve}

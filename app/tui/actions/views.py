@@ -1,0 +1,68 @@
+"""What is seen is changed: colours of tokens, graphs, the theme; pages of reasons, help and the log are opened.
+
+Knows how things look; changes no chat and no model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.tui.commands import COMMANDS as TABLE
+from app.tui.dialogs.basic import PageDialog
+from app.tui.dialogs.help_page import help_page
+from app.tui.dialogs.why_screen import WhyScreen
+from runtime.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+DARK, LIGHT = "textual-dark", "textual-light"
+
+
+def tokens(screen: ChatScreen, argument: str) -> None:
+    """Shows replies as Markdown, or their tokens in colours."""
+    screen.transcript.toggle_tokens()
+
+
+def panel(screen: ChatScreen, argument: str) -> None:
+    """Shows or hides the live graphs."""
+    screen.toggle_class("-panel")
+
+
+def why(screen: ChatScreen, argument: str) -> None:
+    """Shows what decides about speculation."""
+    numbers = screen.host.numbers
+    if numbers.explanation is None:
+        raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
+    screen.app.push_screen(WhyScreen(numbers.explanation, numbers.passes))
+
+
+def show_help(screen: ChatScreen, argument: str) -> None:
+    """Shows keys and commands."""
+    screen.app.push_screen(PageDialog("Help", help_page(TABLE, screen.session.keymap)))
+
+
+def show_log(screen: ChatScreen, argument: str) -> None:
+    """Shows what happened."""
+    screen.app.push_screen(PageDialog("Log", "\n".join(screen.session.log or ["Nothing happened yet."])))
+
+
+def theme(screen: ChatScreen, argument: str) -> None:
+    """Changes between light and dark."""
+    screen.app.theme = LIGHT if screen.app.current_theme.dark else DARK
+
+
+def leave(screen: ChatScreen, argument: str) -> None:
+    """Ends the program."""
+    screen.app.exit()
+
+
+COMMANDS = {
+    "tokens": tokens,
+    "panel": panel,
+    "why": why,
+    "help": show_help,
+    "log": show_log,
+    "theme": theme,
+    "quit": leave,
+}

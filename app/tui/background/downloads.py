@@ -1,0 +1,121 @@
+"""Models are fetched from the hub in a thread, beside whatever the chat does.
+
+Knows the hub's progress; opens no model, and knows no widget that is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event
+
+from textual import on
+from textual.message import Message
+from textual.widget import Widget
+
+from app.tui.background.events import Post
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.models.registry import HUB, Pair, load_registry
+
+
+class DownloadProgress(Message):
+    """So many bytes are here, or were checked."""
+
+    def __init__(self, what: str, n_bytes: int, total: int) -> None:
+        super().__init__()
+        self.what, self.n_bytes, self.total = what, n_bytes, total
+
+    def can_replace(self, message: Message) -> bool:
+        """The latest says it all."""
+        return isinstance(message, DownloadProgress)
+
+
+class DownloadFinished(Message):
+    """From the thread: all is here, or not, for a reason."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__()
+        self.reason = reason
+
+
+class DownloadPaused(Exception):  # noqa: N818 (no error)
+    """Nobody wants the rest now."""
+
+
+class Downloads(Widget):
+    """Fetches one model at a time. Posts DownloadProgress and, at the end, Ended."""
+
+    DEFAULT_CSS = "Downloads { display: none; }"
+
+    class Ended(Message):
+        """A model is here, or not, for a reason.
+
+        `loads` is the name that loads it, `is_to_be_loaded` what `fetch` was told.
+        """
+
+        def __init__(self, name: str, loads: str, is_to_be_loaded: bool, reason: str) -> None:
+            super().__init__()
+            self.name, self.loads, self.is_to_be_loaded, self.reason = name, loads, is_to_be_loaded, reason
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unwanted: Event | None = None  # of what is being fetched
+        self._ended: Callable[[str], Downloads.Ended]
+
+    def on_unmount(self) -> None:
+        """The thread ends at the next block."""
+        self.pause()
+
+    def pause(self) -> None:
+        """Ends what is being fetched; the same again goes on there."""
+        if self._unwanted is not None:
+            self._unwanted.set()
+
+    def fetch(self, name: str, is_to_be_loaded: bool = False) -> None:
+        """Fetches a pair or `owner/repo:file`. Raises SettingsError while another one is being fetched."""
+        if self._unwanted is not None:
+            raise SettingsError("A model is being fetched already. Esc pauses that.")
+        pair = load_registry().get(name)
+        names = names_of(pair) if pair else [name.removeprefix(HUB)]
+        loads = name if pair else f"{HUB}{names[0]}"
+        self._ended = partial(self.Ended, name, loads, is_to_be_loaded)
+        self._unwanted = Event()
+        work = partial(download, names, self._unwanted.is_set, self.post_message)
+        self.run_worker(work, thread=True, group="downloads")
+
+    @on(DownloadFinished)
+    def _end(self, event: DownloadFinished) -> None:
+        event.stop()
+        self._unwanted = None
+        self.post_message(self._ended(event.reason))
+
+
+def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) -> None:
+    """Fetches models by their names on the hub; what was begun before goes on."""
+    from runtime.models.hub.fetch import Hub  # slow to import, and seldom needed
+
+    def show(what: str, file: str, n_bytes: int) -> None:
+        if is_unwanted():
+            raise DownloadPaused
+        here[file] = n_bytes
+        post(DownloadProgress(f"{what} {file.rpartition('/')[2]}", sum(here.values()), total))
+
+    try:
+        hub = Hub()
+        plans = {name: hub.plan(name) for name in names}
+        here = {file.name: file.n_here for files in plans.values() for file in files}
+        total = sum(file.size for files in plans.values() for file in files)
+        for name, files in plans.items():
+            hub.pull(name, files, partial(show, "Fetching"), partial(show, "Checking"))
+    except DownloadPaused:
+        post(DownloadFinished("Paused. The same command goes on where it stopped."))
+    except SlipstreamError as error:
+        post(DownloadFinished(str(error)))
+    else:
+        post(DownloadFinished())
+
+
+def names_of(pair: Pair) -> list[str]:
+    """The pair's files on the hub."""
+    paths = [path.as_posix() for path in (pair.target, pair.draft) if path is not None]
+    return [path.removeprefix(HUB) for path in paths if path.startswith(HUB)]

@@ -1,0 +1,90 @@
+"""What the engine's threads and EngineHost have to say.
+
+Messages only: each tells what happened and does nothing. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from textual.message import Message
+
+from app.tui.background.active_reply import ActiveReply
+from app.tui.pieces import Piece
+from app.tui.shared_engine import SharedEngine
+from runtime.engine import Chunk
+
+Post = Callable[[Message], object]
+
+
+class ModelLoading(Message):
+    """A share of one of the pair's models is loaded."""
+
+    def __init__(self, part: str, share: float) -> None:
+        super().__init__()
+        self.part, self.share = part, share
+
+    def can_replace(self, message: Message) -> bool:
+        """The latest says it all."""
+        return isinstance(message, ModelLoading)
+
+
+class ModelReady(Message):
+    """A pair is open."""
+
+    def __init__(self, engine: SharedEngine, seconds: float) -> None:
+        super().__init__()
+        self.engine, self.seconds = engine, seconds
+
+
+class ModelFailed(Message):
+    """A pair cannot be opened; the reason is for people."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+
+class MemoryChanged(Message):
+    """For want of memory the engine gave something up, or has it back."""
+
+
+class PromptRead(Message):
+    """So many of the prompt's tokens are read."""
+
+    def __init__(self, done: int, total: int) -> None:
+        super().__init__()
+        self.done, self.total = done, total
+
+    def can_replace(self, message: Message) -> bool:
+        """The latest says it all."""
+        return isinstance(message, PromptRead)
+
+
+class TextGathered(Message):
+    """From the thread: the reply's buffer is empty no more."""
+
+
+class ReplyGrew(Message):
+    """It is time to show what has come of the reply: EngineHost.collect gives it."""
+
+    def can_replace(self, message: Message) -> bool:
+        """Whoever collects has everything."""
+        return isinstance(message, ReplyGrew)
+
+
+class ReplyFinished(Message):
+    """From the thread: the reply is complete, was stopped, or failed for a reason."""
+
+    def __init__(self, reply: ActiveReply, last: Chunk | None, error: str = "") -> None:
+        super().__init__()
+        self.reply, self.last, self.error = reply, last, error
+
+
+class ReplyEnded(Message):
+    """The reply is complete and kept; a remark is for people."""
+
+    def __init__(self, message_id: int, pieces: Sequence[Piece], facts: dict[str, Any], remark: str) -> None:
+        super().__init__()
+        self.message_id, self.pieces, self.facts, self.remark = message_id, pieces, facts, remark

@@ -1,0 +1,248 @@
+"""The chat screen: composes the widgets, and routes what they, the engine and the person say to one another.
+
+Knows every part of the screen; what is done is told in `actions`, how it looks in `widgets`. Whatever changes the chat
+is done one after the other, in this screen's turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer, Markdown, Static
+
+from app.chats.branch import ChatBranch
+from app.tui.actions import asking, messages, models
+from app.tui.actions.dispatch import HANDLERS
+from app.tui.background import events
+from app.tui.background.downloads import DownloadProgress, Downloads
+from app.tui.background.editor_access import EditorAccess
+from app.tui.background.engine_host import EngineHost
+from app.tui.commands import COMMAND_NAMES, bindings, parse
+from app.tui.desktop.attach import attach
+from app.tui.pieces import clean
+from app.tui.session import Session
+from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.panel import SidePanel
+from app.tui.widgets.prompt import PromptBox
+from app.tui.widgets.status import StatusLine
+from app.tui.widgets.transcript import Transcript
+from runtime.core.errors import SlipstreamError
+
+NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
+WIDE = 120  # columns from which on the graphs are there at once
+
+
+class ChatScreen(Screen[None]):
+    """One chat on screen, and one engine that answers in it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings(),
+        Binding("escape", "stop", "Stop", id="chat.stop", priority=True, show=False),
+        Binding("pageup", "scroll_chat(-1)", "Scroll up", id="chat.up", priority=True, show=False),
+        Binding("pagedown", "scroll_chat(1)", "Scroll down", id="chat.down", priority=True, show=False),
+    ]
+
+    class CommandChosen(Message):
+        """A command was chosen by key or in the palette."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self.branch = ChatBranch(session.store)
+        self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
+        self._numbers_shown = 0.0
+        self.host, self.downloads, self.editors = EngineHost(session), Downloads(), EditorAccess(session)
+        self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
+        self.prompt = PromptBox(session.store.prompts(), COMMAND_NAMES, id="prompt")
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom; then what is not seen."""
+        yield Static(id="top")
+        with Horizontal(id="middle"):
+            yield self.transcript
+            yield self.panel
+        yield self.status
+        yield self.prompt
+        yield Footer()
+        yield self.host
+        yield self.downloads
+        yield self.editors
+
+    async def on_mount(self) -> None:
+        """The model loads behind an empty chat."""
+        self.prompt.focus()
+        self.set_class(self.app.size.width >= WIDE, "-panel")
+        await self.show_chat()
+        models.load(self, self.session.pair)
+
+    async def show_chat(self) -> None:
+        """Shows the branch anew."""
+        await self.transcript.show(self.branch)
+        self.show_title()
+
+    def show_title(self) -> None:
+        """Shows the names of the pair and of the chat."""
+        title = clean(self.branch.title) or "new chat"
+        self.query_one("#top", Static).update(Content(f"Slipstream · {self.session.pair.name} · {title}"))
+
+    @on(events.MemoryChanged)
+    def show_numbers(self) -> None:
+        """Shows the numbers of the last reply, and what must not be overlooked."""
+        engine, numbers = self.session.engine, self.host.numbers
+        ready = f"{self.session.pair.name} is ready" if engine is not None else ""
+        self.status.show_numbers(numbers.summary(engine) or [ready])
+        self.status.show_sentence(self.session.store.problem or numbers.sentence(engine))
+        self.panel.show(numbers.passes, numbers.explanation)
+
+    async def attempt(self, action: Callable[..., object], *arguments: object) -> None:
+        """Does something; what is wrong with it is said."""
+        try:
+            done = action(*arguments)
+            if isawaitable(done):
+                await done
+        except SlipstreamError as error:
+            self.notify(str(error), severity="error", markup=False)
+
+    # From the person
+
+    @on(PromptBox.Sent)
+    async def take_text(self, event: PromptBox.Sent) -> None:
+        """Does a command or sends a question; a space before a slash makes it a question."""
+        await self.attempt(self._do_or_ask, event)
+
+    async def _do_or_ask(self, event: PromptBox.Sent) -> None:
+        command = parse(event.text) if not event.text.startswith(" ") else None
+        if command is None:
+            await asking.ask(self, attach(event.text.strip()), event.replaces)
+        else:
+            self.prompt.begin()
+            await self.attempt(HANDLERS[command[0].name], self, command[1])
+
+    def action_command(self, name: str) -> None:
+        """Has a command done that was chosen by key or in the palette."""
+        self.post_message(self.CommandChosen(name))
+
+    @on(CommandChosen)
+    async def do_command(self, event: CommandChosen) -> None:
+        """Does a command without an argument."""
+        await self.attempt(HANDLERS[event.name], self, "")
+
+    def action_stop(self) -> None:
+        """Stops the reply; or leaves the message that is rewritten as it was; or pauses the download."""
+        if self.host.is_replying or self.waiting is not None:
+            self.host.cancel()
+            self.waiting = None
+        elif self.prompt.is_rewriting:
+            self.prompt.end_rewriting()
+            self.prompt.begin()
+        else:
+            self.downloads.pause()
+        self.prompt.focus()
+
+    def action_scroll_chat(self, pages: int) -> None:
+        """Scrolls without leaving the prompt."""
+        self.transcript.scroll_page_down() if pages > 0 else self.transcript.scroll_page_up()
+
+    @on(MessageView.Requested)
+    async def do_requested(self, event: MessageView.Requested) -> None:
+        """Does what a key on a message asks for."""
+        await self.attempt(messages.do_requested, self, event.view, event.what)
+
+    @on(Transcript.EarlierRequested)
+    async def show_earlier(self) -> None:
+        """Shows more of a long chat."""
+        await self.attempt(messages.show_earlier, self)
+
+    @on(Markdown.LinkClicked)
+    def copy_link(self, event: Markdown.LinkClicked) -> None:
+        """Copies a model's link, which is not opened."""
+        messages.copy_text(self, event.href, f"address {event.href}")
+
+    # From the engine
+
+    @on(events.ModelLoading)
+    def show_loading(self, event: events.ModelLoading) -> None:
+        """Shows how much of the file is read; what comes after that is measuring."""
+        what = f"Loading the {event.part} model of" if event.share < 1 else "Measuring"
+        self.status.show_progress(f"{what} {self.session.pair.name}", event.share)
+
+    @on(events.ModelReady)
+    async def use_model(self) -> None:
+        """A question may be waiting, and editors."""
+        self.status.end_progress()
+        self.show_numbers()
+        self.editors.start()
+        await self.go_on()
+
+    @on(events.ModelFailed)
+    def show_failure(self, event: events.ModelFailed) -> None:
+        """Says why, and how to go on."""
+        self.waiting = None
+        self.status.end_progress()
+        self.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
+
+    @on(events.PromptRead)
+    def show_reading(self, event: events.PromptRead) -> None:
+        """Shows how much of the prompt is read, where that takes long enough to be seen."""
+        if event.done < event.total:
+            self.status.show_progress("Reading the prompt", event.done / event.total)
+        else:
+            self.status.end_progress()
+
+    @on(events.ReplyGrew)
+    async def show_growth(self) -> None:
+        """Shows what has come of the reply, and its numbers from time to time."""
+        if (reply := self.host.reply) is None:
+            return
+        await self.transcript.append(reply.message_id, self.host.collect())
+        if time.monotonic() - self._numbers_shown >= NUMBERS:
+            self._numbers_shown = time.monotonic()
+            self.show_numbers()
+
+    @on(events.ReplyEnded)
+    async def settle_reply(self, event: events.ReplyEnded) -> None:
+        """Shows the complete reply with its numbers; something may be waiting."""
+        self.status.end_progress()
+        await self.transcript.settle(event.message_id, event.pieces, event.facts)
+        self.show_numbers()
+        if event.remark:
+            self.status.show_sentence(event.remark)
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """Does what has waited for the engine, if that is free now."""
+        if self.waiting is not None and not self.host.is_busy:
+            action, self.waiting = self.waiting, None
+            await self.attempt(action, self)
+
+    # From downloads and editors
+
+    @on(DownloadProgress)
+    def show_download(self, event: DownloadProgress) -> None:
+        """Shows how much of all files is here."""
+        self.status.show_download(event.what, event.n_bytes / event.total)
+
+    @on(Downloads.Ended)
+    async def take_download(self, event: Downloads.Ended) -> None:
+        """Uses what is here."""
+        self.status.end_download()
+        await self.attempt(models.take_download, self, event)
+
+    @on(EditorAccess.Counted)
+    def show_requests(self, event: EditorAccess.Counted) -> None:
+        """Shows what editors have asked for."""
+        self.status.show_requests(event.summary)

@@ -1,0 +1,61 @@
+"""Texts that a person begins with again and again: one Markdown file each.
+
+Knows the folder; what they are used for is the screen's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from platformdirs import user_config_path
+
+from runtime.core.errors import SettingsError
+from runtime.models.strict_toml import nearest
+
+NAME = re.compile(r"[\w-]{1,64}")
+TEMPLATE = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
+REMOVED = "none"
+
+
+def folder() -> Path:
+    """Where this person's templates are."""
+    return user_config_path("slipstream", appauthor=False) / "templates"
+
+
+def names() -> list[str]:
+    """The names of all templates."""
+    return sorted(path.stem for path in folder().glob("*.md"))
+
+
+def read_template(name: str) -> str:
+    """The text of a template. Raises SettingsError naming the nearest."""
+    if name not in (known := names()):
+        raise SettingsError(
+            f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Keep one: /template name text'}"
+        )
+    try:
+        return (folder() / f"{name}.md").read_text(encoding="utf8").strip()
+    except OSError as error:
+        raise SettingsError(
+            f"{folder() / name}.md cannot be read ({error.strerror}). Make it readable, or remove it."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{folder() / name}.md is not UTF-8 text. Convert it, or remove it.") from error
+
+
+def keep_template(name: str, text: str) -> str:
+    """Writes a template, or removes it for `none`; returns a sentence about it. Raises SettingsError."""
+    if not NAME.fullmatch(name):
+        raise SettingsError(f"'{name[:64]}' cannot name a template. Use letters, digits, - and _.")
+    path = folder() / f"{name}.md"
+    try:
+        if text == REMOVED:
+            read_template(name)
+            path.unlink()
+            return f"The template {name} is removed."
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf8")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written ({error.strerror}). Make its folder writable.") from error
+    return f"Kept. /template {name} begins with it, /system @{name} tells it to the model."

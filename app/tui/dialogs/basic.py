@@ -1,0 +1,130 @@
+"""Small screens over the chat: a list to pick from, a text to write, a page to read.
+
+Know what they are given and return what was chosen; know no chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+from rich.console import RenderableType
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.tui.widgets.prompt import PromptBox
+from runtime.core.errors import SlipstreamError
+
+T = TypeVar("T")
+Find = Callable[[str], Sequence[tuple[str, T]]]  # what was typed -> lines to show, and what each stands for
+
+
+def narrowing(options: Sequence[tuple[str, T]]) -> Find[T]:
+    """Finds the options whose line has what was typed in it."""
+    return lambda typed: [(line, value) for line, value in options if typed.lower() in line.lower()]
+
+
+class PickDialog(ModalScreen[T | None], Generic[T]):
+    """A list that narrows as one types. Returns what was picked, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Back"),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+    ]
+
+    def __init__(self, title: str, find: Find[T], hint: str = "", typed: Callable[[str], T] | None = None) -> None:
+        super().__init__()
+        self.heading, self.find, self.hint = title, find, hint
+        self.typed = typed  # makes something of what was typed when nothing is found
+        self.found: list[tuple[str, T]] = []
+
+    def compose(self) -> ComposeResult:
+        """A line to type in, and the list."""
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = self.heading
+            yield Input(placeholder="Type to search")
+            yield OptionList(markup=False)
+            yield Label(f"Enter picks · Esc goes back{self.hint}", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Shows everything, until something is typed."""
+        self.refill()
+
+    @on(Input.Changed)
+    def refill(self) -> None:
+        """Shows what fits what is typed."""
+        self.found = list(self.find(self.query_one(Input).value))
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(Option(Content(line)) for line, _ in self.found)
+        options.highlighted = 0 if self.found else None
+
+    def picked(self) -> T | None:
+        """What the highlighted line stands for."""
+        at = self.query_one(OptionList).highlighted
+        return None if at is None else self.found[at][1]
+
+    def action_move(self, step: int) -> None:
+        """Highlights the line below or above."""
+        options = self.query_one(OptionList)
+        options.action_cursor_down() if step > 0 else options.action_cursor_up()
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def finish(self) -> None:
+        """Returns what is highlighted, or what is made of the words where nothing is."""
+        picked, text = self.picked(), self.query_one(Input).value.strip()
+        try:
+            self.dismiss(self.typed(text) if picked is None and text and self.typed is not None else picked)
+        except SlipstreamError as error:
+            self.notify(str(error), severity="error", markup=False)
+
+
+class TextDialog(ModalScreen[str | None]):
+    """A text to write or change. Returns it, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]
+
+    def __init__(self, title: str, text: str = "", hint: str = "") -> None:
+        super().__init__()
+        self.heading, self.text, self.hint = title, text, hint
+
+    def compose(self) -> ComposeResult:
+        """A box."""
+        with Vertical(classes="dialog small") as dialog:
+            dialog.border_title = self.heading
+            yield PromptBox()
+            yield Label(f"Enter accepts · Ctrl+J new line · Esc goes back{self.hint}", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Begins with the text as it is."""
+        self.query_one(PromptBox).begin(self.text)
+
+    @on(PromptBox.Sent)
+    def finish(self, event: PromptBox.Sent) -> None:
+        """Returns what was written."""
+        event.stop()
+        self.dismiss(event.text.strip())
+
+
+class PageDialog(ModalScreen[None]):
+    """A text to read, or what else can be shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1,f8", "dismiss", "Back")]
+
+    def __init__(self, title: str, text: str | RenderableType) -> None:
+        super().__init__()
+        self.heading, self.text = title, text
+
+    def compose(self) -> ComposeResult:
+        """All of it, with a scrollbar where it is long."""
+        with VerticalScroll(classes="dialog") as dialog:
+            dialog.border_title, dialog.border_subtitle = self.heading, "Esc goes back"
+            yield Static(Content(self.text) if isinstance(self.text, str) else self.text)

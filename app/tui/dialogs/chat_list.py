@@ -1,0 +1,79 @@
+"""The list of chats: open, search in messages, rename, export, delete. Knows the store; knows no other screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from app.chats.export import export
+from app.chats.store import Chat, Store
+from app.tui.dialogs.basic import PickDialog, TextDialog
+from app.tui.pieces import clean
+from runtime.core.errors import SettingsError
+
+
+class ChatList(PickDialog[int]):
+    """All chats. Returns the one to open, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+e", "rename", "Rename", priority=True),
+        Binding("ctrl+x", "export", "Export", priority=True),
+        Binding("ctrl+d", "delete", "Delete", priority=True),
+    ]
+
+    def __init__(self, store: Store, current: int | None) -> None:
+        super().__init__("Chats", self._find, "\nCtrl+E renames · Ctrl+X exports · Ctrl+D twice deletes")
+        self.store, self.current = store, current
+        self._doomed: int | None = None  # what a second Ctrl+D deletes
+
+    def _find(self, query: str) -> Sequence[tuple[str, int]]:
+        return [(line_of(chat, chat.id == self.current), chat.id) for chat in self.store.chats(query)]
+
+    def action_rename(self) -> None:
+        """Asks for another title."""
+        if (chat := self.picked()) is not None:
+
+            def rename(title: str | None) -> None:
+                if title:
+                    self.store.rename(chat, title)
+                    self.refill()
+
+            self.app.push_screen(TextDialog("Rename chat", self.store.chat(chat).title), rename)
+
+    def action_export(self) -> None:
+        """Writes the chat to a file in the current folder."""
+        if (picked := self.picked()) is not None:
+            chat = self.store.chat(picked)
+            try:
+                self.notify(f"Written to {export(chat, self.store.branch(chat.leaf))}")
+            except SettingsError as error:
+                self.notify(str(error), severity="error")
+
+    def action_delete(self) -> None:
+        """Deletes the chat when it is asked for twice in a row."""
+        chat = self.picked()
+        if chat is None or chat == self.current:
+            self.notify(
+                "The chat that is open cannot be deleted. Open another one first."
+                if chat is not None
+                else "There is nothing to delete."
+            )
+        elif chat == self._doomed:
+            self.store.delete(chat)
+            self.refill()
+        else:
+            self._doomed = chat
+            self.notify(f"Press Ctrl+D again to delete “{self.store.chat(chat).title}” for good.")
+        self.query_one(Input).focus()
+
+
+def line_of(chat: Chat, is_current: bool) -> str:
+    """Date, title, and what a search found in it."""
+    day = datetime.fromtimestamp(chat.changed).strftime("%d %b %H:%M")
+    mark = "▸" if is_current else " "
+    excerpt = f"\n                {clean(' '.join(chat.excerpt.split()))}" if chat.excerpt else ""
+    return f"{mark} {day}  {clean(chat.title)}{excerpt}"

@@ -1,0 +1,54 @@
+"""The help, made from the table of commands so that it cannot be out of date. Knows names; knows no actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from app.tui.commands import Command
+
+WRITING = """
+While writing
+  Enter        send
+  Ctrl+J       new line (Shift+Enter too, where the terminal can)
+  Up, Down     what you said before
+  Tab          complete a /command or an @file
+  Esc          stop the reply
+  PgUp, PgDn   scroll
+  Ctrl+P       command palette
+  Ctrl+C       twice: leave
+
+On a message (Shift+Tab goes there, or a click)
+  c  b         copy it, or its last code block
+  e  r         say the question differently; another reply
+  Left, Right  other versions of it
+  Enter        unfold a long question, or what was thought
+  Esc          back to writing
+
+@file in a question attaches the text of the file, @"a file" one with a space in its name.
+A long paste becomes a chip and is sent whole.
+Keys can be changed in the keymap file.
+"""
+
+
+def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
+    """Everything on one page: key, command, what it does; then what has no command."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for each in commands:
+        argument = Text(f" {each.argument}", "dim") if each.argument else ""
+        table.add_row(
+            shown(keymap.get(f"chat.{each.name}", each.key)), f"/{each.name}", Text.assemble(each.help, argument)
+        )
+    return Group(table, Text(WRITING))
+
+
+def shown(key: str) -> str:
+    """A key such as `ctrl+t` as people write it."""
+    return (
+        ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(","))
+        if key
+        else ""
+    )

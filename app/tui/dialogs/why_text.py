@@ -1,0 +1,167 @@
+"""The decision about speculation in tables and words, for people who never heard of it.
+
+Knows what the controller explains; knows no widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.speculative.control.explain import DrafterFacts, Explanation, Pass
+
+BAR = 20  # characters of the longest bar
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, a paragraph, a table."""
+
+    title: str
+    text: str
+    table: str = ""
+
+
+def sections(explanation: Explanation, passes: Sequence[Pass]) -> list[Section]:
+    """The decision first, then what it rests on. `passes` are those of the chat so far."""
+    return [
+        decision(explanation),
+        costs(explanation),
+        promises(explanation),
+        observed(explanation, passes),
+        depths(passes),
+        ledger(explanation),
+    ]
+
+
+def decision(explanation: Explanation) -> Section:
+    """What the controller chooses now, and why."""
+    plain = explanation.plain_per_second
+    if explanation.fixed_k is not None:
+        text = f"You asked for {explanation.fixed_k} draft tokens always, so nothing is decided here."
+    elif explanation.chosen is not None:
+        promised = (
+            f"about {explanation.rate:.0f} tok/s, {explanation.rate / plain:.2f} times the {plain:.0f} of plain decode"
+        )
+        text = f"The drafter '{explanation.chosen}' guesses ahead where it is sure, because that promises {promised}."
+    else:
+        text = f"Plain decode, {plain:.0f} tok/s: {explanation.why_plain}."
+    return Section("Now", f"{text} It is decided again before every pass.")
+
+
+def costs(explanation: Explanation) -> Section:
+    """What a pass over n tokens costs here, T(n), as a table."""
+    one, most = explanation.pass_seconds[0], max(explanation.pass_seconds)
+    rows = []
+    for width, seconds in enumerate(explanation.pass_seconds, start=1):
+        how = "" if width in explanation.measured else "  not measured"
+        bar = "█" * max(1, round(BAR * seconds / most)) if most else ""
+        rows.append(f"{width:>4} {1e3 * seconds:>9.2f} {seconds / one if one else 0:>6.2f}  {bar}{how}")
+    text = (
+        "The model can check several tokens in one pass. What a pass over n tokens costs on this machine decides "
+        "everything: "
+        "if 4 cost less than 4 times as much as 1, checking guesses can pay."
+    )
+    return Section("What a pass costs here, T(n)", text, "\n".join([f"{'n':>4} {'ms':>9} {'× T(1)':>6}", *rows]))
+
+
+def promises(explanation: Explanation) -> Section:
+    """Expected tok/s of each drafter by K, the best marked."""
+    drafters = explanation.drafters
+    head = "   K " + "".join(f"{each.name:>14}" for each in drafters)
+    rows = [
+        f"   0 {explanation.plain_per_second:>14.0f}  plain decode"
+        + ("  ◀ chosen" if explanation.chosen is None else "")
+    ]
+    rows += [
+        f"{k:>4} " + "".join(cell(each, k, explanation.chosen) for each in drafters)
+        for k in range(1, len(explanation.pass_seconds))
+    ]
+    rows.append(
+        "  a  " + "".join(f"{each.acceptance:>13.0%} " if each.n_seen else f"{'unknown':>13} " for each in drafters)
+    )
+    text = (
+        "If a share a of the guesses is right, a draft of K tokens yields E(K) = 1 + a + a² + … = (1 - a^(K+1)) / (1 - "
+        "a) tokens. "
+        "Divided by the time for guessing and for the pass, that is tok/s. ◀ marks the best K of the drafter that is "
+        "used; "
+        "the real K differs by step, because a drafter stops where it is unsure, and one that finds nothing is not "
+        "used."
+    )
+    return Section(
+        "What each drafter promises, in tok/s by K",
+        text,
+        "\n".join([head, *rows]) if drafters else "No drafter is switched on.",
+    )
+
+
+def cell(drafter: DrafterFacts, k: int, chosen: str | None) -> str:
+    """One number of the table; nothing is promised by a drafter that was never heard."""
+    if not drafter.n_seen:
+        return f"{'-':>13} "
+    mark = "◀" if drafter.name == chosen and k == drafter.best_k else " "
+    return f"{drafter.per_second[k - 1]:>13.0f}{mark}"
+
+
+def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
+    """The tokens per pass that were expected, E(K), beside those that came."""
+    rows = []
+    for k in sorted({each.n_drafted for each in passes if each.n_drafted}):
+        came = [each for each in passes if each.n_drafted == k]
+        rate = sum(each.n_accepted for each in came) / (k * len(came))
+        expected = [
+            each.tokens[k - 1]
+            for each in explanation.drafters
+            if each.name == explanation.chosen and k <= len(each.tokens)
+        ]
+        told = f"{expected[0]:>9.2f}" if expected else f"{'-':>9}"
+        rows.append(
+            f"{k:>4} {len(came):>7} {told} {1 + sum(each.n_accepted for each in came) / len(came):>9.2f} {rate:>9.0%}"
+        )
+    head = f"{'K':>4} {'passes':>7} {'expected':>9} {'observed':>9} {'accepted':>9}"
+    text = (
+        "Tokens per pass in this chat. Long drafts are made where the drafter is sure, so they do better than the "
+        "average acceptance says."
+    )
+    return Section("Expected and observed", text, "\n".join([head, *rows]) if rows else "Nothing was drafted yet.")
+
+
+def depths(passes: Sequence[Pass]) -> Section:
+    """How often the i-th token of a draft is right if all before it were."""
+    rows, depth = [], 1
+    while tried := [each for each in passes if each.n_drafted >= depth and each.n_accepted >= depth - 1]:
+        share = sum(each.n_accepted >= depth for each in tried) / len(tried)
+        rows.append(f"{depth:>4} {len(tried):>7} {share:>6.0%}  {'█' * round(BAR * share)}")
+        depth += 1
+    head = f"{'':>4} {'tried':>7} {'right':>6}"
+    text = (
+        "A wrong guess ends what is taken of a draft, so the second token counts only where the first was right, and "
+        "so on."
+    )
+    return Section("Acceptance by depth", text, "\n".join([head, *rows]) if rows else "Nothing was drafted yet.")
+
+
+def ledger(explanation: Explanation) -> Section:
+    """What was spent on trying drafters that do not pay."""
+    spent = explanation.probe_seconds / explanation.decode_seconds if explanation.decode_seconds else 0.0
+    rows = [f"{each.name:>14}  {state(each)}" for each in explanation.drafters]
+    text = (
+        f"A drafter that does not pay is parked and tried again now and then. Of {explanation.decode_seconds:.1f} s of "
+        "decoding, "
+        f"{explanation.probe_seconds * 1e3:.0f} ms ({spent:.2%}) were lost that way; {explanation.probe_share:.1%} is "
+        "the limit, "
+        "but for two passes at the very first start."
+    )
+    return Section("The ledger of probes", text, "\n".join(rows))
+
+
+def state(drafter: DrafterFacts) -> str:
+    """Whether a drafter is used, parked or barred now."""
+    seen = f"{drafter.n_seen} tokens heard"
+    if drafter.is_disabled:
+        return f"barred after losses, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"
+    if drafter.expected_gain > 0:
+        return f"promises {drafter.expected_gain:.2f} more tokens a pass; {seen}"
+    if drafter.is_model_free:
+        return f"costs nothing to ask, brought nothing lately; {seen}"
+    return f"parked, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"

@@ -1,0 +1,102 @@
+"""One engine, asked by the chat and by editors in threads of their own: whoever begins a reply has it until the reply
+ends.
+
+Knows the engine's door; knows no protocol and no widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from threading import RLock
+from typing import Any
+
+from runtime.engine import Chunk, Engine, Prompt, Sampling
+from runtime.engine.stats import Stats
+
+POLL = 0.05  # seconds between two looks at whether somebody who waits still wants to
+
+
+class SharedEngine:
+    """An engine that several threads may ask.
+
+    Everything but replies, embeddings, memory and closing goes to the engine as it is.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._turn = engine, RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def reply(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_tokens: int | None = None,
+        stops: Sequence[str] = (),
+        cancel: Callable[[], bool] = lambda: False,
+        *more: Any,
+        **named: Any,
+    ) -> Iterator[Chunk]:
+        """Makes a reply as Engine.reply does, after the one that is being made. Raises what that raises."""
+        while not self._turn.acquire(timeout=POLL):
+            if cancel():
+                return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
+        try:
+            return HeldReply(
+                self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named), self._turn.release
+            )
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """Embeds tokens as Engine.embed does, after the reply that is being made."""
+        with self._turn:
+            return self._engine.embed(tokens)
+
+    def tend(self) -> None:
+        """Looks after memory, unless a reply is being made, which does that itself."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._engine.tend()
+            finally:
+                self._turn.release()
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._engine.close()
+
+
+class HeldReply(Iterator[Chunk]):
+    """A reply that gives the turn back when it ends, or when nobody wants the rest.
+
+    Read and left in the thread that began it.
+    """
+
+    def __init__(self, chunks: Iterator[Chunk], release: Callable[[], None]) -> None:
+        self._chunks, self._release = chunks, release
+        self._is_held = True
+
+    def __next__(self) -> Chunk:
+        try:
+            chunk = next(self._chunks)
+        except BaseException:  # the end is one, too
+            self.close()
+            raise
+        if chunk.finish_reason is not None:  # nobody needs to ask for the end
+            self.close()
+        return chunk
+
+    def close(self) -> None:
+        """Gives the turn back; what the reply would still say is left."""
+        if self._is_held:
+            self._is_held = False
+            if isinstance(self._chunks, Generator):
+                self._chunks.close()
+            self._release()
+
+    def __del__(self) -> None:
+        with suppress(RuntimeError):  # in another thread, while the interpreter ends
+            self.close()

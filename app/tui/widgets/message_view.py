@@ -1,0 +1,160 @@
+"""One message on screen: a question as it was written, a reply as Markdown or, token by token, in the colours of who
+guessed it.
+
+Knows the message that it shows; knows no other message, no store and no engine. Keys on it are requests to the screen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Collapsible, Label, Markdown, Static
+
+from app.chats.store import StoredMessage
+from app.reasoning import split_reasoning
+from app.tui.pieces import Piece, clean, pieces_of, text_of
+
+SHOWN_LINES = 14  # of a question, before it is folded
+COLORS = {
+    "ngram": "$text-success",
+    "suffix": "$text-success",
+    "grammar": "$text-error",
+    "prediction": "$text-primary",
+    "layerskip": "$text-warning",
+}
+OTHER = "$text-accent"
+FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class MessageView(Vertical, can_focus=True):
+    """A message that can have the focus; its keys post what is requested."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c,y", "request('copy')", "Copy", id="turn.copy"),
+        Binding("b", "request('copy_code')", "Copy code", id="turn.copy_code"),
+        Binding("r", "request('regenerate')", "Regenerate", id="turn.regenerate"),
+        Binding("e", "request('edit')", "Edit", id="turn.edit"),
+        Binding("left", "request('older')", "Older version", id="turn.older", show=False),
+        Binding("right", "request('newer')", "Newer version", id="turn.newer", show=False),
+        Binding("enter,space", "unfold", "Unfold", id="turn.unfold", show=False),
+        Binding("up,k", "app.focus_previous", "Up", show=False),
+        Binding("down,j", "app.focus_next", "Down", show=False),
+    ]
+
+    class Requested(Message):
+        """What to do with this message: copy, copy_code, regenerate, edit, older, newer."""
+
+        def __init__(self, view: MessageView, what: str) -> None:
+            super().__init__()
+            self.view, self.what = view, what
+
+    def __init__(self, message: StoredMessage, version: tuple[int, int]) -> None:
+        super().__init__(classes=message.role)
+        self.message_id, self.role, self.text = message.id, message.role, message.content
+        self.pieces = pieces_of(message)
+        self.facts: dict[str, Any] = message.facts
+        self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (← →)"
+        self._folded = True
+
+    def action_request(self, what: str) -> None:
+        """Asks the screen for it."""
+        self.post_message(self.Requested(self, what))
+
+    def compose(self) -> ComposeResult:
+        """The parts; which of them are seen depends on the message."""
+        if self.role == "user":
+            yield Static(self._question(), classes="question")
+        else:
+            with Collapsible(title="Thinking", classes="thinking"):
+                yield Static(classes="thought")
+            yield Markdown(open_links=False, classes="answer")
+            yield Static(classes="tokens")
+        yield Label(classes="foot", markup=False)
+
+    async def on_mount(self) -> None:
+        """Shows a reply that is there already."""
+        self._show_foot()
+        if self.role != "user":
+            await self._show_reply()
+
+    def _question(self) -> Content:
+        lines = clean(self.text.strip()).split("\n")
+        if self._folded and len(lines) > SHOWN_LINES:
+            lines[SHOWN_LINES - 1 :] = [f"… {len(lines) - SHOWN_LINES + 1} more lines (Enter on this message)"]
+        return Content("\n".join(lines))
+
+    def _show_foot(self) -> None:
+        text = " · ".join(
+            part for part in (self.facts.get("line", ""), self.facts.get("end", ""), self._version) if part
+        )
+        foot = self.query_one(".foot", Label)
+        foot.update(text)
+        foot.display = bool(text)
+
+    def action_unfold(self) -> None:
+        """Shows all of a long question, or what was thought."""
+        self._folded = not self._folded
+        if self.role == "user":
+            self.query_one(".question", Static).update(self._question())
+        else:
+            thinking = self.query_one(Collapsible)
+            thinking.collapsed = not thinking.collapsed
+
+    async def append(self, pieces: Sequence[Piece]) -> None:
+        """Shows more of the reply; only the end of the Markdown is rendered again."""
+        before = split_reasoning(clean(self.text))[1]
+        self.pieces += pieces
+        self.text += text_of(pieces)
+        thought, answer = split_reasoning(clean(self.text))
+        self._show_thought(thought)
+        if answer.startswith(before):
+            await self.query_one(Markdown).append(answer[len(before) :])
+        else:
+            await self.query_one(Markdown).update(answer)
+
+    async def settle(self, pieces: Sequence[Piece], facts: dict[str, Any]) -> None:
+        """Shows the complete reply, rendered once more, with its numbers."""
+        self.pieces, self.text, self.facts = list(pieces), text_of(pieces), facts
+        await self._show_reply()
+        self._show_foot()
+
+    async def _show_reply(self) -> None:
+        thought, answer = split_reasoning(clean(self.text))
+        self._show_thought(thought)
+        await self.query_one(Markdown).update(answer)
+        self.show_tokens()
+
+    def _show_thought(self, thought: str) -> None:
+        thinking = self.query_one(Collapsible)
+        thinking.set_class(bool(thought), "-any")
+        if thought:
+            thinking.title = f"Thinking, {len(thought.split())} words"
+            thinking.query_one(".thought", Static).update(Content(thought))
+
+    def show_tokens(self) -> None:
+        """Draws the reply anew as it was made, in the colours of who guessed it."""
+        names = list(dict.fromkeys(piece.drafter for piece in self.pieces if piece.drafter))
+        parts: list[Content | tuple[str, str]] = [(f"■ {name} ", color(name)) for name in names]
+        parts += [("□ the target itself\n", "dim")] if self.pieces else []
+        parts += [
+            (piece.text, f"{color(piece.drafter)} underline") if piece.drafter else Content(piece.text)
+            for piece in self.pieces
+        ]
+        self.query_one(".tokens", Static).update(Content.assemble(*parts))
+
+    def code(self) -> str:
+        """The last code block as raw text, or ""."""
+        blocks = FENCE.findall(self.text)
+        return str(blocks[-1][1]) if blocks else ""
+
+
+def color(drafter: str) -> str:
+    """The colour of text that a drafter guessed; several at once count as the first."""
+    return COLORS.get(drafter.partition("+")[0], OTHER)

@@ -1,0 +1,67 @@
+"""What each drafter is worth, and the best rate of all ways to decode, which follow from each other.
+
+Knows what is believed of drafters, and seconds; makes no choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.policy import Policy, Price
+
+ROUNDS = 3  # of valuing and taking the best rate, which usually settle it
+SETTLED = 0.03  # relative change of the rate that needs no further round
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """What passes cost now: [k + 1] seconds by width - 1, seconds per token outside models, and plain decode's rate."""
+
+    pass_seconds: list[float]
+    n_context: int
+    overhead: float
+    plain_rate: float
+    impatience: float = 1.0  # by how much a second is dearer because other replies wait
+
+    def pass_seconds_of(self, state: DrafterState) -> list[float]:
+        """[k + 1] seconds of passes over that drafter's tokens; one without a draft is the same for all."""
+        if state.costs is None:
+            return self.pass_seconds
+        return [self.pass_seconds[0], *state.costs.up_to(len(self.pass_seconds), self.n_context)[1:]]
+
+
+def value_all(
+    states: Mapping[str, DrafterState], window_rows: Mapping[str, int], market: Market, rate: float, is_time: bool
+) -> float:
+    """Values drafters at the best rate, of which `rate` is a first guess, and returns that rate.
+
+    All of them when it `is_time`, else those of which there is news.
+    """
+    rate = max(rate, market.plain_rate)
+    stale = [
+        (name, state)
+        for name, state in states.items()
+        if state.is_model_free or state.has_news or is_time
+    ]  # fmt: skip
+    for _ in range(ROUNDS):
+        for name, state in stale:
+            value(state, window_rows.get(name, 0), market, rate)
+        rates = (state.rate for state in states.values() if not state.is_disabled)
+        before, rate = rate, max([market.plain_rate, *rates])
+        if abs(rate / before - 1) < SETTLED:
+            break
+    return rate
+
+
+def value(state: DrafterState, n_window: int, market: Market, rate: float) -> None:
+    """Values one drafter; a lookup is worth what it brought lately. Window rows are part of the price of asking."""
+    if state.is_model_free:
+        state.rate = (1 + state.expected_gain) * market.plain_rate
+        return
+    widest = len(market.pass_seconds) - 1
+    window = max(0.0, market.pass_seconds[min(n_window, widest)] - market.pass_seconds[0])
+    price = Price(state.first_seconds + window, state.rest_seconds, market.overhead)
+    state.policy = Policy(state.acceptance, market.pass_seconds_of(state), price, rate * market.impatience)
+    state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain

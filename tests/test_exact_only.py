@@ -1,0 +1,83 @@
+"""A reply whose text can be predicted uses only passes that round as plain decode does."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.drafter import Drafter
+from runtime.drafters.model import ModelDrafter
+from runtime.drafters.ngram import NgramDrafter
+from runtime.sampling.sampler import Sampler, Sampling
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.loop import SpecLoop
+from runtime.speculative.step import RequestState
+from tests.support.toy import ToyBackend
+
+GREEDY, SEEDED, UNSEEDED = Sampling(temperature=0), Sampling(temperature=1.5, seed=4), Sampling(temperature=1.5)
+
+
+class RoundsByWidth(ToyBackend):
+    """Passes over more than `exact` rows have other logits: as kernels that round by width, but grossly."""
+
+    def __init__(self, exact: int) -> None:
+        super().__init__()
+        self.exact, self.widest = exact, 0
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        logits = super().forward(context, draft)
+        self.widest = max(self.widest, len(logits))
+        return logits if len(logits) <= self.exact else logits[:, ::-1].copy()
+
+
+def reply(sampling: Sampling, exact: int, drafters: list[Drafter], fixed_k: int | None = None, fast: bool = False):  # type: ignore[no-untyped-def]
+    """60 tokens, the target and the loop that made them."""
+    costs = PassCosts()
+    for width in range(1, 10):
+        costs.set(width, 1.0 + 0.01 * width)
+    model_free = [drafter.name for drafter in drafters if drafter.is_model_free]
+    seconds = {drafter.name: 0.001 for drafter in drafters}
+    controller = Controller(costs, seconds, max_k=8, fixed_k=fixed_k, model_free=model_free)
+    target = RoundsByWidth(exact)
+    loop = SpecLoop(target, drafters, controller, exact_rows=sys.maxsize if fast else exact)
+    sampler = Sampler(sampling)
+    request = RequestState(60, exact_only=sampler.is_coupled)
+    context = [1, 2]
+    loop.begin(request, np.array(context, dtype=np.int32))
+    while len(context) < 62:
+        tokens = np.array(context, dtype=np.int32)
+        context += loop.step(request, tokens, sampler, len(context) - 2, 62 - len(context)).tokens
+    return context, target, loop
+
+
+@pytest.mark.parametrize("fixed_k", [None, 3, 8])
+@pytest.mark.parametrize("exact", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+def test_the_text_is_plain_decodes_whatever_rounds_otherwise(
+    sampling: Sampling, exact: int, fixed_k: int | None
+) -> None:
+    drafters: list[Drafter] = [NgramDrafter(), ModelDrafter(ToyBackend(), 6)]
+    text, target, _ = reply(sampling, exact, drafters, fixed_k)
+    assert text == reply(sampling, exact, [])[0]
+    assert target.widest <= exact
+    assert target.widest > 1 or exact == 1
+
+
+def test_an_unseeded_reply_may_use_every_width() -> None:
+    _, target, _ = reply(UNSEEDED, 1, [ModelDrafter(ToyBackend(), 6)], fixed_k=3)
+    assert target.widest == 4
+
+
+def test_who_wants_speed_may_give_the_promise_up() -> None:
+    assert reply(GREEDY, 1, [ModelDrafter(ToyBackend(), 6)], fixed_k=3, fast=True)[1].widest == 4
+
+
+def test_a_reply_that_goes_without_drafts_for_that_says_so() -> None:
+    _, _, loop = reply(GREEDY, 1, [ModelDrafter(ToyBackend(), 6)])
+    assert loop.why_plain().code == "exactness"
+    assert "`--exact`" in loop.why_plain().text
+    assert reply(GREEDY, 2, [ModelDrafter(ToyBackend(), 6)])[2].why_plain().code != "exactness"

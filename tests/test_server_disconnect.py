@@ -1,0 +1,101 @@
+"""Clients that vanish: their replies stop, they leave the queue, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from runtime.engine import Engine, Options
+from runtime.models.registry import load_registry
+from tests.conftest import OpenEngine
+from tests.support.serving import Running, endless_request, is_idle, open_plain, running
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Running]:
+    with running(open_plain, max_waiting=2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def endless(open_demo: OpenEngine) -> dict[str, Any]:
+    return endless_request(open_demo(threads=1)) | {"n_predict": -1, "stream": True}
+
+
+def counted(here: Running, reason: str) -> int:
+    return here.server.worker.totals.replies[reason]
+
+
+def test_a_client_that_vanishes_stops_its_reply(here: Running, endless: dict[str, Any]) -> None:
+    before, said = counted(here, "cancelled"), here.server.worker.totals.predicted_n
+    with here.client().stream("POST", "/completion", json=endless) as reply:
+        next(reply.iter_lines())
+    wait_for(lambda: is_idle(here))
+    assert counted(here, "cancelled") == before + 1
+    assert here.server.worker.totals.predicted_n - said < 1000
+
+
+def test_a_client_that_vanishes_unanswered_stops_its_reply_too(here: Running, endless: dict[str, Any]) -> None:
+    before = counted(here, "cancelled")
+    body = json.dumps(endless | {"stream": False}).encode()
+    with socket.create_connection(("127.0.0.1", here.port)) as sock:
+        sock.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: here.server.worker.is_answering)
+    wait_for(lambda: is_idle(here))
+    assert counted(here, "cancelled") == before + 1
+
+
+def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[str, Any]) -> None:
+    body, state = json.dumps(endless).encode(), here.server.server_state
+    with here.client().stream("POST", "/completion", json=endless) as reply:
+        lines = reply.iter_lines()  # held, because the connection ends with it
+        next(lines)
+        with socket.create_connection(("127.0.0.1", here.port)) as sock:
+            sock.sendall(
+                b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+            wait_for(lambda: here.server.worker.n_waiting == 1)
+        wait_for(lambda: len(state.tasks) == 1)
+        assert here.server.worker.is_answering
+    wait_for(lambda: is_idle(here) and not state.tasks)
+
+
+@pytest.mark.parametrize("n_kept", [1, 4])
+def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any], n_kept: int) -> None:
+    with running(
+        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), slots=n_kept), on_progress)
+    ) as here:
+        drop_at_random(here, endless)
+        assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
+        assert here.server.worker.n_held <= n_kept
+
+
+def drop_at_random(here: Running, endless: dict[str, Any]) -> None:
+    body = json.dumps(endless).encode()
+    request = b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    chance = random.Random(5)
+
+    async def drop() -> None:
+        _reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(request[: chance.randrange(len(request) * 2)])
+        await asyncio.sleep(chance.random() / 10)
+        if chance.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+
+    async def all_drop() -> None:
+        await asyncio.gather(*(drop() for _ in range(100)))
+
+    wait_for(lambda: not here.server.server_state.connections)
+    n_files = psutil.Process().num_fds()
+    asyncio.run(all_drop())
+    wait_for(lambda: is_idle(here) and not here.server.server_state.connections and not here.server.server_state.tasks)
+    wait_for(lambda: psutil.Process().num_fds() <= n_files)

@@ -1,0 +1,120 @@
+"""llama.cpp's own endpoints: where a completion stops, what goes first, the text at a cursor, tokens, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.server.llamacpp.completion import RawCompletionRequest
+from runtime.engine import Engine, Infill, Options
+from runtime.engine.prompt import infill_ids
+from runtime.models.registry import load_registry
+from tests.conftest import OpenEngine
+from tests.support.serving import (
+    endless_request,
+    running,
+)
+
+QUESTION = "What does os.path.join do?"
+
+
+class Letters:
+    """A tokenizer with a token per character."""
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def piece(self, token: int) -> bytes:
+        return chr(token).encode()
+
+    def is_end(self, token: int) -> bool:
+        return False
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[httpx2.Client]:
+    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+        yield here.client()
+
+
+@pytest.fixture(scope="module")
+def engine(open_demo: OpenEngine) -> Engine:
+    return open_demo(threads=1)
+
+
+@pytest.fixture(scope="module")
+def unending(engine: Engine) -> dict[str, Any]:
+    return endless_request(engine)
+
+
+def test_a_place_keeps_what_is_nearest_to_it() -> None:
+    fim = {"prefix": 1, "suffix": 2, "middle": 3, "file": 4}
+    ids = infill_ids(Infill("ab", "cd", (("f", "xyz"),)), Letters(), fim, 64)
+    assert ids == [4, *b"f\nxyz", 1, *b"ab", 2, *b"cd", 3]
+    long = infill_ids(Infill("a" * 99 + "b", "c" + "d" * 99, (("f", "x" * 99),)), Letters(), fim, 64)
+    assert len(long) < 64
+    assert long[0] == 1
+    assert chr(long[long.index(2) - 1]) == "b"
+    assert chr(long[long.index(2) + 1]) == "c"
+
+
+def test_a_stop_string_is_told_from_the_models_own_end(demo: httpx2.Client, engine: Engine) -> None:
+    prompt = demo.post("/apply-template", json={"messages": [{"role": "user", "content": QUESTION}]}).json()["prompt"]
+    whole = demo.post("/completion", json={"prompt": prompt, "temperature": 0}).json()
+    assert whole["stop_type"] == "eos"
+    cut = demo.post("/completion", json={"prompt": prompt, "temperature": 0, "stop": [whole["content"][5:9]]}).json()
+    assert cut["stop_type"] == "word"
+    assert cut["content"] == whole["content"][: whole["content"].index(whole["content"][5:9])]
+
+
+def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict[str, Any]) -> None:
+    endless = demo.post("/completion", json=unending | {"n_predict": 500, "t_max_predict_ms": 1}).json()
+    assert endless["stop_type"] == "limit"
+    assert endless["tokens_predicted"] < 500
+
+
+@pytest.mark.parametrize(
+    ("more", "is_short"),
+    [({}, False), ({"n_predict": 16}, True), ({"t_max_predict_ms": 200}, True), ({"n_predict": 999}, False)],
+)
+def test_what_somebody_waits_for_while_typing_goes_before_chats(
+    engine: Engine, more: dict[str, Any], is_short: bool
+) -> None:
+    assert RawCompletionRequest.model_validate({"prompt": "x", **more}).task(engine).is_short == is_short
+
+
+def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine) -> None:
+    text = "naïve <|im_end|> 😀"
+    tokens = demo.post("/tokenize", json={"content": text, "parse_special": False}).json()["tokens"]
+    assert tokens == engine.tokenize(text, special=False)
+    assert demo.post("/detokenize", json={"tokens": tokens}).json() == {"content": text}
+    pieces = demo.post("/tokenize", json={"content": "<|im_end|>", "with_pieces": True}).json()["tokens"]
+    assert [piece["piece"] for piece in pieces] == ["<|im_end|>"]
+    assert demo.post("/detokenize", json={"tokens": [10**6]}).status_code == 400
+
+
+def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, Any]) -> None:
+    def counts() -> dict[str, float]:
+        lines = [line.rsplit(" ", 1) for line in demo.get("/metrics").text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in lines}
+
+    before = counts()
+    demo.post("/completion", json=unending | {"n_predict": 5})
+    after = counts()
+    for name in (
+        "slipstream_predicted_tokens_total",
+        "llamacpp:tokens_predicted_total",
+        "vllm:generation_tokens_total",
+    ):
+        assert after[name] - before.get(name, 0) == 5
+
+
+def test_an_idle_stream_shows_that_it_lives(demo: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.wire.PING", 0.01)
+    with demo.stream("GET", "/models/sse") as stream:
+        lines = filter(None, stream.iter_lines())
+        assert next(lines).startswith("data: ")
+        assert next(lines).startswith(":")  # a comment, which clients ignore

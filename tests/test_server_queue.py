@@ -1,0 +1,139 @@
+"""Who is answered first, who is sent away, and what one failure means for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.server.errors import ApiError
+from app.server.scheduled_task import ScheduledTask
+from app.server.task import CompletionTask
+from app.server.worker import Worker
+from runtime.core.errors import ModelError
+from runtime.engine import Chunk, Sampling
+from tests.conftest import OpenEngine
+from tests.support.serving import Running, endless_request, is_idle, open_plain, running
+from tests.support.waiting import PATIENCE, wait_for
+
+GREEDY = Sampling(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Running]:
+    with running(open_plain, max_waiting=2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def endless(open_demo: OpenEngine) -> dict[str, Any]:
+    return endless_request(open_demo(threads=1)) | {"n_predict": -1, "stream": True}
+
+
+def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endless: dict[str, Any]) -> None:
+    def ask() -> None:
+        with (
+            httpx2.Client(base_url=here.url, timeout=PATIENCE) as client,
+            client.stream("POST", "/completion", json=endless) as reply,
+        ):
+            lines = reply.iter_lines()  # held, because the connection ends with it
+            next(lines, None)
+            go_on.wait(PATIENCE)
+
+    go_on, worker = threading.Event(), here.server.worker
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: worker.is_answering and worker.n_waiting == 2)
+    refused = here.client().post("/completion", json={"prompt": "x"})
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert here.client().get("/health").status_code == 200
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    wait_for(lambda: is_idle(here))
+    assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
+
+
+class Echo:
+    """An engine that repeats the prompt and notes it."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.go_on = threading.Event()
+        self.turn_seconds = math.inf  # one reply at a time
+
+    def reply(self, prompt: str, *args: Any, **more: Any) -> Iterator[Chunk]:
+        if prompt == "bad":
+            raise ModelError("It is broken. Mend it.")
+        return self.chunks(prompt)
+
+    def chunks(self, prompt: str) -> Iterator[Chunk]:
+        self.said.append(prompt)
+        self.go_on.wait(PATIENCE)
+        yield Chunk(prompt, finish_reason="stop")
+
+    def share(self, n_waiting: int) -> None:
+        pass
+
+    def tend(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
+    return ScheduledTask(CompletionTask(lambda engine: prompt, GREEDY, is_short=is_short))
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[Worker, Echo]]:
+    engine, loaded = Echo(), threading.Event()
+    worker = Worker(lambda on_progress: engine, 3, loaded.set, lambda error: None)  # type: ignore[arg-type, return-value]
+    worker.start()
+    assert loaded.wait(PATIENCE)
+    yield worker, engine
+    engine.go_on.set()
+    worker.stop()
+    worker.join()
+
+
+def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answered(echo: tuple[Worker, Echo]) -> None:
+    worker, engine = echo
+
+    async def ask() -> None:
+        jobs = [job("first"), job("chat"), job("left"), job("edit", is_short=True)]
+        worker.submit(jobs[0])
+        await jobs[0].started()
+        for later in jobs[1:]:
+            worker.submit(later)
+        with pytest.raises(ApiError, match="Try again"):
+            worker.submit(job("too many"))
+        jobs[2].cancel()
+        engine.go_on.set()
+        assert [chunk.text async for chunk in jobs[1].chunks()] == ["chat"]
+
+    asyncio.run(ask())
+    assert engine.said == ["first", "edit", "chat"]
+
+
+def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker, Echo]) -> None:
+    worker, engine = echo
+    engine.go_on.set()
+
+    async def ask() -> None:
+        bad, good = job("bad"), job("good")
+        worker.submit(bad)
+        worker.submit(good)
+        with pytest.raises(ApiError, match="Mend it"):
+            await bad.started()
+        assert [chunk.text async for chunk in good.chunks()] == ["good"]
+
+    asyncio.run(ask())

@@ -1,0 +1,106 @@
+"""Tools: how a chat template is given them, the turn after a call, and calls found in a reply's text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
+from app.server.openai.tools import BEGIN, END
+from runtime.engine import Engine, Message, Options
+from runtime.models.registry import find_pair, load_registry
+from tests.support.coder import write_coder
+from tests.support.serving import (
+    READ_FILE,
+    events,
+    running,
+)
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_coder(tmp_path_factory.mktemp("models") / "coder.gguf")
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[httpx2.Client]:
+    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+        yield here.client()
+
+
+def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"city": "Rome"}'}}
+    engine = Engine(find_pair(str(coder), {}), Options(threads=1))
+    assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE])
+    with running(lambda on_progress: engine) as here:
+        client = here.client()
+        turns = [
+            {"role": "user", "content": "<hi>"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "Sun"},
+        ]
+        assert (
+            client.post("/apply-template", json={"messages": turns}).json()["prompt"]
+            == "[user]<hi>[assistant]Rome[tool]Sun"
+        )
+        asked = {"messages": turns, "tools": [READ_FILE], "max_tokens": 1, "temperature": 0}
+        n_tokens = client.post("/v1/chat/completions", json=asked).json()["usage"]["prompt_tokens"]
+        told = READ_FILE | {"function": {key: value for key, value in READ_FILE["function"].items() if key != "strict"}}
+        assert n_tokens == len(engine.tokenize(f"{json.dumps([told])}<tool_call>[user]<hi>[assistant]Rome[tool]Sun"))
+
+
+@pytest.mark.parametrize("result", ["import os", [{"type": "text", "text": "import os"}]])
+@pytest.mark.parametrize("said", [None, "", [{"type": "text", "text": "I look."}]])
+def test_the_turn_after_a_call_is_as_agents_send_it(demo: httpx2.Client, said: Any, result: Any) -> None:
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "index": 0,
+        "function": {"name": "read_file", "arguments": '{"path": "a.py"}'},
+    }
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "Read a.py", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": said, "tool_calls": [call], "reasoning_content": "A file."},
+        {"role": "tool", "tool_call_id": "call_1", "content": result},
+    ]
+    found = events(
+        demo.post(
+            "/v1/chat/completions", json={"messages": turns, "tools": [READ_FILE], "stream": True, "max_tokens": 2}
+        )
+    )
+    assert found[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+    assert found[-1]["timings"]["prompt_n"] > found[-1]["timings"]["predicted_n"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
+    text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n'
+    text += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
+    calls, deltas = ToolCallParser(), []
+    for at in range(0, len(text), size):
+        deltas += list(calls.feed(text[at : at + size]))
+    deltas += list(calls.finish())
+    assert "".join(delta.get("content", "") for delta in deltas) == "So:\n"
+    found = [call["function"] for call in merge_tool_calls(deltas)]
+    assert [(call["name"], json.loads(call["arguments"])) for call in found] == [
+        ("f", {"a": {"b": "} <tool"}}),
+        ("g", {}),
+    ]
+
+
+def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
+    text = BEGIN + '\n{"name": "f", "arguments": {"a": 1}}\n' + END
+
+    def read(*pieces: str) -> list[object]:
+        calls = ToolCallParser()
+        deltas = [delta for piece in pieces for delta in calls.feed(piece)]
+        return [call["function"] for call in merge_tool_calls([*deltas, *calls.finish()])]
+
+    assert all(
+        read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text))
+    )

@@ -1,0 +1,99 @@
+"""The chats of the terminal chat, by what is seen: a list, a long one, a store that refuses, files to keep."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+from app.chats.store import Store
+from app.tui.actions.chats import open_chat
+from app.tui.widgets.message_view import MessageView
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
+
+
+@piloted
+async def test_chats_are_titled_found_renamed_and_deleted(path: Path) -> None:
+    async with opened(path, ScriptedEngine("Bananas are yellow.", "Plums are blue.")) as chat:
+        await chat.ask("About fruit")
+        await chat.until("Slipstream · scripted · About fruit")
+        await chat.press("ctrl+n")
+        await chat.until("new chat", gone="Bananas")
+        await chat.ask("Other fruit")
+        await chat.press("ctrl+o")
+        await chat.until("About fruit", "Other fruit")
+        await chat.type("banan")
+        await chat.until("About fruit", "Bananas are yellow")
+        await chat.press("ctrl+e", "ctrl+a", "ctrl+k")
+        await chat.type("Yellow things")
+        await chat.press("enter")
+        await chat.until("Yellow things")
+        await chat.press("enter")
+        await chat.until("Slipstream · scripted · Yellow things", "Bananas are yellow.")
+        await chat.press("ctrl+o")
+        await chat.type("plum")
+        await chat.press("ctrl+d", "ctrl+d")
+        await chat.press("escape")
+        assert [each.title for each in chat.session.store.chats()] == ["Yellow things"]
+
+
+@piloted
+async def test_exports_are_written_and_nothing_is_overwritten(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.say("/export")
+        await chat.until("nothing to export yet")
+        await chat.ask("Q")
+        await chat.ask("/export out.json")
+        assert json.loads(Path("out.json").read_text())["messages"][-1] == {"role": "assistant", "content": "Hello."}
+        await chat.say("/export out.json")
+        await chat.until("exists already")
+
+
+@piloted
+async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beginning(path: Path) -> None:
+    store = Store(path)
+    number, leaf = store.new_chat("long"), None
+    for i in range(50):
+        leaf = store.add_message(number, leaf, "user", f"Question {i}.")
+        leaf = store.add_message(
+            number, leaf, "assistant", "\n".join(["```", *(f"line {100 * i + j}." for j in range(100)), "```"])
+        )
+    store.close()
+    async with opened(path) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.until("line 4999.")
+        for n in (80, 100):
+            chat.app.screen.query_one("#earlier").focus()
+            await chat.press("enter")
+            await chat.until(f"Question {30 if n == 80 else 10}.")
+            assert len(chat.app.screen.query(MessageView)) == n
+        transcript = chat.app.screen.query_one("#transcript")
+        assert transcript.virtual_size.height > 5000
+        await chat.press("pageup")
+        await chat.until("line 999.")
+        transcript.scroll_home(animate=False)
+        await chat.until("Question 0.", "line 0.")
+        transcript.scroll_end(animate=False)
+        await chat.until("line 4999.")
+
+
+@piloted
+async def test_an_unwritable_store_is_said_and_chatting_goes_on(path: Path) -> None:
+    path.mkdir()
+    async with opened(path) as chat:
+        await chat.until("kept in memory only")
+        await chat.ask("Q")
+        await chat.until("Hello.", "kept in memory only")
+
+
+@piloted
+async def test_a_chat_that_went_while_a_reply_ended_is_a_sentence(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one [wait]two")) as chat:
+        await chat.say("Q")
+        await chat.until("one")
+        chat.screen.waiting = partial(open_chat, chat=99)
+        engine_of(chat).go.set()
+        await chat.until("one two", "This chat was deleted")

@@ -1,0 +1,158 @@
+"""Replies in the terminal chat, by what is seen: they come, stop, go on, are kept, coloured and folded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from app.chats.store import Store
+from app.tui.widgets.message_view import MessageView
+from runtime.engine import Ids, Message
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
+
+
+@piloted
+async def test_a_reply_is_rendered_as_markdown_with_its_numbers(path: Path) -> None:
+    async with opened(path, ScriptedEngine("Please use **this**:\n\n```python\nprint(1)\n```\n")) as chat:
+        await chat.ask("How?")
+        await chat.until(
+            "How?",
+            "use this:",
+            "print(1)",
+            "100 tok/s · 1.00× plain · 100% accepted",
+            "K 1 model · 1.5/pass",
+            "ctx 7/256",
+        )
+        assert "```" not in chat.seen()
+        assert "**" not in chat.seen()
+
+
+@piloted
+async def test_the_screen_is_there_before_the_model_and_shows_its_progress(path: Path) -> None:
+    go, engine = threading.Event(), ScriptedEngine("Late.")
+
+    def slow(pair: Any, options: Any, on_progress: Any) -> ScriptedEngine:
+        on_progress("target", 0.5)
+        go.wait(5)
+        return engine
+
+    async with opened(path, slow, wait=False) as chat:
+        await chat.until("Ask something", "Loading the target model of scripted", "50%")
+        await chat.say("Early question")  # is answered once the model is there
+        await chat.until("Early question")
+        go.set()
+        await chat.until("Late.")
+
+
+@piloted
+async def test_esc_stops_a_reply_and_keeps_what_came(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two [wait]three four")) as chat:
+        await chat.say("Count")
+        await chat.until("one two")
+        await chat.press("escape")
+        await chat.idle()
+        await chat.until("one two", "stopped")
+        assert "three" not in chat.seen()
+        assert chat.session.store.branch(2)[-1].content == "one two"
+
+
+@piloted
+async def test_what_came_of_a_running_reply_is_on_disk_within_a_second(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two [wait]three")) as chat:
+        await chat.say("Count")
+        await chat.until("one two")
+        await asyncio.sleep(1)
+        other = Store(path)
+        assert [each.content for each in other.branch(other.chats()[0].leaf)] == ["Count", "one two"]
+        other.close()
+
+
+@piloted
+async def test_one_key_colours_the_tokens_by_their_drafter(path: Path) -> None:
+    async with opened(path, ScriptedEngine("mine theirs **mine**")) as chat:
+        await chat.ask("Q")
+        await chat.press("ctrl+t")
+        await chat.until("■ model", "mine theirs **mine**")
+        styles = {
+            segment.text.strip(): segment.style
+            for strip in chat.app.screen._compositor.render_strips()
+            for segment in strip
+        }
+        assert styles["theirs"].color != styles["mine"].color  # type: ignore[union-attr]
+        await chat.press("ctrl+t")
+        await chat.until("mine theirs mine", gone="■ model")
+
+
+@piloted
+async def test_colours_of_a_kept_chat_are_kept(path: Path) -> None:
+    async with opened(path, ScriptedEngine("mine theirs mine")) as chat:
+        await chat.ask("Q")
+    async with opened(path) as chat:
+        await chat.press("ctrl+o", "enter", "ctrl+t")
+        await chat.until("■ model", "mine theirs mine")
+        pieces = chat.app.screen.query(MessageView).last().pieces
+        assert [(piece.text, piece.drafter) for piece in pieces] == [("mine", ""), (" theirs", "model"), (" mine", "")]
+
+
+@piloted
+async def test_the_reason_is_said_when_speculation_is_off(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two three", drafter="")) as chat:
+        await chat.ask("Q")
+        assert "accepted" not in chat.seen()
+        await chat.until("K 0")
+        await chat.say("Q")
+        await chat.until("plain decode:", gone="accepted")
+
+
+@piloted
+async def test_what_an_engine_held_back_comes_with_the_end(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two[tail] three")) as chat:
+        await chat.ask("Q")
+        await chat.until("one two three")
+
+
+@piloted
+async def test_continue_goes_on_in_the_same_message(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two three", " four five")) as chat:
+        await chat.ask("/set max_tokens 2")
+        await chat.ask("Count")
+        await chat.until("one two", "cut off", gone="three")
+        await chat.ask("/continue")
+        await chat.until("one two four")
+        assert engine_of(chat).asked[1][0] == Ids((5, 0, 0, 0, 3, 3))  # "Count", the template, what was said
+
+
+@piloted
+async def test_thinking_is_folded_and_not_sent_again(path: Path) -> None:
+    async with opened(path, ScriptedEngine("<think>\nsecretly pondering\n</think>\n\nForty-two.")) as chat:
+        await chat.ask("Q")
+        await chat.until("Thinking, 2 words", "Forty-two.", gone="secretly")
+        chat.app.screen.query(MessageView).last().focus()
+        await chat.press("enter")
+        await chat.until("secretly pondering")
+        await chat.press("escape")
+        await chat.ask("More")
+        assert engine_of(chat).asked[1][0][1].content == "Forty-two."
+
+
+@piloted
+async def test_an_engine_error_is_a_sentence_and_the_chat_goes_on(path: Path) -> None:
+    async with opened(path, ScriptedEngine("[fail]", "fine")) as chat:
+        await chat.ask("Q")
+        await chat.until("the context holds 256. Shorten it.")
+        await chat.ask("Q2")
+        await chat.until("fine", gone="Shorten it")
+        assert engine_of(chat).asked[1][0] == [Message("user", "Q\n\nQ2")]
+
+
+@piloted
+async def test_escape_sequences_and_broken_markdown_are_inert(path: Path) -> None:
+    async with opened(path, ScriptedEngine("a\x1b]0;title\x07b [bold]c[/] \x1b[31mred `` ``` | x |\n|-")) as chat:
+        await chat.ask("[red]Q[/red] \x1b[2J")
+        await chat.until("␛]0;title␇b", "[bold]c[/]", "[red]Q[/red]")
+        assert "\x1b" not in chat.seen()

@@ -1,0 +1,94 @@
+"""What is written into the prompt of the terminal chat: keys, history, pastes, files, commands and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.events import Key
+
+from app.tui.widgets.prompt import PromptBox
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
+
+
+@piloted
+async def test_a_burst_of_keys_keeps_its_order(path: Path) -> None:
+    async with opened(path) as chat:
+        for key in "hi":
+            chat.app.post_message(Key(key, key))
+        chat.app.post_message(Key("ctrl+j", "\n"))
+        chat.app.post_message(Key("x", "x"))
+        chat.app.post_message(Key("enter", "\r"))
+        await chat.until("Hello.")
+        assert engine_of(chat).asked[0][0][-1].content == "hi\nx"
+
+
+@piloted
+async def test_several_lines_history_and_its_search(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.ask("first\nline")
+        await chat.ask("second")
+        assert [turns[-1].content for turns, _, _ in engine_of(chat).asked] == ["first\nline", "second"]
+        box = chat.app.screen.query_one("#prompt", PromptBox)
+        await chat.type("draft")
+        await chat.press("up")
+        assert box.text == "second"
+        await chat.press("up", "up")
+        assert box.text == "first\nline"
+        await chat.press("down", "down", "down")
+        assert box.text == "draft"
+        await chat.press("ctrl+r", "f", "i", "enter")
+        assert box.text == "first\nline"
+
+
+@piloted
+async def test_a_long_paste_is_a_chip_and_is_sent_whole(path: Path) -> None:
+    async with opened(path) as chat:
+        long = "\n".join(f"line {i}" for i in range(20))
+        await chat.paste("short ")
+        await chat.paste(long)
+        await chat.until("short [Pasted #1: 20 lines, 149 characters]")
+        await chat.press("enter")
+        await chat.idle()
+        assert engine_of(chat).asked[0][0][-1].content == "short " + long
+        await chat.until("more lines")
+
+
+@piloted
+async def test_a_named_file_is_attached_and_a_bad_one_refused(path: Path) -> None:
+    Path("note.py").write_text("x = 1\n```\n")
+    Path("bad.bin").write_bytes(b"\xff\xfe\x00")
+    async with opened(path) as chat:
+        await chat.type("Explain @no")
+        await chat.press("tab", "enter")
+        await chat.idle()
+        assert engine_of(chat).asked[0][0][-1].content == "Explain @note.py\n\nnote.py:\n````py\nx = 1\n```\n````"
+        await chat.say("And @bad.bin")
+        await chat.until("is not UTF-8 text", "And @bad.bin")
+        assert len(engine_of(chat).asked) == 1
+        await chat.press("ctrl+a", "ctrl+k")
+        await chat.ask("Mail me @home")
+        assert engine_of(chat).asked[1][0][-1].content == "Mail me @home"
+
+
+@piloted
+async def test_an_unknown_command_names_the_nearest(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.say("/expert")
+        await chat.until("no command /expert", "'/export'")
+        assert engine_of(chat).asked == []
+
+
+@piloted
+async def test_settings_reach_the_engine_and_senseless_ones_are_refused(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.ask("/set temperature 0.5")
+        await chat.ask("/set seed 7")
+        await chat.ask("Q")
+        assert (engine_of(chat).asked[0][1].temperature, engine_of(chat).asked[0][1].seed) == (0.5, 7)
+        await chat.say("/set temperature warm")
+        await chat.until("'warm' is not a number")
+        await chat.say("/set temprature 1")
+        await chat.until("Did you mean 'temperature'?")
