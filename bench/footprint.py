@@ -17,7 +17,6 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import psutil
 
-from bench.planted import FILE_TYPES
 from bench.processes import elsewhere
 from bench.timing import report
 from runtime.backends import library
@@ -27,7 +26,7 @@ from runtime.memory.footprint import ContextSpec, Footprint, estimate
 from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from tests.support.shapes import LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
+from tests.support.shapes import FILE_TYPES, LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
 
 SHAPES = {
     "135m": SMOL_135M,
