@@ -26,6 +26,7 @@ from app.server.application import ENDPOINTS, application
 from runtime.engine import Engine, Options
 from runtime.models.registry import load_registry
 from tests.support.serving import Running, running
+from tests.support.waiting import PATIENCE
 
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
@@ -65,7 +66,8 @@ def told(client: httpx2.Client) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def described(here: Running) -> Any:
     generation = GenerationConfig(deterministic=True, max_examples=12, with_security_parameters=False)
-    config = SchemathesisConfig(projects=ProjectsConfig(default=ProjectConfig(generation=generation)))
+    project = ProjectConfig(generation=generation, request_timeout=PATIENCE)
+    config = SchemathesisConfig(projects=ProjectsConfig(default=project))
     return schemathesis.openapi.from_url(f"{here.url}/openapi.json", config=config)
 
 
