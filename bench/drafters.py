@@ -20,13 +20,14 @@ from unittest.mock import patch
 import psutil
 
 from bench.demo import questions
-from bench.planted import SHAPES, plant, prompts
-from bench.processes import elsewhere
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
 from runtime.engine import Engine, Grammar, Message, Options, Prompt, Sampling
 from runtime.loading import profile
 from runtime.models.registry import Pair, load_registry
+from tests.support.elsewhere import elsewhere
+from tests.support.planted import plant, prompts
+from tests.support.shapes import SHAPES
 
 PLAIN, FORMED = "plain", "plain, JSON"
 FORM = Grammar(

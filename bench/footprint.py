@@ -10,24 +10,15 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import llama_cpp.llama_cpp as lib
-import numpy as np
-import psutil
-
-from bench.planted import FILE_TYPES
-from bench.processes import elsewhere
 from bench.timing import report
 from runtime.backends import library
-from runtime.backends.llama import LlamaBackend
-from runtime.backends.model import LlamaModel
-from runtime.memory.footprint import ContextSpec, Footprint, estimate
+from runtime.memory.footprint import ContextSpec
 from runtime.memory.pressure import MIB
-from runtime.models.facts import ModelFacts
-from runtime.models.header import read_header
-from tests.support.shapes import LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
+from tests.support.elsewhere import elsewhere
+from tests.support.footprint import CACHES, N_CTX, Case, measured
+from tests.support.shapes import FILE_TYPES, LLAMA_1B, LLAMA_3B, SMOL_135M, TINY, Shape, requantize, write_random
 
 SHAPES = {
     "135m": SMOL_135M,
@@ -38,56 +29,6 @@ SHAPES = {
     "3b": LLAMA_3B,
 }
 QUANTS = "Q8_0", "Q4_0", "Q4_K_M"
-CACHES = {"Q8_0": lib.GGML_TYPE_Q8_0, "F16": lib.GGML_TYPE_F16}
-N_CTX = 2048
-
-
-class WithCache(LlamaBackend):
-    """A context with a cache of a chosen type."""
-
-    kind = lib.GGML_TYPE_Q8_0
-
-    def _params(self, n_ctx: int) -> lib.llama_context_params:
-        params = super()._params(n_ctx)
-        params.type_k = params.type_v = self.kind
-        return params
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model file and how its context is made."""
-
-    name: str
-    path: Path
-    context: ContextSpec
-
-    def footprint(self) -> Footprint:
-        """By its header."""
-        return estimate(ModelFacts(read_header(self.path)), self.context)
-
-    def estimated(self) -> int:
-        """Bytes that the process holds as long as nobody wants memory: weights that were copied, twice."""
-        found = self.footprint()
-        return found.needed + found.repacked
-
-
-def measured(tiny: Path, case: Case) -> int:
-    """Bytes by which this process grows; what the library itself takes is paid for by a tiny model before."""
-    loaded(tiny, ContextSpec(N_CTX))
-    before = psutil.Process().memory_info().rss
-    return loaded(case.path, case.context) - before
-
-
-def loaded(path: Path, context: ContextSpec) -> int:
-    """Resident bytes after a full batch."""
-    model = LlamaModel(path)
-    WithCache.kind = CACHES[context.cache]
-    backend = WithCache(model, context.n_ctx, context.n_rows, context.n_batch)
-    backend.forward(np.arange(context.n_batch, dtype=np.int32) % backend.n_vocab)
-    resident = int(psutil.Process().memory_info().rss)
-    backend.close()
-    model.close()
-    return resident
 
 
 def cases(folder: Path, shapes: list[str], quants: list[str], n_batch: int) -> Iterator[Case]:

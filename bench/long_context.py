@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.planted import plant, walk
 from bench.timing import report
 from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
 from runtime.memory.fit import draft_context
@@ -24,6 +23,7 @@ from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair, load_registry
+from tests.support.planted import plant, walk
 from tests.support.shapes import Shape
 
 K = 4  # tokens of every draft

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from bench.planted import MAX_WORDS, SHAPES, plant, prompts
 from bench.timing import ratios, report
 from bench.turns import rounds, side_by_side
 from runtime.engine import Engine, Options, Sampling
 from runtime.models.registry import Pair
+from tests.support.planted import MAX_WORDS, plant, prompts
+from tests.support.shapes import SHAPES
 
 KS = (1, 2, 3, 4, 6, 8)
 FINALS = 5  # rounds of the finalists for each round over all ways

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.processes import Peer, busy_core, elsewhere
+from bench.processes import Peer, busy_core
 from bench.timing import interleaved, ratios, report, spread
 from bench.ways import (
     OWN_THREADS,
@@ -40,6 +40,7 @@ from bench.ways import (
 )
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair, find_pair, load_registry
+from tests.support.elsewhere import elsewhere
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
 FINALS = 3  # rounds of those whose ratios are wanted, for each round over all ways

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from bench.ways import Answer, Job, Prompt, Way, WayError
 
@@ -135,9 +133,3 @@ def busy_core() -> Iterator[None]:
     finally:
         process.kill()
         process.join()
-
-
-def elsewhere(function: Callable[..., Any], *arguments: object) -> Any:
-    """What the function returns when a fresh process calls it."""
-    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
-        return pool.submit(function, *arguments).result()

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from bench.footprint import Case, measured
-from bench.processes import elsewhere
 from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
 from runtime.loading.loaded_pair import LoadedPair
@@ -20,6 +18,8 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.header_strings import Strings
 from runtime.models.registry import load_registry
+from tests.support.elsewhere import elsewhere
+from tests.support.footprint import Case, measured
 from tests.support.shapes import DRAFT_10M, write_random
 
 

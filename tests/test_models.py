@@ -20,6 +20,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES, Header, TensorInfo, parse_header, read_header, read_model_header
 from runtime.models.registry import find_file, find_pair, load_registry
 from runtime.models.shards import is_first_shard, shard_names
+from tests.support.header import sample, text
 
 DEMO = load_registry()["demo"]
 
@@ -46,7 +47,7 @@ def test_the_sizes_of_tensor_types_are_those_of_ggml() -> None:
 
 
 def test_a_whole_sample_is_read_with_all_its_facts() -> None:
-    facts = parse(fuzz.sample())
+    facts = parse(sample())
     assert (facts.architecture, facts.n_layers, facts.n_context, facts.n_vocab) == ("llama", 2, 512, 3)
     assert (facts.n_parameters, facts.n_bytes) == (64 * 3 + 64, 2 * 3 * 34 + 64 * 4)
     assert facts.takes_tools
@@ -56,11 +57,11 @@ def test_a_whole_sample_is_read_with_all_its_facts() -> None:
 
 def grown(before: bytes, after: bytes) -> bytes:
     """The sample with one change."""
-    assert fuzz.sample().count(before) == 1
-    return fuzz.sample().replace(before, after)
+    assert sample().count(before) == 1
+    return sample().replace(before, after)
 
 
-NORM = fuzz.text("norm.weight")
+NORM = text("norm.weight")
 COUNTS = b"GGUF" + struct.pack("<IQQ", 3, 2, 12)
 HOSTILE = {
     "is not a GGUF file": b"GGML" + bytes(60),
@@ -70,11 +71,11 @@ HOSTILE = {
     "claims 18446744073709551615 tensors": grown(COUNTS, b"GGUF" + struct.pack("<IQQ", 3, 2**64 - 1, 12)),
     "claims 4294967296 metadata keys": grown(COUNTS, b"GGUF" + struct.pack("<IQQ", 3, 2, 2**32)),
     "claims 2305843009213693952 strings": grown(
-        struct.pack("<IQ", 8, 3) + fuzz.text("a"), struct.pack("<IQ", 8, 2**61) + fuzz.text("a")
+        struct.pack("<IQ", 8, 3) + text("a"), struct.pack("<IQ", 8, 2**61) + text("a")
     ),
-    "a string is longer than the header": grown(fuzz.text("<SUF>"), struct.pack("<Q", 2**63) + b"<SUF>"),
+    "a string is longer than the header": grown(text("<SUF>"), struct.pack("<Q", 2**63) + b"<SUF>"),
     "has elements of type 9": grown(struct.pack("<IQ", 6, 3), struct.pack("<IQ", 9, 3)),
-    "is there twice": grown(fuzz.text("llama.block_count"), fuzz.text("general.alignment")),
+    "is there twice": grown(text("llama.block_count"), text("general.alignment")),
     "overlaps 'token_embd.weight'": grown(
         NORM + struct.pack("<IQIQ", 1, 64, 0, 224), NORM + struct.pack("<IQIQ", 1, 64, 0, 192)
     ),
@@ -82,12 +83,12 @@ HOSTILE = {
     "has the impossible shape 0": grown(NORM + struct.pack("<IQ", 1, 64), NORM + struct.pack("<IQ", 1, 0)),
     "has 5 dimensions": grown(NORM + struct.pack("<I", 1), NORM + struct.pack("<I", 5)),
     "has the unknown type 77": grown(NORM + struct.pack("<IQI", 1, 64, 0), NORM + struct.pack("<IQI", 1, 64, 77)),
-    "two tensors have one name": grown(NORM, fuzz.text("token_embd.weight")),
+    "two tensors have one name": grown(NORM, text("token_embd.weight")),
     "alignment is not a power of two": grown(
-        fuzz.text("general.alignment") + struct.pack("<II", 4, 32),
-        fuzz.text("general.alignment") + struct.pack("<II", 4, 33),
+        text("general.alignment") + struct.pack("<II", 4, 32),
+        text("general.alignment") + struct.pack("<II", 4, 33),
     ),
-    "bytes are missing": fuzz.sample()[:-1],
+    "bytes are missing": sample()[:-1],
     "a name is not UTF-8": grown(b"norm.weight", b"norm.weigh\xff"),
 }
 
@@ -101,7 +102,7 @@ def test_a_hostile_header_gets_one_sentence(what: str) -> None:
 
 def test_a_name_cannot_command_the_terminal() -> None:
     with pytest.raises(ModelError) as refused:
-        parse(grown(NORM + struct.pack("<I", 1), fuzz.text("\x1b]0;owned") + struct.pack("<I", 9)))
+        parse(grown(NORM + struct.pack("<I", 1), text("\x1b]0;owned") + struct.pack("<I", 9)))
     assert str(refused.value).isprintable()
 
 
@@ -115,11 +116,11 @@ def test_an_empty_file_a_folder_and_nothing_are_refused(tmp_path: Path) -> None:
 def test_a_template_is_never_run() -> None:
     bomb = "{{ 9 ** 9 ** 9 }}{% if tools %}x{% endif %}"
     old = "{% for m in messages %}{{ m.content }}{% if tools %}{{ tools }}{% endif %}{% endfor %}"
-    assert parse(grown(fuzz.text(old), fuzz.text(bomb.ljust(len(old))))).takes_tools
+    assert parse(grown(text(old), text(bomb.ljust(len(old))))).takes_tools
 
 
 def test_mutated_headers_and_registries_are_read_or_refused() -> None:
-    whole = fuzz.sample()
+    whole = sample()
     outcomes, _ = fuzz.fuzz(lambda rng: fuzz.read_header(fuzz.mutate(whole, rng), rng), 2000, random.randrange(2**32))
     assert min(outcomes["read"], outcomes["refused"]) > 200
     outcomes, _ = fuzz.fuzz(fuzz.read_registry, 2000, random.randrange(2**32))
@@ -136,7 +137,7 @@ def test_all_shards_of_a_split_model_are_found_from_any() -> None:
 
 def test_the_facts_of_a_split_model_are_those_of_all_shards(tmp_path: Path) -> None:
     for shard in shard_names("m-00001-of-00002.gguf"):
-        (tmp_path / shard).write_bytes(fuzz.sample())
+        (tmp_path / shard).write_bytes(sample())
     assert len(read_model_header(tmp_path / "m-00001-of-00002.gguf").tensors) == 4
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(ModelError, match=r"00002-of-00002\.gguf does not exist"):

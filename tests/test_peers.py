@@ -16,9 +16,10 @@ import pytest
 
 from bench import processes
 from bench.peers import compare, measure, same_texts, ways
-from bench.processes import Peer, busy_core, elsewhere
+from bench.processes import Peer, busy_core
 from bench.ways import Answer, Job, Prompt, Server, Way, WayError
 from runtime.models.registry import Pair
+from tests.support.elsewhere import elsewhere
 
 PROMPTS = [Prompt("one", [1]), Prompt("two", [2])]
 JOB = Job(Pair("toy", Path("toy.gguf"), Path("draft.gguf")), 10)

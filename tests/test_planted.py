@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.planted import FILE_TYPES, plant, prompts, walk
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.engine import Chunk, Engine, Options, Sampling
 from runtime.models.registry import Pair
 from runtime.sampling.logits import softmax
-from tests.support.shapes import Shape
+from tests.support.planted import plant, prompts, walk
+from tests.support.shapes import FILE_TYPES, Shape
 
 TARGET = Shape(width=128, layers=2, heads=2, kv_heads=1, ffn=256, vocab=2048)
 DRAFT = replace(TARGET, layers=1)
@@ -152,7 +152,7 @@ def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
 def test_other_file_types_hold_the_same_walk(tmp_path: Path, name: str) -> None:
     shape = replace(TARGET, width=256, heads=4)
     planted = plant(tmp_path, shape, shape, 0.7, file_type=FILE_TYPES[name])
-    chunks = reply(planted, GREEDY, 300)
+    chunks = reply(planted, GREEDY, 300, options=replace(DRAFTED, fast=True))  # kernels may round by width
     assert tokens(chunks) == WALK[:300]
     assert acceptance(chunks) == pytest.approx(0.7, abs=0.1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["draft.gguf", "target.gguf"]

@@ -17,6 +17,13 @@ from numpy.typing import NDArray
 BLOCK_BYTES, BLOCK = 34, 32  # Q8_0: a half-precision scale and 32 signed bytes
 N_BASE = 257  # tokens of every vocabulary here: the bytes and an end mark
 
+# By name, values of llama.h's enum llama_ftype
+FILE_TYPES = {
+    name.removeprefix("LLAMA_FTYPE_MOSTLY_"): value
+    for name, value in vars(lib).items()
+    if name.startswith("LLAMA_FTYPE_MOSTLY_")
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -39,6 +46,7 @@ DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_15
 # The least that K-quants' blocks of 256 fit
 K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
+SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B}
 
 
 def random_q8(rows: int, columns: int, rng: np.random.Generator) -> NDArray[np.uint8]:
