@@ -54,10 +54,10 @@ def test_what_makes_no_sense_is_named_with_the_file(tmp_path: Path, text: str, n
     assert str(path) in str(error.value)
 
 
-def test_the_defaults_in_the_readme_are_the_defaults(tmp_path: Path) -> None:
-    path, readme = tmp_path / "settings.toml", Path(__file__).parent.parent / "README.md"
+def test_the_documented_defaults_are_the_defaults(tmp_path: Path) -> None:
+    path, page = tmp_path / "settings.toml", Path(__file__).parent.parent / "docs" / "usage.md"
     path.write_text(
-        "[memory]" + readme.read_text(encoding="utf8").split("```toml\n[memory]")[1].split("```")[0], encoding="utf8"
+        "[memory]" + page.read_text(encoding="utf8").split("```toml\n[memory]")[1].split("```")[0], encoding="utf8"
     )
     assert len(path.read_text(encoding="utf8").splitlines()) == 1 + len(fields(Thresholds))
     assert read_settings(path).memory == Thresholds()

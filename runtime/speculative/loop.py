@@ -182,10 +182,11 @@ class SpecLoop:
         self._degrade_if_due(context)
         began = time.perf_counter()
         self.controller.set_kind(request.kind)
-        self.controller.begin(len(context), sampler.is_coupled, self._most_drafted(request))
+        most_drafted = self._most_drafted(request)
+        self.controller.begin(len(context), sampler.is_coupled, most_drafted)
         sampler.begin(context, position)
-        room = min(self._most_drafted(request), most - 1, self.backend.n_ctx - len(context))
-        proposals = self._proposals(context, sampler, room)
+        room = min(most_drafted, most - 1, self.backend.n_ctx - len(context))
+        proposals = self._proposals(context, sampler, room) if room > 0 and self.drafters else []
         used = [proposal for proposal in proposals if proposal.draft.tokens]
         draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
         drafted = time.perf_counter()
@@ -208,10 +209,7 @@ class SpecLoop:
 
     def _proposals(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
         """What the drafters of this reply propose; one that breaks is dropped."""
-        drafters = [drafter for drafter in self.drafters if drafter.name in self.request.drafters]
-        if room <= 0 or not drafters:
-            return []
-        proposals, broken = self._proposer.propose(drafters, context, sampler, room)
+        proposals, broken = self._proposer.propose(self.drafters, self.request.drafters, context, sampler, room)
         for drafter, error in broken:
             self._drop(drafter, error)
         return proposals

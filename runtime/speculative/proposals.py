@@ -6,7 +6,7 @@ Knows drafters, the controller and times; knows no target and no rule of accepta
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
@@ -41,23 +41,25 @@ class Proposer:
         self.controller, self.threads, self.branches = controller, threads, branches
 
     def propose(
-        self, drafters: Sequence[Drafter], context: Tokens, sampler: Sampler, room: int
+        self, drafters: Sequence[Drafter], names: Container[str], context: Tokens, sampler: Sampler, room: int
     ) -> tuple[list[Proposal], Broken]:
-        """One proposal that is worth a wider pass (all of them for a tree), and others only to be scored.
+        """What those of `drafters` propose whose `names` take part.
+
+        One proposal is worth a wider pass (all of them for a tree), others are only scored.
 
         Lookups are asked first. A draft has at most `room` tokens.
         """
-        proposals, broken = list[Proposal](), Broken()
-        states = self.controller.states
+        proposals, broken, states = list[Proposal](), Broken(), self.controller.states
         in_order = sorted(drafters, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
-            if drafter.is_model_free:
+            if drafter.is_model_free and drafter.name in names:
                 proposals += self._ask(drafter, context, sampler, room, broken)
-        if proposals and not self.branches:
+        if len(proposals) > 1 and not self.branches:
             proposals = only_best(proposals)
         for drafter in in_order:
-            is_open = self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals)
-            if is_open and not drafter.is_model_free:
+            if drafter.is_model_free or drafter.name not in names:
+                continue
+            if self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals):
                 proposals += self._ask(drafter, context, sampler, room, broken)
         return proposals, broken
 
@@ -122,5 +124,7 @@ def only_best(proposals: list[Proposal]) -> list[Proposal]:
 def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
     """A proposal compared with the tokens that came: what lies beyond them, nobody knows."""
     name, proposed, confidences, draft, first, rest, n_rest, gain = proposal
-    n_comparable, n_matched = min(len(proposed), len(tokens)), common_start(proposed, tokens)
+    n_comparable = min(len(proposed), len(tokens))
+    is_right = proposed[:n_comparable] == tokens[:n_comparable]
+    n_matched = n_comparable if is_right else common_start(proposed, tokens)
     return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)

@@ -107,7 +107,9 @@ class Controller:
         """
         self._scores_unused = scores_unused
         self._n_context = n_context
-        before, self._k = self._k, max(1, self.max_k if most is None else min(most, self.max_k))
+        before = self._k
+        if most != before:
+            self._k = max(1, self.max_k if most is None else min(most, self.max_k))
         self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_steps % REFRESH == 0 or self._k != before:

@@ -126,21 +126,20 @@ class StoppingCriterion:
         self.confidences.append(confidence)
         if token != UNKNOWN_TOKEN:
             self.tokens.append(token)
+        if self._limit is not None:
+            if self._n_drafted >= self._limit:
+                return REJECT
+            self._n_drafted += 1
+            return CONTINUE if self._n_drafted < self._limit else LAST
+        return self._decide(self._policy, confidence) if self._policy is not None else REJECT
+
+    def _decide(self, policy: Policy, confidence: float) -> Answer:
+        """What the policy says of one more token of that confidence, and of another after it."""
         survival = self._survival * self._acceptance.chance(confidence)
-        if not self._includes(survival, confidence):
+        if not policy.includes(self._n_drafted, survival, confidence):
             return REJECT
         self._survival, self._n_drafted = survival, self._n_drafted + 1
-        return CONTINUE if self._goes_on(confidence) else LAST
-
-    def _includes(self, survival: float, confidence: float) -> bool:
-        if self._limit is not None:
-            return self._n_drafted < self._limit
-        return self._policy is not None and self._policy.includes(self._n_drafted, survival, confidence)
-
-    def _goes_on(self, confidence: float) -> bool:
-        if self._limit is not None:
-            return self._n_drafted < self._limit
-        return self._policy is not None and self._policy.goes_on(self._n_drafted, self._survival, confidence)
+        return CONTINUE if policy.goes_on(self._n_drafted, survival, confidence) else LAST
 
     def seconds(self) -> tuple[float, float]:
         """Seconds until the first token was known, and since then."""
