@@ -74,7 +74,7 @@ class Bench:
             self.loop.request, np.array(self.context, dtype=np.int32), Sampler(GREEDY), len(self.context) - 2, 10
         )
         self.context += step.tokens
-        return step.drafter
+        return "+".join(step.drafters) or "none"
 
     def until(self, names: list[str]) -> None:
         """Steps with all memory free until these are back."""

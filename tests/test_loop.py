@@ -85,7 +85,7 @@ def test_seconds_add_up(clock: Clock) -> None:
     loop.backend = Timed(clock, 1.0)
     step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert (step.draft_seconds, step.verify_seconds, step.seconds) == pytest.approx((0.1, 1.0, 1.1))
-    assert (step.drafter, step.n_drafted) == ("model", 2)
+    assert (step.drafters, step.n_drafted) == (("model",), 2)
 
 
 def prepared(clock: Clock, n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[SpecLoop, ToyBackend]:
@@ -103,9 +103,9 @@ def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it
     resting, drafting = loop.request, RequestState(2)
     loop.begin(drafting, short)
     for _ in range(2):
-        assert loop.step(resting, long, Sampler(GREEDY), 0, 9).drafter == "none"
+        assert loop.step(resting, long, Sampler(GREEDY), 0, 9).drafters == ()
         assert "900 tokens" in loop.why_plain().text
-        assert loop.step(drafting, short, Sampler(GREEDY), 0, 9).drafter == "model"
+        assert loop.step(drafting, short, Sampler(GREEDY), 0, 9).drafters == ("model",)
 
 
 def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it(clock: Clock) -> None:
@@ -114,9 +114,9 @@ def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repay
     loop, draft = prepared(clock, n_prompt=900, n_reply=2)
     assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
     assert "900 tokens" in loop.why_plain().text
-    assert loop.step(loop.request, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "none"
+    assert loop.step(loop.request, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ()
     loop.begin(RequestState(2), np.ones(30, dtype=np.int32))
-    assert loop.step(loop.request, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "model"
+    assert loop.step(loop.request, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ("model",)
 
 
 def test_taking_in_can_be_cancelled(clock: Clock) -> None:

@@ -94,7 +94,12 @@ def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngi
     assert begun + "".join(chunk.text for chunk in rest) == whole
 
 
-PASSES = [Pass(0.01, "model", 2, 2), Pass(0.01, "model", 2, 0), Pass(0.01, "none", 0, 0), Pass(0.01, "model", 1, 1)]
+PASSES = [
+    Pass(0.01, ("model",), 2, 2),
+    Pass(0.01, ("model",), 2, 0),
+    Pass(0.01, (), 0, 0),
+    Pass(0.01, ("model",), 1, 1),
+]
 
 
 def test_depths_count_only_what_was_reached() -> None:

@@ -113,5 +113,5 @@ def sample(task: Task, number: int, last: Chunk) -> Sample:
     """The numbers of a finished reply."""
     stats = last.stats
     assert stats is not None
-    steps = tuple(step[:4] for step in stats.steps)
+    steps = tuple((step.seconds, step.drafter, step.n_drafted, step.n_accepted) for step in stats.steps)
     return Sample(task.way.name, task.cell, task.prompt, number, stats.predicted_n, stats.decode_seconds, steps)

@@ -57,11 +57,11 @@ class Totals:
         self.verify_seconds += stats.verify_seconds
         self.queue_seconds += queue_seconds
         self.passes.update(stats.drafters)
-        for _, drafter, n_drafted, n_accepted, *_ in stats.steps:
-            self.k[str(n_drafted)] += 1
-            self.drafted[drafter] += n_drafted
-            self.accepted[drafter] += n_accepted
-            self.accepted_at.update(str(place) for place in range(n_accepted))
+        for each in stats.steps:
+            self.k[str(each.n_drafted)] += 1
+            self.drafted[each.drafter] += each.n_drafted
+            self.accepted[each.drafter] += each.n_accepted
+            self.accepted_at.update(str(place) for place in range(each.n_accepted))
         if stats.reason is not None:
             self.fallbacks[stats.reason.code] += 1
         self.memory_bytes = stats.memory_bytes

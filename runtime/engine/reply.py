@@ -144,7 +144,7 @@ class Reply:
         if self.left is not None:
             self.left -= n
         seconds = step.draft_seconds, step.verify_seconds
-        self.stats.steps.append(Pass(step.seconds, step.drafter, step.n_drafted, step.n_accepted, n, *seconds))
+        self.stats.steps.append(Pass(step.seconds, step.drafters, step.n_drafted, step.n_accepted, n, *seconds))
         if self.finish_reason is None:
             self._look_at_limits()
         drafted = tuple(i < step.n_accepted for i in range(n))

@@ -199,13 +199,13 @@ class SpecLoop:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = logprobs(logits[rows], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
-        name = "+".join(proposal.name for proposal in used) or "none"
+        names = tuple([proposal.name for proposal in used])
         seconds = drafted - began, passed - drafted, time.perf_counter() - began
         outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
         self.controller.learn(outcomes, 1 + len(verdict.accepted), *seconds)
         if used or self.controller.is_steady:
-            self._learn_cost(name, 1 + len(draft.tokens), len(context), passed - drafted)
-        return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), name, *seconds, each_logprobs)
+            self._learn_cost(names, 1 + len(draft.tokens), len(context), passed - drafted)
+        return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), names, *seconds, each_logprobs)
 
     def _proposals(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
         """What the drafters of this reply propose; one that breaks is dropped."""
@@ -214,14 +214,14 @@ class SpecLoop:
             self._drop(drafter, error)
         return proposals
 
-    def _learn_cost(self, drafter: str, width: int, n_context: int, seconds: float) -> None:
+    def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
         """Learns what a pass cost, unless it tried a number of threads that was not taken."""
         change: float | None = 1.0
         if self.threads:
-            expected = self.controller.costs_of(drafter, width).seconds(width, n_context)
+            expected = self.controller.costs_of(drafters, width).seconds(width, n_context)
             change = self.threads.of(width).observe(width, seconds, expected)
         if change == 1.0:
-            self.controller.learn_pass(drafter, width, n_context, seconds)
+            self.controller.learn_pass(drafters, width, n_context, seconds)
         elif change is not None:
             self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 

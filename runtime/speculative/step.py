@@ -15,7 +15,7 @@ class Step(NamedTuple):
     tokens: tuple[int, ...]
     n_accepted: int  # of them from the draft; the last token is always the target's own
     n_drafted: int
-    drafter: str  # "none" for plain decode
+    drafters: tuple[str, ...]  # whose proposals were verified: none in plain decode, several in a tree
     draft_seconds: float
     verify_seconds: float  # the target's pass
     seconds: float  # the whole step

@@ -98,9 +98,9 @@ class ScriptedEngine:
             pieces.append(text.feed((" " * bool(at + i) + word).encode()))
             if text.stopped:
                 break
-        n, seconds, drafter = len(pieces), SECONDS * len(pieces), self.drafter if guessed else "none"
+        n, seconds, drafters = len(pieces), SECONDS * len(pieces), (self.drafter,) if guessed else ()
         self._stats.decode_seconds += seconds
-        self._stats.steps.append(Pass(seconds, drafter, int(guessed), int(guessed), n, 0.0, seconds))
+        self._stats.steps.append(Pass(seconds, drafters, int(guessed), int(guessed), n, 0.0, seconds))
         return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces))
 
     def encode(self, prompt: str | Sequence[Message] | Ids) -> list[int]:

@@ -242,17 +242,17 @@ class Controller:
         """Was the last step as it would be in plain decode?"""
         return self._n_plain >= STEADY
 
-    def learn_pass(self, name: str, width: int, n_context: int, seconds: float) -> None:
-        """Takes in what a pass over that drafter's tokens took; the tables of others drift along."""
-        own = self.costs_of(name, width)
+    def learn_pass(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
+        """Takes in what a pass over these drafters' tokens took; the tables of others drift along."""
+        own = self.costs_of(drafters, width)
         change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN)
         for costs in self._tables:
             if costs is not own:
                 costs.drift(1 + change)
 
-    def costs_of(self, name: str, width: int) -> PassCosts:
-        """The table that holds what passes over that drafter's tokens cost."""
-        state = self.states.get(name)
+    def costs_of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
+        """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
+        state = self.states.get(drafters[0]) if len(drafters) == 1 else None
         return state.costs if state and state.costs and width > 1 else self.costs
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:

@@ -14,12 +14,17 @@ class Pass(NamedTuple):
     """One target pass of a reply."""
 
     seconds: float
-    drafter: str  # "none" for a plain one
+    drafters: tuple[str, ...]  # whose proposals it verified: none in a plain one, several in a tree
     n_drafted: int
     n_accepted: int
     n_tokens: int = 0  # that became part of the reply
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+
+    @property
+    def drafter(self) -> str:
+        """The drafters in a word, for people and for counts: "none" for a plain pass."""
+        return "+".join(self.drafters) or "none"
 
 
 @dataclass(frozen=True, slots=True)
