@@ -108,4 +108,4 @@ def test_an_empty_budget_drafts_nothing() -> None:
 
     loop = make_loop([Eager()], 3)
     step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0.0)), 0, 1)
-    assert (step.drafters, len(step.tokens)) == ("none", 1)
+    assert (step.drafters, len(step.tokens)) == ((), 1)
