@@ -128,7 +128,7 @@ def test_this_machine_is_examined(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "CPU" in seen["backends"]
     lines = "\n".join(doctor.report(seen))
     assert "time of a pass" in lines
-    assert "drafts of 1" in lines
+    assert "For the pair demo, with its draft model" in lines  # whether drafts pay depends on how busy the machine is
 
 
 def test_a_library_that_cannot_be_loaded_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
