@@ -118,10 +118,14 @@ class LlamaBackend:
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
-        n = self._n_shared(context)
-        here = min(n + len(self._taken(context, n)), len(context) - 1)
+        here = self._n_kept(context)
         saved = self.saved.n_shared(context)
         return saved if saved > here + NEGLIGIBLE else here
+
+    def _n_kept(self, context: Tokens) -> int:
+        """How many of the first tokens of `context[:-1]` the context need not decode again."""
+        n = self._n_shared(context)
+        return min(n + len(self._taken(context, n)), len(context) - 1)
 
     def _n_shared(self, context: Tokens) -> int:
         """How many of the first tokens of `context[:-1]` the main sequence holds."""
@@ -155,7 +159,7 @@ class LlamaBackend:
         is_lost, is_short = shared < self._n_held - NEGLIGIBLE, shared < len(context) - NEGLIGIBLE
         if not is_lost and not is_short:
             return
-        better = self.saved.pop(context, shared + NEGLIGIBLE)
+        better = self.saved.pop(context, self._n_kept(context) + NEGLIGIBLE)
         if is_lost:
             self._save()
         if better is not None:
@@ -187,13 +191,16 @@ class LlamaBackend:
             self._held[start : start + len(taken)] = context[start : start + len(taken)]
             self._n_held += len(taken)
             start += len(taken)
-        if start < self._n_held:
-            if not lib.llama_memory_seq_rm(self.memory, MAIN, start, -1):
-                self._clear()
-                return 0
-            if self.tree.garbage:
-                self.tree.rewind(start)
-            self._n_held = start
+        return self._drop(start) if start < self._n_held else start
+
+    def _drop(self, start: int) -> int:
+        """Drops positions from `start` on; returns how many are left."""
+        if not lib.llama_memory_seq_rm(self.memory, MAIN, start, -1):
+            self._clear()
+            return 0
+        if self.tree.garbage:
+            self.tree.rewind(start)
+        self._n_held = start
         return start
 
     def _clear(self, wipes: bool = True) -> None:

@@ -6,7 +6,6 @@ order, and the logits would round otherwise. Knows tokens and bytes; which conve
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,22 +13,27 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.backends.checkpoints import UINT8_P, Checkpoint, longest
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix
-
-UINT8_P = ctypes.POINTER(ctypes.c_uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedState:
-    """A conversation's tokens [n], and what the context held of them."""
+    """A conversation's tokens [n], and what the context held of them.
+
+    Where it has `checkpoints` (None: it can be cut anywhere) it is of use as a whole, or up to one of those.
+    """
 
     tokens: Tokens
     state: NDArray[np.uint8]
+    checkpoints: tuple[Checkpoint, ...] | None = None
 
     def n_shared(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` it has."""
-        return common_prefix(self.tokens, context[:-1])
+        """How many of the first tokens of `context[:-1]` it can give back."""
+        shared = common_prefix(self.tokens, context[:-1])
+        is_whole = self.checkpoints is None or shared == len(self.tokens)
+        return shared if is_whole else longest(self.checkpoints or (), shared)
 
 
 class SavedStates:
@@ -64,11 +68,11 @@ class SavedStates:
         self._states.append(state)
         self.limit(self.most)
 
-    def save(self, tokens: Tokens) -> None:
+    def save(self, tokens: Tokens, checkpoints: tuple[Checkpoint, ...] | None = None) -> None:
         """Copies what the context holds, which is these tokens; keeps nothing where the library cannot."""
         state = np.empty(lib.llama_state_seq_get_size(self.handle, MAIN), dtype=np.uint8)
         if lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN):
-            self.add(SavedState(tokens.copy(), state))
+            self.add(SavedState(tokens.copy(), state, checkpoints))
 
     def restore(self, saved: SavedState) -> bool:
         """Copies one into the context, which is empty; False where the library cannot."""

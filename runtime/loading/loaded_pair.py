@@ -123,7 +123,7 @@ class LoadedPair:
         """The window of the drafter lookahead, for which the context gets room; None with a reason where it cannot be
         had.
         """
-        found = window_shape(self.costs.costs(), self.options, isinstance(self.backend, EarlyExitBackend))
+        found = window_shape(self.costs.costs(), self.options, self.backend)
         if isinstance(found, Refused):
             self.left_out = Reason(found.code, f"the lookahead drafter is left out, because {found.why}")
             return None

@@ -13,6 +13,7 @@ from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.nodes import EarlyExitError
+from runtime.backends.recurrent import open_backend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
@@ -61,7 +62,8 @@ def open_target(
 
 def open_context(target: LlamaModel, options: Options, can_branch: bool) -> LlamaBackend:
     """An ordinary context of the target, with room for token trees where they are wanted: it makes passes dearer."""
-    return LlamaBackend(target, options.n_ctx or target.n_ctx_train, options.max_k + 1, TARGET_BATCH, can_branch)
+    n_ctx = options.n_ctx or target.n_ctx_train
+    return open_backend(target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch)
 
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
@@ -81,14 +83,16 @@ def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyEx
     return backend
 
 
-def window_shape(costs: PassCosts, options: Options, exits_early: bool) -> WindowShape | Refused:
+def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> WindowShape | Refused:
     """The window of the drafter lookahead that is best for what passes cost here.
 
     A fixed draft length asks for the shape with the most tokens, whatever that costs.
     """
     if options.max_k < MIN_ROWS:
         return Refused("user", f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)")
-    if exits_early:
+    if backend.model.is_recurrent:
+        return Refused("architecture", "its trees need a cache without recurrent states")
+    if isinstance(backend, EarlyExitBackend):
         return Refused("user", "its trees leave the cache out of order, which layerskip needs")
     n_rows = options.max_k + 1
     shape, gain = best_shape(costs.up_to(n_rows, 0) if options.fixed_k is None else [1.0] * n_rows)
@@ -116,7 +120,7 @@ def open_draft(
         n_target = options.n_ctx or target.n_ctx_train
         n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
         try:
-            backend = LlamaBackend(draft, n_ctx, 1, DRAFT_BATCH)
+            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH)
         except ModelError as error:
             raise NoMemoryError(str(error)) from error
         stack.callback(backend.close)

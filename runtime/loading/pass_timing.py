@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from runtime.core.backend import Backend
-from runtime.core.draft import Draft
+from runtime.core.draft import NO_DRAFT, Draft
 from runtime.speculative.control.costs import PassCosts
 
 PATIENCE = 1.0  # seconds
@@ -34,16 +34,19 @@ def thread_counts() -> list[int]:
 
 
 def pass_runner(backend: Backend) -> Callable[[int], object]:
-    """A function that decodes n rows at the end of a short context; where nothing can be dropped again, one row, always
-    further on.
+    """A function that decodes n rows at the end of a short context, which becomes a token longer each time: a pass over
+    the same rows again is one that not every architecture can go back for.
     """
     n = min(32, backend.n_ctx // 2)
     context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
     backend.forward(context[:n])
-    if backend.can_rewind:
-        return lambda rows: backend.forward(context[:n], Draft((0,) * (rows - 1)))
-    ends = cycle(range(n + 1, backend.n_ctx + 1))
-    return lambda rows: backend.forward(context[: next(ends)])
+    ends = cycle(range(n + 1, min(2 * n, backend.n_ctx) + 1))
+
+    def run(rows: int) -> None:
+        end = min(next(ends), backend.n_ctx - rows + 1)
+        backend.forward(context[:end], Draft((0,) * (rows - 1)) if rows > 1 and backend.can_rewind else NO_DRAFT)
+
+    return run
 
 
 def timed(run: Pass, width: int, times: int, deadline: float) -> float:

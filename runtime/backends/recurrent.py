@@ -1,0 +1,115 @@
+"""Contexts of models with recurrent layers, whose state cannot be cut at a token. RecurrentBackend goes back all the
+same.
+
+In two ways, both exact: by the library's snapshots of the last pass's rows, which undo a rejected draft, and by copies
+of the state where a conversation is likely to be taken up again. Whatever else is asked for is read anew.
+"""
+
+from __future__ import annotations
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from runtime.backends.checkpoints import Checkpoints, longest
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.saved_states import SavedState
+from runtime.backends.tree import MAIN
+from runtime.core.draft import Tokens
+
+MOST = 8  # copies of the state that are kept
+BORDERS = 4  # points of a text at which the state is copied while it is read
+SHORT = 32  # tokens between two of them at least
+TAIL = 8  # tokens at the end of a text without messages that may differ when it is read again
+
+
+class RecurrentBackend(LlamaBackend):
+    """One context of a recurrent or hybrid model: implements Backend.
+
+    `can_rewind` where the library takes snapshots of this architecture: llama.cpp's `n_rs_seq`, one for each draft
+    token. A draft model's context (`n_rows` of 1) has none, because its passes are of one row: there the state is
+    copied before tokens are drafted.
+    """
+
+    def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
+        super().__init__(model, n_ctx, n_rows, n_batch)
+        self.n_snapshots = int(lib.llama_n_rs_seq(self.handle))
+        self.can_rewind = self.n_snapshots > 0
+        self._is_drafting = n_rows == 1
+        self.checkpoints = Checkpoints(self.handle, 2 if self._is_drafting else MOST)
+        self._n_droppable = 0  # rows of the last pass that can be dropped
+
+    def _params(self, n_ctx: int) -> lib.llama_context_params:
+        params = super()._params(n_ctx)
+        params.n_rs_seq = self.n_rows - 1
+        return params
+
+    def _n_kept(self, context: Tokens) -> int:
+        start = super()._n_kept(context)
+        if self._n_held - start <= self._n_droppable:
+            return start
+        return longest(self.checkpoints.all, start)
+
+    def _drop(self, start: int) -> int:
+        """Drops positions from `start` on, or from the checkpoint before it.
+
+        The library says that it dropped whatever is no more than its snapshots, but only those of the last pass's
+        rows are there, and once: so that is counted here.
+        """
+        if self._n_held - start > self._n_droppable:
+            start = longest(self.checkpoints.all, start)
+            if not start or not self.checkpoints.restore(start):
+                self._clear()
+                return 0
+        self.checkpoints.cut(start)
+        self._n_droppable = 0
+        return super()._drop(start)
+
+    def _clear(self, wipes: bool = True) -> None:
+        super()._clear(wipes)
+        self.checkpoints.cut(0)
+        self._n_droppable = 0
+
+    def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
+        for border in self._borders(start, end - max(1, n_outputs)):
+            super()._decode_chain(start, border, 0)
+            self.checkpoints.take(border)
+            start = border
+        super()._decode_chain(start, end, n_outputs)
+        if self._is_drafting and end - start > 1:
+            self.checkpoints.take(end)
+
+    def _borders(self, start: int, end: int) -> list[int]:
+        """Positions in [start, end] that conversations are likely to be taken up from: after the last token of each
+        message, or, where messages have none, shortly before the end.
+        """
+        text = self._held[start:end]
+        tokens = np.unique(text)
+        ends = [token for token in tokens.tolist() if self.model.vocab.ends[token]]
+        found = (start + 1 + np.flatnonzero(np.isin(text, ends))).tolist() if ends else []
+        if not found or found[-1] < end - SHORT:
+            found.append(end - TAIL)
+        kept: list[int] = []
+        for border in reversed([found[0], *found[1:][1 - BORDERS:]]):
+            if border >= start + SHORT and (not kept or border <= kept[0] - SHORT):
+                kept.insert(0, border)
+        return kept
+
+    def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
+        super()._run(batch, start, n_held)
+        self._n_droppable = min(self.n_snapshots, batch.n_tokens - 1)
+
+    def _save(self) -> None:
+        self.saved.save(self._held[: self._n_held], self.checkpoints.all)
+
+    def _restore(self, state: SavedState) -> None:
+        super()._restore(state)
+        if self._n_held:
+            self.checkpoints.all = state.checkpoints or ()
+
+
+def open_backend(model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
+    """The context that the model's architecture needs; trees are not for recurrent layers."""
+    if model.is_recurrent:
+        return RecurrentBackend(model, n_ctx, n_rows, n_batch)
+    return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
