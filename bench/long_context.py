@@ -20,6 +20,7 @@ from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
 from runtime.memory.fit import draft_context
 from runtime.memory.footprint import DRAFT_WINDOW
 from runtime.memory.pressure import MIB
+from runtime.models import cache_layout as layout
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair, load_registry
@@ -81,7 +82,7 @@ def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Fou
 def cache_bytes(pair: Pair, n_ctx: int) -> int:
     """Of the draft model."""
     assert pair.draft is not None
-    return ModelFacts(read_header(pair.draft)).cache_bytes(n_ctx, "Q8_0")
+    return layout.cache_bytes(ModelFacts(read_header(pair.draft)), layout.CacheSpec(n_ctx, "Q8_0"))
 
 
 def on_the_walk(n: int) -> Sequence[Prompt]:

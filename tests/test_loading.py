@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel, load_error
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
@@ -153,13 +154,13 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
 ) -> None:
     closed: list[Path] = []
 
-    def no_room(model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
+    def no_room(model: LlamaModel, *args: int) -> LlamaBackend:
         if model.path.name == "draft.gguf":
             raise broken
-        return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)
+        return open_backend(model, *args)  # type: ignore[arg-type]  # handed through as they are
 
     real = LlamaModel.close
-    monkeypatch.setattr("runtime.loading.opening.LlamaBackend", no_room)
+    monkeypatch.setattr("runtime.loading.opening.open_backend", no_room)
     monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
     engine = Engine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
     assert [path.name for path in closed] == ["draft.gguf"]
@@ -184,13 +185,13 @@ def test_weights_for_which_memory_runs_out_are_told_from_a_damaged_file() -> Non
 class NoWayBack(LlamaBackend):
     """A context that cannot drop tokens, as a recurrent model's."""
 
-    def __init__(self, *args: int) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]  # handed through as they are
-        self.can_rewind = False
+    def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, *more: bool) -> None:
+        super().__init__(model, n_ctx, n_rows, n_batch)
+        self.n_rewindable = 0
 
 
 def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.loading.opening.LlamaBackend", NoWayBack)
+    monkeypatch.setattr("runtime.loading.opening.open_backend", NoWayBack)
     seen: set[str] = set()
     loaded = LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
     assert (loaded.loop.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")

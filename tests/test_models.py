@@ -16,6 +16,7 @@ import pytest
 from app.models import info
 from bench import fuzz
 from runtime.core.errors import ModelError, RegistryError
+from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES, Header, TensorInfo, parse_header, read_header, read_model_header
 from runtime.models.registry import find_file, find_pair, load_registry
@@ -52,7 +53,7 @@ def test_a_whole_sample_is_read_with_all_its_facts() -> None:
     assert (facts.n_parameters, facts.n_bytes) == (64 * 3 + 64, 2 * 3 * 34 + 64 * 4)
     assert facts.takes_tools
     assert facts.fills_gaps
-    assert facts.cache_bytes(10, "F16") == 2 * (32 + 32) * 10 * 2
+    assert cache_bytes(facts, CacheSpec(10, "F16")) == 2 * (32 + 32) * 10 * 2
 
 
 def grown(before: bytes, after: bytes) -> bytes:

@@ -15,6 +15,7 @@ from runtime.memory.fit import FLOOR, Headroom, LoadPlan, PairSpec
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.offload import fit_devices, layer_bytes
 from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
+from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo
 from runtime.models.registry import load_registry
@@ -73,7 +74,7 @@ def test_draft_model_and_context_go_before_any_layer() -> None:
 def test_as_many_layers_go_as_fit_the_output_first() -> None:
     context = ContextSpec(FLOOR, "F16", n_rows=9)
     parts, overhead = layer_bytes(facts(), context), compute_bytes(facts(), context, FLOOR)
-    assert parts == [50 * MIB, *[100 * MIB + facts().cache_bytes(FLOOR, "F16") // 8] * 8]
+    assert parts == [50 * MIB, *[100 * MIB + cache_bytes(facts(), CacheSpec(FLOOR, "F16")) // 8] * 8]
     for n in range(9):
         needs = -(-(sum(parts[:n]) + overhead) // MIB)
         plan = on(needs)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.terminal import inert
+from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.facts import CACHE_TYPES, ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import find_pair, load_registry
@@ -51,7 +52,8 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
         "fill_in_the_middle": facts.fills_gaps,
         "exit_layer": facts.exit_layer,
         "memory_bytes": {
-            str(n): {kind: facts.n_bytes + facts.cache_bytes(n, kind) for kind in CACHE_TYPES} for n in contexts
+            str(n): {kind: facts.n_bytes_loaded + cache_bytes(facts, CacheSpec(n, kind)) for kind in CACHE_TYPES}
+            for n in contexts
         },
         "bytes_per_token": facts.n_bytes_per_token,
         "tokens_per_second": round(bandwidth / facts.n_bytes_per_token, 2) if facts.n_bytes_per_token else 0.0,

@@ -21,6 +21,9 @@ from runtime.tools.pairing import Target, Trial, candidates, remembered
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     """Finds draft models, refuses, measures and keeps them; with `make`, also makes some of the target itself."""
     target = Target(find_pair(name, load_registry()))
+    if why := target.undraftable:
+        print(f"Nothing can draft for {target.pair.target.name}: {why}. It decodes plainly, which costs nothing.")
+        return
     usual = usual_candidates(target.pair.target)
     given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
     kept = filter(None, [remembered(target.pair.target)])

@@ -140,7 +140,8 @@ class SeekingEngine(Engine):
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
         super().__init__(pair, options, on_progress)
-        self._search = Search(pair.target, say) if pair.draft is None and "model" in names else None
+        is_wanted = pair.draft is None and "model" in names and self.can_draft
+        self._search = Search(pair.target, say) if is_wanted else None
         self._has_replied = False
         # A GPU's memory holds no second copy; files in RAM are shared
         self._is_alone = any(device.backend != "CPU" for device in machine.devices())

@@ -247,10 +247,11 @@ class EarlyExit:
     Its context and threads are the target's.
     """
 
-    can_rewind, can_branch = True, False
+    can_branch = False
 
     def __init__(self, backend: EarlyExitBackend) -> None:
         self.backend, self.n_ctx, self.n_vocab = backend, backend.n_ctx, backend.n_vocab
+        self.n_rewindable = backend.n_ctx
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
         """See Backend."""

@@ -34,11 +34,12 @@ class LlamaBackend:
     `n_rows` is the widest draft it must take, plus one; `can_branch` asks for trees.
     """
 
+    takes_trees = True
+
     def __init__(
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
     ) -> None:
-        self.model, self.n_vocab, self.can_rewind = model, model.vocab.n_vocab, not model.is_recurrent
-        self.can_branch = can_branch and self.can_rewind
+        self.model, self.n_vocab, self.can_branch = model, model.vocab.n_vocab, can_branch
         on_device = library.has_gpu()
         # Of keys and values
         self.cache_types = tuple(cache_type(length, on_device) for length in model.head_lengths)
@@ -53,6 +54,7 @@ class LlamaBackend:
         self.tree, self.saved = TreeCache(self.memory), SavedStates(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
+        self.n_rewindable = self.n_ctx
         self.n_decoded = 0  # rows decoded since the start
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
         self._n_held = 0

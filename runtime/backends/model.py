@@ -73,7 +73,9 @@ class LlamaModel:
         self.n_embd: int = lib.llama_model_n_embd(self.handle)
         self.size: int = lib.llama_model_size(self.handle)  # bytes of weights
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
+        self.window: int = lib.llama_model_n_swa(self.handle)  # tokens that some layers look back; 0: all look at all
         self.template = (lib.llama_model_chat_template(self.handle, None) or b"").decode("utf8", "replace")
+        self.is_embedder = self.metadata(f"{self.metadata('general.architecture')}.pooling_type") not in ("", "0")
         if problem := self._unsupported():
             self.close()
             raise ModelError(f"{path.name} is {problem}: Slipstream runs models that write text. Choose another GGUF.")

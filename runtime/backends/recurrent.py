@@ -14,7 +14,6 @@ from runtime.backends.checkpoints import Checkpoints, longest
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import SavedState
-from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens
 
 MOST = 8  # copies of the state that are kept
@@ -26,22 +25,27 @@ TAIL = 8  # tokens at the end of a text without messages that may differ when it
 class RecurrentBackend(LlamaBackend):
     """One context of a recurrent or hybrid model: implements Backend.
 
-    `can_rewind` where the library takes snapshots of this architecture: llama.cpp's `n_rs_seq`, one for each draft
-    token. A draft model's context (`n_rows` of 1) has none, because its passes are of one row: there the state is
+    Drafts of `n_snapshots` tokens can be undone, where the library takes snapshots of this architecture (its
+    `n_rs_seq`). A draft model's context (`n_rows` of 1) has none, because its passes are of one row: there the state is
     copied before tokens are drafted.
     """
 
-    def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
+    takes_trees = False
+
+    def __init__(
+        self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, n_snapshots: int | None = None
+    ) -> None:
+        self.n_snapshots = n_rows - 1 if n_snapshots is None else n_snapshots
         super().__init__(model, n_ctx, n_rows, n_batch)
         self.n_snapshots = int(lib.llama_n_rs_seq(self.handle))
-        self.can_rewind = self.n_snapshots > 0
+        self.n_rewindable = self.n_ctx if self.n_snapshots else 0
         self._is_drafting = n_rows == 1
         self.checkpoints = Checkpoints(self.handle, 2 if self._is_drafting else MOST)
         self._n_droppable = 0  # rows of the last pass that can be dropped
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         params = super()._params(n_ctx)
-        params.n_rs_seq = self.n_rows - 1
+        params.n_rs_seq = self.n_snapshots
         return params
 
     def _n_kept(self, context: Tokens) -> int:
@@ -90,7 +94,7 @@ class RecurrentBackend(LlamaBackend):
         if not found or found[-1] < end - SHORT:
             found.append(end - TAIL)
         kept: list[int] = []
-        for border in reversed([found[0], *found[1:][1 - BORDERS:]]):
+        for border in reversed([found[0], *found[1:][1 - BORDERS :]]):
             if border >= start + SHORT and (not kept or border <= kept[0] - SHORT):
                 kept.insert(0, border)
         return kept
@@ -106,10 +110,3 @@ class RecurrentBackend(LlamaBackend):
         super()._restore(state)
         if self._n_held:
             self.checkpoints.all = state.checkpoints or ()
-
-
-def open_backend(model: LlamaModel, n_ctx: int, n_rows: int, n_batch: int, can_branch: bool = False) -> LlamaBackend:
-    """The context that the model's architecture needs; trees are not for recurrent layers."""
-    if model.is_recurrent:
-        return RecurrentBackend(model, n_ctx, n_rows, n_batch)
-    return LlamaBackend(model, n_ctx, n_rows, n_batch, can_branch)

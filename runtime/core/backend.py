@@ -21,7 +21,9 @@ class Backend(Protocol):
 
     n_ctx: int
     n_vocab: int
-    can_rewind: bool  # rejected tokens can be dropped cheaply; without it nothing is drafted
+    n_rewindable: (
+        int  # tokens of a context up to which rejected ones can be dropped cheaply; beyond, nothing is drafted
+    )
     can_branch: bool  # trees can be decoded in one pass
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:

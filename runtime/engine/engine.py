@@ -75,6 +75,11 @@ class Engine:
         of it. Between two chunks other replies may go on; where it `pauses`, empty chunks come while the prompt is
         read. Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
         """
+        if self._loaded.target.is_embedder:
+            raise SettingsError(
+                f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. Ask "
+                "it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
+            )
         sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
         window = PromptWindow(prompt, self._encoder, self.n_ctx, when_full == "drop-oldest")
         ids = window.begin(max_tokens)
@@ -200,6 +205,12 @@ class Engine:
     def n_bytes(self) -> int:
         """Size of the target's weights."""
         return self._loaded.target.size
+
+    @property
+    def can_draft(self) -> bool:
+        """Are drafts possible for what this model is?"""
+        off = self.loop.controller.off
+        return not self._loaded.target.is_embedder and (off is None or off.code != "architecture")
 
     @property
     def can_infill(self) -> bool:

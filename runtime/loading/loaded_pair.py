@@ -31,7 +31,7 @@ from runtime.loading.exactness import Exactness
 from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import pass_runner, thread_counts, timed
-from runtime.loading.planning import pair_spec, plan_of
+from runtime.loading.planning import n_snapshots, pair_spec, plan_of
 from runtime.loading.profile import TargetProfile, replies_of
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
@@ -79,11 +79,20 @@ class LoadedPair:
         self._closers.append(self.target.close)
         wanted = self.plan.n_ctx if self.plan else self.options.n_ctx or self.pair.context
         n_ctx = min(wanted, self.target.n_ctx_train)
-        self.options = replace(self.options, n_ctx=n_ctx, max_k=min(self.options.max_k, n_ctx // 2 - 1))
-        self._take_backend(*open_target(self.target, self.pair, self.options, LayerSkipDrafter.name in self.names))
-        if self.names and not self.backend.can_rewind:  # decided before a draft model could take memory
-            self.names, self.off = (), Reason("architecture", "this architecture cannot drop rejected tokens")
+        most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
+        self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
+        self._open_target()
         self.draft = self._open_draft(on_progress)
+
+    def _open_target(self) -> None:
+        """The target's context; what cannot be drafted for is known before a draft model could take memory."""
+        is_short = self.plan is not None and self.plan.is_frugal
+        is_frugal = is_short or (self.target.is_recurrent and not self.names)
+        exits_early = LayerSkipDrafter.name in self.names
+        self._take_backend(*open_target(self.target, self.pair, self.options, exits_early, is_frugal))
+        if self.names and not self.backend.n_rewindable:
+            why = Reason("architecture", "this architecture cannot drop rejected tokens")
+            self.names, self.off = (), Reason("memory", self.plan.text) if is_short and self.plan else why
 
     def _take_backend(self, backend: LlamaBackend, left_out: Reason | None) -> None:
         """The target's context, and why a drafter that needs another one is left out."""

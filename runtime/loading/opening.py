@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.backends.contexts import open_backend
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.nodes import EarlyExitError
-from runtime.backends.recurrent import open_backend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
@@ -40,14 +40,14 @@ class Refused(NamedTuple):
 
 
 def open_target(
-    target: LlamaModel, pair: Pair, options: Options, exits_early: bool
+    target: LlamaModel, pair: Pair, options: Options, exits_early: bool, is_frugal: bool
 ) -> tuple[LlamaBackend, Reason | None]:
     """The target's context, one that can exit early where that is wanted and possible; else the reason why not.
 
     Raises SettingsError where early exit was asked for by name and cannot be.
     """
     left_out: Reason | None = None
-    if exits_early:
+    if exits_early and not is_frugal:
         try:
             return open_early_exit(target, pair, options), None
         except EarlyExitError as why:
@@ -57,13 +57,13 @@ def open_target(
                     "`--drafters`."
                 ) from why
             left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
-    return open_context(target, options, options.branches > 0), left_out
+    return open_context(target, options, options.branches > 0, is_frugal), left_out
 
 
-def open_context(target: LlamaModel, options: Options, can_branch: bool) -> LlamaBackend:
+def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frugal: bool = False) -> LlamaBackend:
     """An ordinary context of the target, with room for token trees where they are wanted: it makes passes dearer."""
     n_ctx = options.n_ctx or target.n_ctx_train
-    return open_backend(target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch)
+    return open_backend(target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch, is_frugal)
 
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
@@ -90,8 +90,8 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
     """
     if options.max_k < MIN_ROWS:
         return Refused("user", f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)")
-    if backend.model.is_recurrent:
-        return Refused("architecture", "its trees need a cache without recurrent states")
+    if not backend.takes_trees:
+        return Refused("architecture", "its trees need a cache that can be cut anywhere")
     if isinstance(backend, EarlyExitBackend):
         return Refused("user", "its trees leave the cache out of order, which layerskip needs")
     n_rows = options.max_k + 1

@@ -44,7 +44,7 @@ def pass_runner(backend: Backend) -> Callable[[int], object]:
 
     def run(rows: int) -> None:
         end = min(next(ends), backend.n_ctx - rows + 1)
-        backend.forward(context[:end], Draft((0,) * (rows - 1)) if rows > 1 and backend.can_rewind else NO_DRAFT)
+        backend.forward(context[:end], Draft((0,) * (rows - 1)) if rows > 1 and backend.n_rewindable else NO_DRAFT)
 
     return run
 

@@ -14,6 +14,9 @@ from runtime.memory.pressure import Reading, is_sane
 from runtime.models.registry import Pair
 
 TARGET_BATCH = 512  # rows of the target's prefill
+# Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer
+# (3% for these, 11% for twelve) and wider passes cost nearly in proportion
+SNAPSHOTS = 4
 
 
 def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None:
@@ -23,9 +26,15 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
         n_rows=options.max_k + 1,
         n_batch=TARGET_BATCH,
         repacks=library.repacks(options.exact),
+        n_snapshots=n_snapshots(options) if options.drafters != () else 0,
     )
     draft, floor = pair.draft if with_draft else None, options.n_ctx or FLOOR
     return spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
+
+
+def n_snapshots(options: Options) -> int:
+    """Draft tokens that a recurrent target is to be able to take back."""
+    return min(options.max_k, options.fixed_k or (options.max_k if library.has_gpu() else SNAPSHOTS))
 
 
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:

@@ -1,4 +1,5 @@
-"""What of a pair fits into the memory that is free: the draft model is given up first, then context.
+"""What of a pair fits into the memory that is free: the draft model is given up first, then what a context keeps to go
+back with, then context.
 
 Knows headers and arithmetic; loads no model.
 """
@@ -13,12 +14,12 @@ from runtime.memory.footprint import (
     ALL_LAYERS,
     DRAFT_BATCH,
     DRAFT_WINDOW,
-    PAD,
     ContextSpec,
     cache_type_of,
     estimate,
 )
 from runtime.memory.pressure import MIB, Level, Reading, Thresholds, is_sane
+from runtime.models.cache_layout import STEP
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 
@@ -34,6 +35,7 @@ class LoadPlan:
     n_bytes: int  # that it needs
     text: str
     is_less: bool = False  # than was wanted
+    is_frugal: bool = False  # the context keeps little to go back with
     n_gpu_layers: int = ALL_LAYERS
 
 
@@ -52,6 +54,10 @@ class PairSpec:
         """Bytes of the target, and of the draft model where there is one and it comes along."""
         target = estimate(self.target, replace(self.context, n_ctx=n_ctx)).needed
         return target + (self.draft_needs(n_ctx) if with_draft else 0)
+
+    def frugal(self) -> PairSpec:
+        """The same without snapshots of recurrent states, and with windows for the layers that look no further."""
+        return replace(self, context=replace(self.context, n_snapshots=0, is_windowed=True))
 
     def draft_needs(self, n_ctx: int) -> int:
         """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
@@ -72,23 +78,29 @@ class Headroom:
 
 
 def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
-    """Gives up the draft model first, then context down to the floor, until enough stays free.
+    """Gives up the draft model first, then what a context keeps to go back with, then context down to the floor, until
+    enough stays free.
 
     What needs more than is free is refused: raises ModelError. `name` is the target's.
     """
     wanted = spec.context.n_ctx
     if spec.draft is not None and spec.needs(wanted, True) <= headroom.free - headroom.for_draft:
         return plan(spec, wanted, True, headroom)
-    if n_ctx := longest(spec, headroom.free - headroom.for_context):
-        return plan(spec, n_ctx, False, headroom)
+    budget = headroom.free - headroom.for_context
+    if longest(spec, budget) == wanted:
+        return plan(spec, wanted, False, headroom)
+    frugal = spec.frugal()
+    is_frugal = frugal.needs(wanted, False) < spec.needs(wanted, False)
+    if n_ctx := longest(frugal, budget):
+        return plan(spec, n_ctx, False, headroom, is_frugal)
     floor = min(spec.floor, wanted)
-    least = spec.needs(floor, False)
+    least = frugal.needs(floor, False)
     if least > headroom.free:
         raise ModelError(
             f"{name} needs {least // MIB:,} MiB of memory with a context of {floor} tokens, but "
             f"{headroom.free // MIB:,} MiB are free. Close other programs, or choose a smaller model or quantization."
         )
-    return plan(spec, floor, False, headroom)
+    return plan(spec, floor, False, headroom, is_frugal)
 
 
 def longest(spec: PairSpec, budget: int) -> int:
@@ -97,24 +109,27 @@ def longest(spec: PairSpec, budget: int) -> int:
     floor = min(spec.floor, wanted)
     if spec.needs(wanted, False) <= budget:
         return wanted
-    steps = range(wanted // PAD * PAD, floor - 1, -PAD)
+    steps = range(wanted // STEP * STEP, floor - 1, -STEP)
     return next((n_ctx for n_ctx in [*steps, floor] if spec.needs(n_ctx, False) <= budget), 0)
 
 
-def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom) -> LoadPlan:
+def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom, is_frugal: bool = False) -> LoadPlan:
     """The plan with the sentence about what was given up."""
     lost = []
+    chosen = spec.frugal() if is_frugal else spec
     if spec.draft is not None and not with_draft:
         lost.append("the draft model")
+    if is_frugal:
+        lost.append("what is kept to go back in a text with")
     if n_ctx < spec.context.n_ctx:
         lost.append(f"context beyond {n_ctx} of {spec.context.n_ctx} tokens")
-    needs, all_of_it = spec.needs(n_ctx, with_draft), spec.needs(spec.context.n_ctx, spec.draft is not None)
+    needs, all_of_it = chosen.needs(n_ctx, with_draft), spec.needs(spec.context.n_ctx, spec.draft is not None)
     what = f"everything fits: it needs {needs // MIB:,} MiB"
     if lost:
         what = f"left out {', '.join(lost)}: all of it needs {all_of_it // MIB:,} MiB"
     free, reserve = headroom.free // MIB, headroom.for_draft // MIB
     text = f"{what} of memory, where {free:,} MiB are free and {reserve:,} MiB should stay free"
-    return LoadPlan(n_ctx, with_draft, needs, text, bool(lost))
+    return LoadPlan(n_ctx, with_draft, needs, text, bool(lost), is_frugal)
 
 
 def headroom_of(reading: Reading, thresholds: Thresholds) -> Headroom | None:

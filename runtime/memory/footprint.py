@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.models.cache_layout import STEP, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts, cache_type
 
-PAD = 256  # tokens: contexts are made in such steps
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
 PER_ROW = 24  # floats of a row besides those of the layers
@@ -31,6 +31,13 @@ class ContextSpec:
     n_batch: int = 512
     repacks: bool = True  # weights of some types are copied into another layout
     has_words: bool = True  # a draft model needs no more than ids
+    n_snapshots: int = 0  # of recurrent states, from which rejected drafts are undone
+    is_windowed: bool = False  # layers with a sliding window keep no more than that and a batch
+
+    def cache_spec(self) -> CacheSpec:
+        """The cache that such a context has."""
+        n_tokens = -(-self.n_ctx // STEP) * STEP
+        return CacheSpec(n_tokens, self.cache, 1 + self.n_snapshots, self.n_batch if self.is_windowed else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Footprint:
 
 def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
     """The footprint of a model and one context."""
-    n_ctx = -(-spec.n_ctx // PAD) * PAD
+    cache = spec.cache_spec()
     words = (
         WORD * (facts.n_vocab + len(facts.header.strings("tokenizer.ggml.merges")))
         if spec.has_words
@@ -59,14 +66,14 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
     )
     repacked = repacked_bytes(facts) if spec.repacks else 0
     return Footprint(
-        facts.n_bytes, facts.cache_bytes(n_ctx, spec.cache), compute_bytes(facts, spec, n_ctx), words, repacked
+        facts.n_bytes_loaded, cache_bytes(facts, cache), compute_bytes(facts, spec, cache.n_tokens), words, repacked
     )
 
 
 def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:
     """Bytes of the largest batch's graph: its widest layer, the attention mask, and the logits twice."""
     rows = max(spec.n_batch, spec.n_rows)
-    width, inner = own(facts, "embedding_length"), inner_length(facts)
+    width, inner = facts.own("embedding_length"), inner_length(facts)
     layers = rows * (3 * (width + inner) + PER_ROW) * FLOAT
     logits = spec.n_rows * facts.n_vocab * FLOAT
     return max(layers, logits) + rows * n_ctx * HALF + logits
@@ -75,7 +82,7 @@ def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:
 def inner_length(facts: ModelFacts) -> int:
     """Values of a token between the two halves of a feed-forward layer, of all experts that it uses."""
     used, _ = facts.n_experts
-    return max(own(facts, "feed_forward_length"), used * own(facts, "expert_feed_forward_length"))
+    return max([*facts.per_layer("feed_forward_length"), used * facts.own("expert_feed_forward_length")])
 
 
 def repacked_bytes(facts: ModelFacts) -> int:
@@ -84,13 +91,8 @@ def repacked_bytes(facts: ModelFacts) -> int:
     return sum(tensor.n_bytes for tensor in matrices if len(tensor.shape) > 1 and tensor.shape[1] % 8 == 0)
 
 
-def own(facts: ModelFacts, key: str) -> int:
-    """A count that the header gives under the model's architecture."""
-    return facts.header.number(f"{facts.architecture}.{key}")
-
-
 def cache_type_of(facts: ModelFacts, on_device: bool = False) -> str:
     """The larger of the types that keys and values have by `cache_type`."""
-    usual = own(facts, "embedding_length") // max(1, own(facts, "attention.head_count"))
-    lengths = [own(facts, f"attention.{what}_length") or usual for what in ("key", "value")]
+    usual = facts.own("embedding_length") // max(1, facts.own("attention.head_count"))
+    lengths = [facts.own(f"attention.{what}_length") or usual for what in ("key", "value")]
     return max((cache_type(length, on_device) for length in lengths), key=("Q8_0", "BF16", "F16").index)

@@ -14,6 +14,7 @@ from runtime.core.errors import ModelError
 from runtime.memory.fit import Headroom, LoadPlan, PairSpec, fit, longest, plan
 from runtime.memory.footprint import ContextSpec, compute_bytes
 from runtime.memory.pressure import MIB, Level, MemoryPool, Thresholds
+from runtime.models.cache_layout import cache_bytes
 from runtime.models.facts import ModelFacts
 
 
@@ -72,7 +73,7 @@ def layer_bytes(facts: ModelFacts, context: ContextSpec) -> list[int]:
     layers from the last.
     """
     n = facts.n_layers
-    sizes, cache = [0] * (n + 1), facts.cache_bytes(context.n_ctx, context.cache) // max(1, n)
+    sizes, cache = [0] * (n + 1), cache_bytes(facts, context.cache_spec()) // max(1, n)
     # Then the input table is there a second time
     is_tied = all(tensor.name != "output.weight" for tensor in facts.header.tensors)
     for tensor in facts.header.tensors:

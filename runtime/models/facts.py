@@ -15,7 +15,7 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from runtime.models.header import TYPES, Header
+from runtime.models.header import Header
 
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
 CACHE_BLOCK = 32  # values that share a scale in a Q8_0 cache
@@ -72,6 +72,16 @@ class ModelFacts:
         """Bytes of all weights."""
         return sum(tensor.n_bytes for tensor in self.header.tensors)
 
+    @cached_property
+    def n_bytes_loaded(self) -> int:
+        """Bytes of the weights that are loaded: those of layers that only draft are left in the file."""
+        numbers = ((tensor, tensor.name.split(".")) for tensor in self.header.tensors)
+        return sum(
+            tensor.n_bytes
+            for tensor, (kind, *rest) in numbers
+            if kind != "blk" or not rest[0].isdigit() or int(rest[0]) < self.n_trunk_layers
+        )
+
     @property
     def bits(self) -> float:
         """Bits per weight; 0 without weights."""
@@ -88,12 +98,17 @@ class ModelFacts:
     @property
     def n_layers(self) -> int:
         """Number of blocks, as llama.cpp counts layers."""
-        return self._own("block_count")
+        return self.own("block_count")
+
+    @property
+    def n_trunk_layers(self) -> int:
+        """Layers that every token passes: not those at the end that only draft (MTP)."""
+        return max(0, self.n_layers - self.own("nextn_predict_layers"))
 
     @property
     def n_context(self) -> int:
         """Tokens that the model was trained on."""
-        return self._own("context_length")
+        return self.own("context_length")
 
     @property
     def n_vocab(self) -> int:
@@ -103,7 +118,12 @@ class ModelFacts:
     @property
     def n_experts(self) -> tuple[int, int]:
         """Experts that a token uses, of how many; (0, 0) in a dense model."""
-        return self._own("expert_used_count"), self._own("expert_count")
+        return self.own("expert_used_count"), self.own("expert_count")
+
+    @property
+    def is_embedder(self) -> bool:
+        """Was the model made to be pooled into vectors?"""
+        return bool(self.own("pooling_type"))
 
     @property
     def exit_layer(self) -> int:
@@ -148,28 +168,18 @@ class ModelFacts:
             read += tensor.n_bytes * (share if "_exps." in tensor.name else 1.0)
         return int(read)
 
-    def cache_bytes(self, n_tokens: int, kind: str) -> int:
-        """Bytes of keys and values for a context, if every layer with attention keeps all of it; 0 when the header does
-        not tell.
-        """
-        heads, embedding = self._heads(), self._own("embedding_length")
-        n_heads = max(self._per_layer("attention.head_count"), default=0)
-        usual = embedding // n_heads if n_heads else 0
-        length = sum(self._own(f"attention.{what}_length") or usual for what in ("key", "value"))
-        _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == kind)
-        return sum(heads) * length * n_tokens * n_bytes // n_block
-
-    def _heads(self) -> list[int]:
-        """Heads of keys and values by layer; as many as heads of queries where the file does not say."""
-        return self._per_layer("attention.head_count_kv") or self._per_layer("attention.head_count")
-
-    def _per_layer(self, key: str) -> list[int]:
+    def per_layer(self, key: str) -> list[int]:
         """A count that is one for all layers, or an array."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer):
             return [max(0, int(n)) for n in value[: self.n_layers]]
         return [value] * min(self.n_layers, 2**16) if isinstance(value, int) and value > 0 else []
 
-    def _own(self, key: str) -> int:
+    def flags(self, key: str) -> list[bool]:
+        """An array of yes and no; [] where there is none."""
+        value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
+        return value.astype(bool).tolist() if isinstance(value, np.ndarray) and value.dtype != object else []
+
+    def own(self, key: str) -> int:
         """A count that the header gives under this architecture."""
         return self.header.number(f"{self.architecture}.{key}")

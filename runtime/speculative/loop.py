@@ -185,7 +185,9 @@ class SpecLoop:
         most_drafted = self._most_drafted(request)
         self.controller.begin(len(context), sampler.is_coupled, most_drafted)
         sampler.begin(context, position)
-        room = min(most_drafted, most - 1, self.backend.n_ctx - len(context))
+        room = min(most_drafted, most - 1, self.backend.n_rewindable - len(context))
+        if room <= 0:
+            request.left_out = self._no_room(len(context))
         proposals = self._proposals(context, sampler, room) if room > 0 and self.drafters else []
         used = [proposal for proposal in proposals if proposal.draft.tokens]
         draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
@@ -206,6 +208,13 @@ class SpecLoop:
         if used or self.controller.is_steady:
             self._learn_cost(names, 1 + len(draft.tokens), len(context), passed - drafted)
         return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), names, *seconds, each_logprobs)
+
+    def _no_room(self, n_context: int) -> Reason | None:
+        """Why nothing can be drafted after so many tokens, where there is more to say than that the reply ends."""
+        n = self.backend.n_rewindable
+        if n_context < n or n == self.backend.n_ctx:
+            return None
+        return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for want of memory")
 
     def _proposals(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
         """What the drafters of this reply propose; one that breaks is dropped."""

@@ -21,6 +21,7 @@ from runtime.engine import Engine, Sampling
 from runtime.engine.chat_template import Message
 from runtime.engine.stats import Stats
 from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.models.drafting import why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
@@ -55,6 +56,11 @@ class Target:
         self.pair = replace(pair, draft=None)
         self.facts = ModelFacts(read_model_header(pair.target))
         self._vocab = HeaderVocab(self.facts.header)
+
+    @property
+    def undraftable(self) -> str:
+        """Why nothing can draft for it; "" where that is possible."""
+        return why_undraftable(self.facts)
 
     def refusal(self, path: Path) -> str:
         """Why a file cannot draft; "" when it can. The first difference, where it is the vocabulary."""

@@ -16,13 +16,14 @@ class ToyBackend:
     wrong.
     """
 
-    can_rewind = can_branch = True
+    can_branch = True
 
     def __init__(self, n_vocab: int = 6, n_ctx: int = 1024, blur: float = 0.0) -> None:
         rng = np.random.default_rng(7)
         tables = rng.normal(size=(2, n_vocab, n_vocab, n_vocab)) * 2
         self.table: Logits = ((1 - blur) * tables[0] + blur * tables[1]).astype(np.float32)
         self.n_vocab, self.n_ctx, self.n_passes, self.closed = n_vocab, n_ctx, 0, False
+        self.n_rewindable = n_ctx
 
     def row(self, path: list[int]) -> Logits:
         """Logits [n_vocab] after these tokens."""

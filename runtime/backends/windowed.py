@@ -1,0 +1,51 @@
+"""Contexts of models with sliding windows in which the layers that look back only so far keep no more than that.
+
+WindowedBackend takes a fraction of the memory. Its cells are written round and round: once they have been, whatever
+is dropped would leave the next tokens in other cells than plain decode finds, and sums over them round otherwise. So
+from then on tokens are only added, nothing is drafted, and another text is read anew.
+"""
+
+from __future__ import annotations
+
+import llama_cpp.llama_cpp as lib
+
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import Tokens
+from runtime.models.cache_layout import CacheSpec
+
+
+class WindowedBackend(LlamaBackend):
+    """One context of a model with sliding windows: implements Backend."""
+
+    takes_trees = False
+
+    def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
+        super().__init__(model, n_ctx, n_rows, n_batch)
+        # The library's own number is not to be had, so this is that of the estimate
+        cells = CacheSpec(self.n_ctx, "", n_batch=self.n_batch).cells(model.window)
+        self.n_rewindable = min(self.n_ctx, cells)
+
+    def _params(self, n_ctx: int) -> lib.llama_context_params:
+        params = super()._params(n_ctx)
+        params.swa_full = False
+        return params
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Is every token still in the cell of its position?"""
+        return bool(self._n_held <= self.n_rewindable)
+
+    def _n_kept(self, context: Tokens) -> int:
+        start = super()._n_kept(context)
+        return start if self._is_ordered or start == self._n_held else 0
+
+    def _drop(self, start: int) -> int:
+        if self._is_ordered:
+            return super()._drop(start)
+        self._clear()
+        return 0
+
+    def _save(self) -> None:
+        if self._is_ordered:
+            super()._save()

@@ -1,0 +1,145 @@
+"""What a context keeps of each layer, by the header: keys and values of all tokens or a window, recurrent states.
+
+Follows llama.cpp's memory classes, whose own sizes the tests compare these with. Knows metadata keys and arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runtime.models.facts import ModelFacts
+from runtime.models.header import TYPES
+
+STEP = 256  # cells: caches are made in such steps
+STATE_VALUE = 4  # bytes of a value in a recurrent state
+# Every so many layers one sees the whole context, where the header gives a window and no pattern
+PERIODS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "olmo2": 4, "exaone4": 4, "llama4": 4}
+WINDOWS = {"llama4": 8192}  # tokens, where the header does not say
+OWN_CACHES = {"gemma3n": 20}  # layers, the first ones; where the header does not say how many share another's
+# Architectures whose recurrent states llama.cpp takes snapshots of; others have the latest only
+SNAPSHOTTED = frozenset(
+    ("qwen35", "qwen35moe", "qwen4exp", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe", "bailingmoe3", "kimi-k3",
+     "deepseek4", "glm5-next")
+)  # fmt: skip
+STATEFUL = re.compile(r"blk\.(\d+)\.(ssm_|shortconv|time_mix_)")
+SHORT_RATIO = 4  # tokens of a summary, up to which neighbouring ones share half of them
+KEYS = re.compile(r"blk\.(\d+)\.attn_k")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """How a context keeps its cache."""
+
+    n_tokens: int
+    kind: str  # of keys and values
+    n_states: int = 1  # copies of recurrent states: the latest, and snapshots of those before it
+    n_batch: int | None = None  # None: layers with a window keep all tokens too; else the window and a batch
+
+    def cells(self, window: int) -> int:
+        """Tokens that a layer keeps, if it looks at no more than `window` (0: at all)."""
+        if not window or self.n_batch is None:
+            return self.n_tokens
+        return min(self.n_tokens, -(-(window + self.n_batch) // STEP) * STEP)
+
+
+def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
+    """Bytes of keys, values and states; 0 when the header does not tell."""
+    _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == spec.kind)
+    values = sum(heads * length * spec.cells(window) for heads, length, window in attention_layers(facts))
+    compressed, states = compressed_values(facts, spec)
+    n_states = spec.n_states if facts.architecture in SNAPSHOTTED else 1
+    return (values + compressed) * n_bytes // n_block + STATE_VALUE * n_states * (states + state_values(facts))
+
+
+def attention_layers(facts: ModelFacts) -> list[tuple[int, int, int]]:
+    """Heads, values of a token and head (key and value), and window (0: none) of each layer with a cache of its own."""
+    recurrent = layers_named(facts, STATEFUL) - layers_named(facts, KEYS)
+    heads = facts.per_layer("attention.head_count_kv") or facts.per_layer("attention.head_count")
+    n_own = OWN_CACHES.get(facts.architecture) or len(heads) - facts.own("attention.shared_kv_layers")
+    n_own = min(n_own, facts.n_trunk_layers)
+    windows = windows_of(facts, len(heads))
+    return [
+        (heads[i], head_length(facts, bool(windows[i])), windows[i])
+        for i in range(max(0, n_own))
+        if heads[i] and i not in recurrent
+    ]
+
+
+def head_length(facts: ModelFacts, is_windowed: bool) -> int:
+    """Values of one head's key and value of a token; of latent attention (MLA) the key holds both."""
+    n_heads = max(facts.per_layer("attention.head_count"), default=0)
+    usual = facts.own("embedding_length") // n_heads if n_heads else 0
+    kinds = ("key",) if keeps_keys_only(facts) else ("key", "value")
+    suffix = "_length_swa" if is_windowed else "_length"
+    own = (facts.own(f"attention.{kind}{suffix}") or facts.own(f"attention.{kind}_length") for kind in kinds)
+    return sum(length or usual for length in own)
+
+
+def keeps_keys_only(facts: ModelFacts) -> bool:
+    """Is a value computed from its key?"""
+    return bool(facts.own("attention.key_length_mla")) or is_compressed(facts)
+
+
+def windows_of(facts: ModelFacts, n_layers: int) -> list[int]:
+    """The window of each layer; 0 where it sees all tokens."""
+    window = facts.own("attention.sliding_window") or WINDOWS.get(facts.architecture, 0)
+    pattern = facts.flags("attention.sliding_window_pattern")
+    period = facts.own("attention.sliding_window_pattern") or PERIODS.get(facts.architecture, 0)
+    if is_compressed(facts):
+        return [window] * n_layers
+    if pattern:
+        return [window * flag for flag in [*pattern, *[False] * n_layers][:n_layers]]
+    return [window * (bool(period) and i % period < period - 1) for i in range(n_layers)]
+
+
+def state_values(facts: ModelFacts) -> int:
+    """Values of all layers' recurrent states, convolutions included."""
+    return len(layers_named(facts, STATEFUL)) * (convolution_values(facts) + recurrence_values(facts))
+
+
+def convolution_values(facts: ModelFacts) -> int:
+    """Values of the latest inputs that a layer keeps."""
+    width, kernel = facts.own("embedding_length"), facts.own("ssm.conv_kernel")
+    if facts.own("wkv.head_size"):
+        return (facts.own("token_shift_count") or 2) * width
+    if facts.own("shortconv.l_cache"):
+        return width * (facts.own("shortconv.l_cache") - 1)
+    if head := facts.own("kda.head_dim"):
+        return 3 * (kernel - 1) * facts.own("attention.head_count") * head
+    groups = 2 * facts.own("ssm.group_count") * facts.own("ssm.state_size")
+    return max(0, kernel - 1) * (facts.own("ssm.inner_size") + groups)
+
+
+def recurrence_values(facts: ModelFacts) -> int:
+    """Values of what a layer carries from token to token."""
+    if head := facts.own("wkv.head_size"):
+        return facts.own("embedding_length") * head
+    if head := facts.own("kda.head_dim"):
+        return head * head * facts.own("attention.head_count")
+    return facts.own("ssm.state_size") * facts.own("ssm.inner_size")
+
+
+def is_compressed(facts: ModelFacts) -> bool:
+    """Do layers keep, beside a window, summaries of all tokens before it (DeepSeek 4)?"""
+    return bool(facts.per_layer("attention.compress_ratios"))
+
+
+def compressed_values(facts: ModelFacts, spec: CacheSpec) -> tuple[int, int]:
+    """Values of summaries, and of the states from which the next ones are made."""
+    key, index = facts.own("attention.key_length"), facts.own("attention.indexer.key_length")
+    kept = states = 0
+    for ratio in facts.per_layer("attention.compress_ratios"):
+        if ratio:
+            overlaps = ratio <= SHORT_RATIO  # then neighbours share tokens, and an index of them is kept as well
+            length, doubled = (key + index, 4) if overlaps else (key, 1)
+            kept += length * -(-spec.n_tokens // ratio // STEP) * STEP
+            states += 2 * doubled * ratio * length
+    return kept, states
+
+
+def layers_named(facts: ModelFacts, pattern: re.Pattern[str]) -> set[int]:
+    """The layers that have tensors of such names, those that only draft left out."""
+    found: Iterable[re.Match[str] | None] = (pattern.match(tensor.name) for tensor in facts.header.tensors)
+    return {int(match[1]) for match in found if match and int(match[1]) < facts.n_trunk_layers}
