@@ -12,7 +12,7 @@ test: check
 	$(BIN)/pytest
 
 test-real: .venv/dev # skips with a sentence where the weights cannot be fetched
-	$(BIN)/pytest -m real -rs tests/real
+	$(BIN)/pytest -m real tests/real
 
 check: .venv/dev
 	$(BIN)/ruff check .

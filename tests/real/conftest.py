@@ -35,6 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says once, not for each test, why there are no weights."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "real" in report.keywords]
+    for reason in sorted({report.longrepr[2].removeprefix("Skipped: ") for report in skipped}):
+        terminalreporter.write_line(f"Skipped: {reason}")
+
+
 @pytest.fixture(scope="session")
 def real_pair() -> FindPair:
     """Fetches a model's file, or skips the test; neither is tried again."""
