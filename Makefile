@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUESTION ?= What does os.path.join do?
 
-.PHONY: demo test check fmt prove clean
+.PHONY: demo test test-real check fmt prove clean
 
 demo: .venv/run
 	$(BIN)/slipstream run "$(QUESTION)" --stats
 
 test: check
 	$(BIN)/pytest
+
+test-real: .venv/dev # skips with a sentence where the weights cannot be fetched
+	$(BIN)/pytest -m real tests/real
 
 check: .venv/dev
 	$(BIN)/ruff check .

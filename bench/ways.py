@@ -7,6 +7,7 @@ and which settings are worth a row.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,15 +18,18 @@ from runtime.models.registry import Pair
 
 OWN_THREADS = ", own threads"
 Q8_0 = 8  # ggml.h, enum ggml_type: what our contexts use on a CPU
+SEED = 7  # where replies are sampled
 SHORT = {"size_n": 3, "size_m": 8}  # n-gram lengths that a short reply can match; the defaults are 12 and 48
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A question, and the ids that it is in the model's chat template."""
+    """A question, and the ids that it is in the model's chat template; the reply's temperature and JSON schema."""
 
     question: str
     ids: list[int]
+    temperature: float = 0.0
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,15 @@ class WayError(Exception):
 
 def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     """Our engine; the settings are Options."""
-    from runtime.engine import Engine, Message, Options, Sampling
+    from runtime.engine import Engine, Grammar, Message, Options, Sampling
 
     engine = Engine(job.pair, Options(threads=way.threads, **way.settings))
 
     def answer(prompt: Prompt) -> Answer:
         said = prompt.question if job.is_raw else [Message("user", prompt.question)]
-        chunks = list(engine.reply(said, Sampling(temperature=0), job.max_tokens))
+        grammar = Grammar("json_schema", prompt.form) if prompt.form else None
+        sampling = Sampling(prompt.temperature, seed=SEED)
+        chunks = list(engine.reply(said, sampling, job.max_tokens, grammar=grammar))
         stats = chunks[-1].stats
         assert stats is not None
         text = "".join(chunk.text for chunk in chunks)
@@ -113,7 +119,9 @@ def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     server = xllamacpp.Server(params)
 
     def answer(prompt: Prompt) -> Answer:
-        reply = server.handle_completions({"prompt": prompt.ids, "max_tokens": job.max_tokens, "temperature": 0})
+        asked = {"prompt": prompt.ids, "max_tokens": job.max_tokens, "temperature": prompt.temperature, "seed": SEED}
+        form = {"json_schema": json.loads(prompt.form)} if prompt.form else {}
+        reply = server.handle_completions(asked | form)
         if "error" in reply:
             raise WayError(reply["error"]["message"])
         timings = reply["timings"]

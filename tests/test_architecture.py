@@ -17,6 +17,7 @@ PAGES = (
     "docs/usage.md",
     "docs/how-it-works.md",
     "docs/drafters.md",
+    "docs/real-models.md",
 )
 NAMED = re.compile(r"`((?:[\w-]+/)+[\w.-]*|[\w-]+\.(?:py|toml|md|svg))`|\]\(([\w./-]+\.(?:md|svg|py))\)")
 

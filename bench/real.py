@@ -1,0 +1,229 @@
+"""Public models, six kinds of text, greedy and with a seed: plain decode, our defaults, the best fixed setting, and
+llama.cpp's server with the best of its n-gram settings: `python -m bench.real`.
+
+`--markdown` also writes the table into docs/real-models.md. A cell is a kind of text at a temperature. Its ways take
+turns, round by round, and every ratio is of runs of the same round. Each way has a process of its own; those of the
+server's n-gram settings are opened anew for every reply, because some of them remember replies. Which of these settings
+takes part in a cell is decided by one reply each; which of our fixed ones is named, by the medians. Rates are tokens
+per second of decoding, prefill excluded. Knows cells and the table; the ways are `bench.ways`'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench.peers import count
+from bench.processes import Peer
+from bench.real_texts import KINDS
+from bench.timing import interleaved, machine, ratios, report, spread
+from bench.ways import Job, Prompt, Server, Way, examine_server, open_ours, open_server, prepare, server_settings
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.models.registry import Pair
+from tests.support.elsewhere import elsewhere
+from tests.support.weights import MODELS, FetchError, fetched
+
+CONTEXT = 2048
+TEMPERATURES = 0.0, 0.8
+PLAIN, ADAPTIVE, SERVER = "plain", "adaptive", "server, plain"
+FIXED = {
+    **{f"ngram K={k}": {"drafters": ("ngram",), "fixed_k": k} for k in (2, 4, 8)},
+    "grammar K=8": {"drafters": ("grammar",), "fixed_k": 8},
+}
+COLUMNS = [
+    "model",
+    "text",
+    "temp.",
+    "plain tok/s",
+    "adaptive",
+    "best fixed",
+    "llama.cpp plain",
+    "its best n-gram",
+    "same",
+]
+PAGE = Path(__file__).parents[1] / "docs" / "real-models.md"
+BEGIN, END = "<!-- the table of bench.real -->\n", "<!-- its end -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked, and how often."""
+
+    models: tuple[str, ...]
+    kinds: tuple[str, ...]
+    tokens: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What was measured on one kind of text at one temperature: tok/s by way and round."""
+
+    model: str
+    kind: str
+    temperature: float
+    rates: dict[str, list[float]]
+    is_same: bool  # plain decode's text in every round, and ours with drafts
+
+    def best(self, names: Sequence[str]) -> str:
+        """The fastest of these ways; "" when none was measured."""
+        medians = {name: statistics.median(self.rates[name]) for name in names if name in self.rates}
+        return max(medians, key=lambda name: medians[name], default="")
+
+    def times_plain(self, name: str) -> str:
+        """Median and range of the ratios against plain decode in the same rounds."""
+        if name not in self.rates:
+            return "failed"
+        found = ratios(self.rates[name], self.rates[PLAIN])
+        return f"{found.median:.2f} ({found.least:.2f} to {found.most:.2f})"
+
+    def row(self) -> list[str]:
+        """Its line of the table."""
+        fixed = self.best(list(FIXED))
+        lookup = self.best([name for name in self.rates if name.startswith("server") and name != SERVER])
+        return [
+            self.model,
+            self.kind,
+            f"{self.temperature:g}",
+            f"{spread(self.rates[PLAIN]).median:.1f}",
+            self.times_plain(ADAPTIVE),
+            f"{self.times_plain(fixed)} {fixed}",
+            self.times_plain(SERVER),
+            f"{self.times_plain(lookup)} {lookup.removeprefix('server, ')}",
+            "yes" if self.is_same else "NO",
+        ]
+
+
+def our_ways(threads: int) -> list[Way]:
+    """Plain decode, the defaults, and what could be fixed instead."""
+    settings: dict[str, dict[str, object]] = {PLAIN: {"drafters": ()}, ADAPTIVE: {}, **FIXED}
+    return [Way(name, open_ours, PLAIN, threads, options) for name, options in settings.items()]
+
+
+def lookup_ways(pair: Pair, server: Server, threads: int) -> list[Way]:
+    """The server's n-gram settings."""
+    return [way for way in server_settings(pair, server, threads) if "ngram" in way.name]
+
+
+def rate(peer: Peer, prompt: Prompt) -> float:
+    """Tokens per second of one reply."""
+    return peer.rate([prompt])
+
+
+def fastest(peers: Sequence[Peer], prompt: Prompt) -> list[Peer]:
+    """The one that makes one reply fastest, if any of them makes one."""
+    found = {peer.way.name: rate(peer, prompt) for peer in peers}
+    well = [peer for peer in peers if not math.isnan(found[peer.way.name])]
+    return sorted(well, key=lambda peer: -found[peer.way.name])[:1]
+
+
+def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[str, list[float]], bool]:
+    """The rates of those that do not fail, and whether our default's text is plain decode's in every round."""
+    for peer in peers:
+        peer.texts.clear()
+    asked = {peer.way.name: peer for peer in peers if prompt.form or not peer.way.name.startswith("grammar")}
+    rates = interleaved({name: partial(rate, peer, prompt) for name, peer in asked.items()}, rounds)
+    if failure := asked[PLAIN].failure or asked[ADAPTIVE].failure:
+        raise SettingsError(f"Our engine failed: {failure}.")
+    texts = [text for name in (PLAIN, ADAPTIVE) for text in asked[name].texts.get(prompt.question, ())]
+    return {name: values for name, values in rates.items() if not asked[name].failure}, len(set(texts)) == 1
+
+
+def prompts(plan: Plan, encoded: Sequence[Prompt]) -> Iterator[tuple[str, Prompt]]:
+    """Every kind at every temperature."""
+    for kind, prompt in zip(plan.kinds, encoded, strict=True):
+        for temperature in TEMPERATURES:
+            yield kind, replace(prompt, temperature=temperature, form=KINDS[kind].form)
+
+
+def cells(plan: Plan, model: str, server: Server) -> Iterator[Cell]:
+    """Measures one model. Raises FetchError."""
+    weights = MODELS[model]
+    pair = Pair(model, fetched(weights), context=CONTEXT)
+    asked = [KINDS[kind].text(weights.is_raw) for kind in plan.kinds]
+    job, threads, encoded, _ = elsewhere(prepare, Job(pair, plan.tokens, weights.is_raw), asked)
+    kept = [*our_ways(threads), Way(SERVER, open_server, PLAIN, threads)]
+    with ExitStack() as stack:
+        peers = [stack.enter_context(closing(Peer(job, way))) for way in kept]
+        lookups = [Peer(job, way, is_kept=False) for way in lookup_ways(pair, server, threads)]
+        for kind, prompt in prompts(plan, encoded):
+            rates, is_same = measure([*peers, *fastest(lookups, prompt)], prompt, plan.rounds)
+            yield Cell(model, kind, prompt.temperature, rates, is_same)
+
+
+def markdown(found: Sequence[Cell], plan: Plan) -> str:
+    """The table for the page."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *(cell.row() for cell in found)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"\n{machine()}; {plan.rounds} rounds of {plan.tokens} tokens.\n\n{table}\n\n"
+
+
+def fill_in(page: Path, text: str) -> None:
+    """Puts the text between the page's marks. Raises SettingsError without them."""
+    before, begin, rest = page.read_text(encoding="utf8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SettingsError(f"{page.name} has no place for the table. Put {BEGIN.strip()} and {END} there.")
+    page.write_text(before + begin + text + end + after, encoding="utf8")
+
+
+def chosen(known: Sequence[str], text: str) -> tuple[str, ...]:
+    """Names between commas."""
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"there is no '{unknown[0]}'; known: {', '.join(known)}")
+    return names
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.real", description="Public models: plain, adaptive, fixed drafts, and llama.cpp's server."
+    )
+    for option, known in {"--models": tuple(MODELS), "--kinds": tuple(KINDS)}.items():
+        parser.add_argument(option, type=partial(chosen, known), default=known, help=f"of {','.join(known)}")
+    parser.add_argument("--tokens", type=count, default=96, help="of a reply")
+    parser.add_argument("--rounds", type=count, default=5, help="of every cell, after one that warms up")
+    parser.add_argument("--markdown", action="store_true", help=f"write the table into docs/{PAGE.name} as well")
+    return parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measures and prints. Raises SlipstreamError, FetchError."""
+    if find_spec("xllamacpp") is None:
+        raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
+    plan = Plan(args.models, args.kinds, args.tokens, args.rounds)
+    server = elsewhere(examine_server)
+    found = []
+    for model in plan.models:
+        for cell in cells(plan, model, server):
+            found.append(cell)
+            print(*cell.row(), sep="  ", file=sys.stderr, flush=True)
+    facts = {"tokens": plan.tokens, "rounds": plan.rounds, "server's build": server.build}
+    summary = {
+        f"{c.model}, {c.kind}, {c.temperature:g}": {w: round(statistics.median(v), 1) for w, v in c.rates.items()}
+        for c in found
+    }
+    report("public models, times plain", COLUMNS, [cell.row() for cell in found], {**facts, "tok/s": summary})
+    if args.markdown:
+        fill_in(PAGE, markdown(found, plan))
+
+
+def main() -> None:
+    """Runs the comparison, or says in one sentence what is wrong."""
+    try:
+        run(arguments())
+    except (SlipstreamError, FetchError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What public models are asked in `bench.real`: six kinds of text, as instructions and as texts that go on.
+
+Plain data; knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from app.bench.prompts import AVERAGE, LIBRARY
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An instruction; how its reply begins, for a model that only goes on with texts; the JSON schema of the reply."""
+
+    instruction: str
+    beginning: str
+    form: str = ""
+
+    def text(self, is_raw: bool) -> str:
+        """What is said to a model with a chat template, or what one without goes on with."""
+        return f"{self.instruction}\n\n{self.beginning}" if is_raw else self.instruction
+
+
+RECIPE = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 40},
+            "minutes": {"type": "integer", "minimum": 1, "maximum": 240},
+            "difficulty": {"enum": ["easy", "medium", "hard"]},
+            "ingredients": {
+                "type": "array",
+                "items": {"type": "string", "maxLength": 30},
+                "minItems": 3,
+                "maxItems": 6,
+            },
+            "vegetarian": {"type": "boolean"},
+        },
+        "required": ["name", "minutes", "difficulty", "ingredients", "vegetarian"],
+        "additionalProperties": False,
+    }
+)
+
+KINDS = {
+    "chat": Kind("Why does the moon cause tides? Explain it to a child.", "The moon causes tides because"),
+    "story": Kind(
+        "Write the beginning of a story about a lighthouse keeper who finds a letter in a bottle.",
+        "The storm had blown itself out by morning, and the keeper",
+    ),
+    "code": Kind(
+        "Write a Python function that returns the prime numbers below n, with a docstring and a test.",
+        "def primes_below(n):\n",
+    ),
+    "edit": Kind(
+        "Rename the variable `number` to `value` everywhere in this code, and change nothing else. Give the whole "
+        f"code.\n\n{AVERAGE}",
+        "The same code with `value`:\n\ndef average(numbers):\n    total = 0\n",
+    ),
+    "summary": Kind(f"Sum up this text in three sentences.\n\n{LIBRARY}", "Summary: The town library"),
+    "JSON": Kind("Describe a recipe for tomato soup as JSON.", "The recipe:\n\n", RECIPE),
+}

@@ -1,0 +1,86 @@
+"""Public weights, fetched once; what plain decode says to everything; and every way to draft, one open at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from runtime.engine import Engine, Options
+from runtime.models.registry import Pair
+from tests.real.asking import CASES, CELLS, N_CONTEXT, SHORT, WAYS, Said, ask
+from tests.support.weights import MODELS, FetchError, fetched
+
+FindPair = Callable[[str], Pair]
+SayPlainly = Callable[[str], dict[str, Said]]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """An engine that drafts in one way, and what its model says without drafts."""
+
+    engine: Engine
+    way: str
+    plain: dict[str, Said]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that is in this folder needs the weights."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.real)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says once, not for each test, why there are no weights."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "real" in report.keywords]
+    for reason in sorted({report.longrepr[2].removeprefix("Skipped: ") for report in skipped}):
+        terminalreporter.write_line(f"Skipped: {reason}")
+
+
+@pytest.fixture(scope="session")
+def real_pair() -> FindPair:
+    """Fetches a model's file, or skips the test; neither is tried again."""
+
+    @cache
+    def path_or_reason(name: str) -> Path | str:
+        try:
+            return fetched(MODELS[name])
+        except FetchError as error:
+            return str(error)
+
+    def find(name: str) -> Pair:
+        found = path_or_reason(name)
+        if isinstance(found, str):
+            pytest.skip(found)
+        return Pair(name, found, context=N_CONTEXT)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def said_plainly(real_pair: FindPair) -> SayPlainly:
+    """Plain decode's reply to every case."""
+
+    @cache
+    def say(name: str) -> dict[str, Said]:
+        with closing(Engine(real_pair(name), Options(drafters=()))) as engine:
+            return {case: ask(engine, CASES[case]) for case in CASES}
+
+    return say
+
+
+@pytest.fixture(scope="session", params=CELLS, ids="-".join)
+def drafting(request: pytest.FixtureRequest, real_pair: FindPair, said_plainly: SayPlainly) -> Iterator[Drafting]:
+    """One way with one model; a model drafts for itself where a draft model is needed."""
+    name, way = request.param
+    pair, plain = real_pair(name), said_plainly(name)
+    pair = replace(pair, draft=pair.target if way == "model" else None)
+    with closing(Engine(pair, Options(**WAYS[way]))) as engine:
+        for case in SHORT if way == "suffix" else ():
+            ask(engine, CASES[case])  # so that there are past replies
+        yield Drafting(engine, way, plain)

