@@ -43,7 +43,7 @@ def cases(folder: Path, shapes: list[str], quants: list[str], n_batch: int) -> I
                 yield Case(
                     f"{shape} {quant}, cache {cache}",
                     path,
-                    ContextSpec(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=library.repacks(False)),
+                    ContextSpec(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=True),
                 )
             if path != source:
                 path.unlink()

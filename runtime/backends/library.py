@@ -33,19 +33,17 @@ def prefer_exact() -> None:
     os.environ["GGML_CPU_TILED_MM"] = "0"
 
 
-def tiles() -> tuple[str, str]:
-    """Whether tiled kernels were, and are, switched off: which of the two took effect depends on when the first pass
-    was made.
-    """
-    return start(), os.environ.get("GGML_CPU_TILED_MM", "")
+@cache
+def are_tiled() -> bool:
+    """Are tiled matrix kernels used? As it is when the first context is made, it stays for the process."""
+    return os.environ.get("GGML_CPU_TILED_MM") != "0"
 
 
 @cache
-def start() -> str:
-    """Initialises the library and takes over its log; returns whether tiled kernels were switched off then."""
+def start() -> None:
+    """Initialises the library and takes over its log."""
     lib.llama_log_set(_on_log, ctypes.c_void_p(0))
     lib.llama_backend_init()
-    return os.environ.get("GGML_CPU_TILED_MM", "")
 
 
 def complaints() -> list[str]:
@@ -60,14 +58,9 @@ def version() -> str:
     return f"{llama_cpp.__version__} {lib.llama_print_system_info().decode()}"
 
 
-def repacks(exact: bool) -> bool:
-    """Are weights copied into layouts of their own? With `exact` not: those of K-quants round otherwise for wider
-    passes.
-
-    Nor where AMX was compiled in: compilers leave out the tile setup of its kernels, which then crash (llama.cpp's
-    issue 20824), and nothing tells it beforehand.
-    """
-    return not exact and "AMX_INT8 = 1" not in version()
+def has_amx() -> bool:
+    """Was the library compiled for processors with AMX?"""
+    return "AMX_INT8 = 1" in version()
 
 
 def has_gpu() -> bool:

@@ -40,7 +40,7 @@ class LlamaBackend:
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
     ) -> None:
         self.model, self.n_vocab, self.can_branch = model, model.vocab.n_vocab, can_branch
-        on_device = library.has_gpu()
+        on_device, _ = library.has_gpu(), library.are_tiled()
         # Of keys and values
         self.cache_types = tuple(cache_type(length, on_device) for length in model.head_lengths)
         self.n_rows, self.n_batch = n_rows, max(n_batch, n_rows)

@@ -10,9 +10,10 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends import library
+from runtime.backends import library, repacking
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError
+from runtime.models.header import read_model_header
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
@@ -59,7 +60,10 @@ class LlamaModel:
         library.start()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
-        params.use_extra_bufts = library.repacks(exact)
+        # Repacked K-quants round otherwise for wider passes
+        params.use_extra_bufts = not exact and not library.has_amx()
+        placed = repacked_by_name(path) if not exact and library.has_amx() else None
+        params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
         params.kv_overrides = ids.overrides() if ids else None
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report
@@ -111,6 +115,14 @@ class LlamaModel:
         if self.handle:
             lib.llama_model_free(self.handle)
             self.handle = None
+
+
+def repacked_by_name(path: Path) -> Any:
+    """Where the library is told to put the weights that it does not repack by itself; None where there are none."""
+    try:
+        return None if library.has_gpu() else repacking.overrides(read_model_header(path).tensors)
+    except (ModelError, OSError):
+        return None  # the library says what is wrong with the file
 
 
 def check_file(path: Path) -> None:

@@ -77,8 +77,8 @@ class Engine:
         """
         if self._loaded.target.is_embedder:
             raise SettingsError(
-                f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. Ask "
-                "it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
+                f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
+                "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
         sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
         window = PromptWindow(prompt, self._encoder, self.n_ctx, when_full == "drop-oldest")

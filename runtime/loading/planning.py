@@ -25,7 +25,7 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
         options.n_ctx or pair.context,
         n_rows=options.max_k + 1,
         n_batch=TARGET_BATCH,
-        repacks=library.repacks(options.exact),
+        repacks=not options.exact,
         n_snapshots=n_snapshots(options) if options.drafters != () else 0,
     )
     draft, floor = pair.draft if with_draft else None, options.n_ctx or FLOOR

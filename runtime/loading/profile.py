@@ -30,7 +30,7 @@ class TargetProfile:
 
     def cache(self, what: str, *facts: object) -> ProfileCache:
         """Where one measurement is kept, which depends on these facts as well."""
-        settings = library.version(), library.tiles(), library.has_gpu(), self._cache_types, self._options.exact
+        settings = library.version(), library.are_tiled(), library.has_gpu(), self._cache_types, self._options.exact
         return ProfileCache(fingerprint(self._target, what, *settings, *facts))
 
     def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int) -> Calibration:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.models.cache_layout import STEP, CacheSpec, cache_bytes
-from runtime.models.facts import ModelFacts, cache_type
+from runtime.models.facts import ModelFacts, cache_type, is_repackable
 
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
@@ -17,8 +17,6 @@ PER_ROW = 24  # floats of a row besides those of the layers
 DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
 DRAFT_WINDOW = 2048  # tokens of a context that a draft model looks at: half of them at least are the latest
 ALL_LAYERS = -1  # go to GPUs, where there are any
-REPACKED = "Q4_0", "Q4_K", "IQ4_NL"  # copied into another layout on x86, where 8 divides the number of rows
-LEFT_ALONE = "token_embd.weight"  # looked up by row, so never repacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +85,7 @@ def inner_length(facts: ModelFacts) -> int:
 
 def repacked_bytes(facts: ModelFacts) -> int:
     """Bytes of weights that are copied into another layout when they are loaded."""
-    matrices = (tensor for tensor in facts.header.tensors if tensor.kind in REPACKED and tensor.name != LEFT_ALONE)
-    return sum(tensor.n_bytes for tensor in matrices if len(tensor.shape) > 1 and tensor.shape[1] % 8 == 0)
+    return sum(tensor.n_bytes for tensor in facts.header.tensors if is_repackable(tensor))
 
 
 def cache_type_of(facts: ModelFacts, on_device: bool = False) -> str:

@@ -15,10 +15,11 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from runtime.models.header import Header
+from runtime.models.header import Header, TensorInfo
 
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
 CACHE_BLOCK = 32  # values that share a scale in a Q8_0 cache
+REPACKED = "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"  # types that are copied into another layout on x86
 WORDS = "tokenizer.ggml.tokens"
 MAX_TEMPLATE = 2**20  # characters that are looked at
 # Tokens that stand before and after a gap, as llama.cpp finds them in vocabularies whose metadata names none.
@@ -39,6 +40,14 @@ def cache_type(head_length: int, on_device: bool) -> str:
     if on_device:
         return "F16"
     return "BF16" if head_length % CACHE_BLOCK else "Q8_0"
+
+
+def is_repackable(tensor: TensorInfo) -> bool:
+    """Is that weight copied into another layout? Matrices and those of experts are, tables looked up by row are not."""
+    if tensor.kind not in REPACKED or "embd" in tensor.name:
+        return False
+    is_matrix = len(tensor.shape) == 2 or (len(tensor.shape) == 3 and "_exps" in tensor.name)
+    return is_matrix and tensor.shape[1] % 8 == 0
 
 
 @dataclass(frozen=True)
