@@ -91,6 +91,10 @@ DRAWS: list[tuple[re.Pattern[str], Draw]] = [
     )
 ]
 EMBEDDINGS_OF_GEMMA = normal(0.05)  # which are multiplied by the root of the width
+# So many layers that rounding would grow into another text, if each added what few layers add
+DEEP = "gemma3n"
+AFTER_LAYER = re.compile(r"post_\w*norm\.weight$")
+WHISPER = normal(0.02, mean=0.1)
 
 
 def values(family: Family, tensor: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
@@ -98,5 +102,7 @@ def values(family: Family, tensor: str, shape: tuple[int, ...], rng: np.random.G
     draw = next((draw for pattern, draw in DRAWS if pattern.search(tensor)), None)
     if tensor.startswith("token_embd.") and family.architecture.startswith("gemma"):
         draw = EMBEDDINGS_OF_GEMMA
+    if family.architecture == DEEP and AFTER_LAYER.search(tensor):
+        draw = WHISPER
     draw = draw or (normal(0.3) if len(shape) == 1 else mixing(1.0))
     return draw(rng, shape).astype(np.float32)
