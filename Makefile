@@ -19,6 +19,7 @@ check: .venv/dev
 
 prove: .venv/dev
 	$(BIN)/python -m bench.prove
+	$(BIN)/python -m bench.architectures
 
 fmt: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.timing import report
-from runtime.core.errors import ModelError
+from runtime.core.errors import ModelError, SettingsError
 from runtime.engine import Options
 from tests.support.architectures.families import FAMILIES, TEXT
 from tests.support.architectures.replies import Asked, Said, replies, requests
@@ -32,7 +32,7 @@ from tests.support.architectures.shapes import QUIET
 from tests.support.architectures.textless import TEXTLESS
 from tests.support.architectures.writer import write_family
 
-N_CTX, MAX_TOKENS, N_PASSES = 1024, 96, 150
+N_CTX, MAX_TOKENS, N_PASSES = 1024, 64, 120
 PATIENCE = 900.0  # seconds for one family
 ASKED = requests([(0.0, 1), (0.9, 7), (0.9, 8), (1.4, 9)], MAX_TOKENS)
 K = {"lookahead": 12, "layerskip": 8}  # as many as they need; others draft USUAL_K
@@ -43,21 +43,22 @@ WAYS = {name: replace(PLAIN, drafters=(name,), fixed_k=K.get(name, USUAL_K)) for
 WAYS |= {
     "poor model": WAYS["model"],  # other weights, so that next to nothing is accepted
     "adaptive": replace(PLAIN, drafters=None),
-    "tree": replace(PLAIN, drafters=("model", "ngram"), branches=2),
+    "tree": replace(PLAIN, drafters=("model", "ngram"), fixed_k=USUAL_K, branches=2),
 }
 COLUMNS = ("family", "layers", "answers", "drafts", "same text", "worst difference", "decoded again", "notes")
 PAGE = """# Architectures
 
-Tiny random models of each family, written by `tests/support/architectures`: real metadata, tensors and kinds of layers, weights that
-say nothing. `python -m bench.architectures --markdown > docs/architectures.md` measured every cell below and wrote this page; a quick
-form of it is part of the tests. Exit code 1 says that a row is not as it should be.
+Tiny random models of each family, written by `tests/support/architectures`: real metadata, tensors and kinds of
+layers, weights that say nothing. `python -m bench.architectures --markdown > docs/architectures.md` measured every
+cell below and wrote this page; a quick form of it is part of the tests.
 
-- *drafts*: draft tokens accepted of all that were made, over every kind of drafter; or why there are none.
-- *same text*: replies with drafters, at temperature 0 and with seeds, that are plain decode's, token for token, of all.
-- *worst difference*: of logits after random rewinds, edits and rejected drafts from those of a fresh context, as a share of their
-  standard deviation. Above 0 is rounding, of passes of another width; a wrong token in the cache makes more than {limit}.
-- *decoded again*: tokens per rewind that were dropped with others and had to be read once more; 0 where only what was rejected is
-  dropped.
+- *drafts*: draft tokens accepted, of all that were made, over every kind of drafter; or why there are none.
+- *same text*: replies with drafters, at temperature 0 and with seeds, that are plain decode's, token for token; of all.
+- *worst difference*: of logits after random rewinds, edits and rejected drafts from those of a fresh context, as a
+  share of their standard deviation. Above 0 is rounding, of passes of another width; a wrong token in the cache makes
+  more than {limit}.
+- *decoded again*: tokens per pass that were dropped together with others and had to be read once more; 0 where what is
+  dropped is only what was rejected or changed.
 """
 
 
@@ -105,20 +106,32 @@ def write_poor(name: str, folder: Path) -> Path:
 
 def see_replies(row: Row, path: Path, poor: Path, plain: list[Said]) -> bool:
     """Notes drafts and texts of every way; are all texts the same?"""
-    said: dict[str, list[Said]] = {}
-    for way, options in WAYS.items():
-        said[way] = replies(path, poor if way == "poor model" else path, options, predicted(plain))
+    said, refused = by_way(path, poor, predicted(plain))
     everything = [each for found in said.values() for each in found]
     others = {way: sum(not a.is_as(b) for a, b in zip(found, plain, strict=True)) for way, found in said.items()}
     row.drafts = drafts(everything)
     row.same_text = f"{len(everything) - sum(others.values())} of {len(everything)}"
-    row.notes = ", ".join(notes(said, others))
+    row.notes = "; ".join([*notes(said, others), *refused])
     return not sum(others.values())
+
+
+def by_way(path: Path, poor: Path, asked: list[Asked]) -> tuple[dict[str, list[Said]], list[str]]:
+    """What is said in each way, and which ways are refused for this family."""
+    said: dict[str, list[Said]] = {}
+    refused: list[str] = []
+    for way, options in WAYS.items():
+        try:
+            said[way] = replies(path, poor if way == "poor model" else path, options, asked)
+        except SettingsError as error:
+            refused.append(f"no {way}: {str(error).partition('because ')[2].split('.')[0]}")
+    return said, refused
 
 
 def predicted(plain: list[Said]) -> list[Asked]:
     """The requests, each of which expects the greedy reply."""
-    greedy = {asked.prompt: said.text for asked, said in zip(ASKED, plain, strict=True) if not asked.sampling.temperature}
+    greedy = {
+        asked.prompt: said.text for asked, said in zip(ASKED, plain, strict=True) if not asked.sampling.temperature
+    }
     return [replace(asked, prediction=greedy[asked.prompt]) for asked in ASKED]
 
 
@@ -132,8 +145,8 @@ def drafts(said: Sequence[Said]) -> str:
 def notes(said: dict[str, list[Said]], others: dict[str, int]) -> Iterator[str]:
     """Which ways say something else, and which alone make no drafts."""
     yield from (f"{n} other texts with {way}" for way, n in others.items() if n)
-    silent = [way for way in ALONE if not any(each.n_drafted for each in said[way])]
-    if silent and len(silent) < len(ALONE):
+    silent = [way for way in ALONE if way in said and not any(each.n_drafted for each in said[way])]
+    if silent and any(each.n_drafted for found in said.values() for each in found):
         yield f"no drafts by {' and '.join(silent)}"
 
 

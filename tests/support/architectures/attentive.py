@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.architectures.family import (
     ALL_BIASES,
     EPSILON,
@@ -11,13 +13,12 @@ from tests.support.architectures.family import (
     SPM,
     WINDOW,
     Family,
-    Value,
     usual,
 )
 
 PER_LAYER_INPUTS = 32
 WINDOWS_OF_GEMMA3N = [*[True, True, True, True, False] * 4, True, True, True, False]
-GEMMA4: dict[str, Value] = {
+GEMMA4: dict[str, Any] = {
     "attention__key_length": 64,
     "attention__value_length": 64,
     "attention__key_length_swa": 32,
@@ -30,7 +31,7 @@ GEMMA4: dict[str, Value] = {
     "rope__dimension_count_swa": 32,
     "final_logit_softcapping": 30.0,
 }
-DEEPSEEK4: dict[str, Value] = {
+DEEPSEEK4: dict[str, Any] = {
     "attention__sliding_window": WINDOW,
     "attention__q_lora_rank": 64,
     "attention__output_group_count": 4,

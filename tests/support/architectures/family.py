@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 BPE, SPM, WORDPIECE = "bpe", "spm", "wordpiece"
 EPSILON, RMS_EPSILON = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
@@ -13,8 +14,8 @@ WINDOW = 64  # tokens that sliding-window layers look back
 Value = bool | int | float | str | list[bool] | list[int]
 
 # Metadata that several families share, in `usual`'s spelling
-MOE: dict[str, Value] = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 96}
-MLA: dict[str, Value] = {
+MOE: dict[str, Any] = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 96}
+MLA: dict[str, Any] = {
     "attention__kv_lora_rank": 64,
     "attention__key_length": 96,
     "attention__value_length": 64,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from tests.support.architectures.family import EPSILON, MLA, MOE, SSM_BIASES, Family, Value, usual
+from typing import Any
 
-MAMBA: dict[str, Value] = {
+from tests.support.architectures.family import EPSILON, MLA, MOE, SSM_BIASES, Family, usual
+
+MAMBA: dict[str, Any] = {
     "ssm__conv_kernel": 4,
     "ssm__inner_size": 256,
     "ssm__state_size": 16,
     "ssm__time_step_rank": 8,
 }
-MAMBA2: dict[str, Value] = MAMBA | {"ssm__state_size": 32, "ssm__group_count": 1}
-DELTA: dict[str, Value] = {
+MAMBA2: dict[str, Any] = MAMBA | {"ssm__state_size": 32, "ssm__group_count": 1}
+DELTA: dict[str, Any] = {
     "ssm__conv_kernel": 4,
     "ssm__inner_size": 128,
     "ssm__state_size": 32,
@@ -19,11 +21,11 @@ DELTA: dict[str, Value] = {
     "ssm__group_count": 2,
     "full_attention_interval": 4,
 }
-SECTIONS: dict[str, Value] = {"rope__dimension_count": 16, "rope__dimension_sections": [3, 3, 2, 0]}
+SECTIONS: dict[str, Any] = {"rope__dimension_count": 16, "rope__dimension_sections": [3, 3, 2, 0]}
 ONE_IN_FOUR = [0, 0, 2, 0]  # heads of keys and values, by layer
 ONE_IN_SIX = [0, 0, 2, 0, 0, 0]
 FFN_EVERY_OTHER = [0, 256, 0, 256, 0, 256]
-NEMOTRON: dict[str, Value] = {"attention__layer_norm_epsilon": 1e-5, **MAMBA2}
+NEMOTRON: dict[str, Any] = {"attention__layer_norm_epsilon": 1e-5, **MAMBA2}
 BIASES_OF_RWKV = r"norm(_2)?\.bias|time_mix_ln\.bias|token_embd_norm\.bias|output_norm\.bias"
 
 RECURRENT: dict[str, Family] = {

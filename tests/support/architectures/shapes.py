@@ -25,13 +25,13 @@ class ShapeError(Exception):
 class TensorHead(ctypes.Structure):
     """How ggml.h's struct ggml_tensor begins."""
 
-    _fields_ = [("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * 4)]  # noqa: RUF012
+    _fields_ = [("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * 4)]
 
 
 class InitParams(ctypes.Structure):
     """gguf.h's struct gguf_init_params."""
 
-    _fields_ = [("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p)]  # noqa: RUF012
+    _fields_ = [("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p)]
 
 
 def tensor_shapes(header: Path) -> Shapes:
