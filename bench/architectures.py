@@ -32,7 +32,8 @@ from tests.support.architectures.shapes import QUIET
 from tests.support.architectures.textless import TEXTLESS
 from tests.support.architectures.writer import write_family
 
-N_CTX, MAX_TOKENS, N_PASSES = 1024, 64, 120
+N_CTX, MAX_TOKENS = 1024, 64
+N_PASSES, N_FIRST = 48, 240  # of a walk, which begins past the windows
 PATIENCE = 900.0  # seconds for one family
 ASKED = requests([(0.0, 1), (0.9, 7), (0.9, 8), (1.4, 9)], MAX_TOKENS)
 K = {"lookahead": 12, "layerskip": 8}  # as many as they need; others draft USUAL_K
@@ -152,7 +153,7 @@ def notes(said: dict[str, list[Said]], others: dict[str, int]) -> Iterator[str]:
 
 def see_rewinds(row: Row, path: Path) -> bool:
     """Notes a walk over one cache; is it as it should be?"""
-    seen = random_rewinds(path, N_PASSES, N_CTX)
+    seen = random_rewinds(path, N_PASSES, N_CTX, N_FIRST)
     row.worst, row.again = f"{seen.worst:.2g}", f"{seen.again:.3g}"
     return seen.is_right
 

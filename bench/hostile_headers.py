@@ -20,8 +20,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
@@ -31,10 +29,8 @@ from runtime.engine import Engine, Options, Sampling
 from runtime.models.registry import Pair
 from tests.support.architectures.families import FAMILIES
 from tests.support.architectures.family import Family, Value
-from tests.support.architectures.shapes import QUIET, tensor_shapes
-from tests.support.architectures.tensors import has, values
-from tests.support.architectures.writer import add_tensor, header
-from tests.support.shapes import finish
+from tests.support.architectures.shapes import QUIET
+from tests.support.architectures.writer import Tensors, random_tensors, write
 
 HUGE = 2**31 - 1
 PATIENCE = 30.0  # seconds; a tenth is usual
@@ -45,7 +41,6 @@ NAMES = {RUNS: "runs", REFUSED: "refused", RAISED: "raised"}
 FOLDERS = re.compile(r"\S*/")  # before a file's name
 LAYER = re.compile(r"^blk\.\d+\.")
 
-Tensors = dict[str, NDArray[np.float32]]
 FORKS = get_context("forkserver")  # the library is imported once, and begun in each process anew
 
 
@@ -93,11 +88,7 @@ def mutated(path: Path, name: str, family: Family, tensors: Tensors, mutation: M
     if mutation.key:
         family = replace(family, metadata={**family.metadata, mutation.key: mutation.value})
     without = [each for each in tensors if mutation.tensor and LAYER.sub("", each) == mutation.tensor][-1:]
-    writer = header(path, name, family)
-    for tensor, data in tensors.items():
-        if tensor not in without:
-            add_tensor(writer, tensor, data)
-    return finish(writer, path)
+    return write(path, name, family, {each: data for each, data in tensors.items() if each not in without})
 
 
 def try_file(path: Path, log: Path) -> None:
@@ -133,13 +124,7 @@ def end_of(path: Path, log: Path) -> tuple[str, str]:
 
 def outcomes(name: str, folder: Path) -> Iterator[Outcome]:
     """Of everything that is tried with a family."""
-    family, path, rng = FAMILIES[name], folder / f"{name}.gguf", np.random.default_rng(1)
-    shapes = tensor_shapes(finish(header(path, name, family), path))
-    tensors = {
-        tensor: values(family, tensor, tuple(reversed(shape)), rng)
-        for tensor, shape in shapes.items()
-        if has(family, tensor)
-    }
+    family, path, tensors = FAMILIES[name], folder / f"{name}.gguf", random_tensors(name, folder)
     for mutation in mutations(family, tensors):
         mutated(path, name, family, tensors, mutation)
         yield Outcome(name, str(mutation), *end_of(path, folder / "log"))

@@ -55,6 +55,7 @@ def test_it_says_the_same_with_drafts(model: Path, plain: list[Said], kind: str)
     drafted = replies(model, model, DRAFTING[kind], ASKED)
     assert [said.tokens for said in drafted] == [said.tokens for said in plain]
     assert [said.text for said in drafted] == [said.text for said in plain]
+    assert all(said.n_drafted or said.why_plain for said in drafted)
 
 
 def test_after_rewinds_it_reads_the_context_as_if_for_the_first_time(walk: Rewinds) -> None:

@@ -11,7 +11,6 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 
-FIRST = 20  # tokens of the first context
 MAX_DRAFT, MAX_CUT, MAX_GROWTH = 12, 30, 60
 ROUNDING = 0.1  # of the logits' standard deviation; a wrong token in the cache makes several times that
 FIRST_WORD = 4  # the tokens before it are special in some vocabularies
@@ -45,12 +44,12 @@ class Rewinds:
         return self.worst <= ROUNDING and not (self.can_rewind and self.n_miscounted)
 
 
-def random_rewinds(path: Path, n_passes: int, n_ctx: int, seed: int = 3) -> Rewinds:
-    """Walks; contexts stay shorter than `n_ctx` tokens."""
+def random_rewinds(path: Path, n_passes: int, n_ctx: int, n_first: int = 20, seed: int = 3) -> Rewinds:
+    """Walks from a context of `n_first` tokens; all stay shorter than `n_ctx`."""
     model = LlamaModel(path)
     live, fresh = (LlamaBackend(model, n_ctx) for _ in range(2))
     try:
-        return Walk(live, fresh, seed).over(n_passes)
+        return Walk(live, fresh, n_first, seed).over(n_passes)
     finally:
         for each in (fresh, live, model):
             each.close()
@@ -59,10 +58,10 @@ def random_rewinds(path: Path, n_passes: int, n_ctx: int, seed: int = 3) -> Rewi
 class Walk:
     """One walk: `live` is rewound, `fresh` is emptied before every look."""
 
-    def __init__(self, live: LlamaBackend, fresh: LlamaBackend, seed: int) -> None:
+    def __init__(self, live: LlamaBackend, fresh: LlamaBackend, n_first: int, seed: int) -> None:
         self.live, self.fresh, self.rng, self.seen = live, fresh, np.random.default_rng(seed), Rewinds(live.can_rewind)
         self.held: Tokens = np.zeros(0, dtype=np.int32)  # what the last pass left
-        self.context = self._tokens(FIRST)
+        self.context = self._tokens(n_first)
         for backend in (live, fresh):
             backend.set_threads(1, 1)
 

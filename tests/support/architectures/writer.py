@@ -16,15 +16,32 @@ from tests.support.architectures.tensors import has, is_float, values
 from tests.support.architectures.vocabularies import ADDERS, TEMPLATE
 from tests.support.shapes import BLOCK, finish
 
+Tensors = dict[str, NDArray[np.float32]]
+
 
 def write_family(name: str, folder: Path, seed: int = 1) -> Path:
     """Writes `folder/name.gguf`. Raises ShapeError for a family whose metadata the library does not take."""
-    family, path = FAMILIES[name], folder / f"{name}.gguf"
-    shapes = tensor_shapes(finish(header(path, name, family), path))
-    rng, writer = np.random.default_rng(seed), header(path, name, family)
-    for tensor, shape in shapes.items():
-        if has(family, tensor):
-            add_tensor(writer, tensor, values(family, tensor, tuple(reversed(shape)), rng))
+    path = folder / f"{name}.gguf"
+    return write(path, name, FAMILIES[name], random_tensors(name, folder, seed))
+
+
+def random_tensors(name: str, folder: Path, seed: int = 1) -> Tensors:
+    """A family's tensors by name; their shapes are asked of the library with a file in `folder`."""
+    family, path, rng = FAMILIES[name], folder / f"{name}.header", np.random.default_rng(seed)
+    shapes = tensor_shapes(write(path, name, family, {}))
+    path.unlink()
+    return {
+        tensor: values(family, tensor, tuple(reversed(shape)), rng)
+        for tensor, shape in shapes.items()
+        if has(family, tensor)
+    }
+
+
+def write(path: Path, name: str, family: Family, tensors: Tensors) -> Path:
+    """Writes a model of that metadata and these tensors."""
+    writer = header(path, name, family)
+    for tensor, data in tensors.items():
+        add_tensor(writer, tensor, data)
     return finish(writer, path)
 
 
