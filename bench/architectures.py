@@ -145,7 +145,7 @@ def drafts(said: Sequence[Said]) -> str:
 
 def notes(said: dict[str, list[Said]], others: dict[str, int]) -> Iterator[str]:
     """Which ways say something else, and which alone make no drafts."""
-    yield from (f"{n} other texts with {way}" for way, n in others.items() if n)
+    yield from (f"other texts with {way}: {n}" for way, n in others.items() if n)
     silent = [way for way in ALONE if way in said and not any(each.n_drafted for each in said[way])]
     if silent and any(each.n_drafted for found in said.values() for each in found):
         yield f"no drafts by {' and '.join(silent)}"
