@@ -22,6 +22,7 @@ check: .venv/dev
 
 prove: .venv/dev
 	$(BIN)/python -m bench.prove
+	$(BIN)/python -m bench.architectures
 
 fmt: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -14,6 +14,7 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
+    "docs/architectures.md",
     "docs/usage.md",
     "docs/how-it-works.md",
     "docs/drafters.md",

@@ -1,8 +1,8 @@
 """Weights in llama.cpp's repacked layout on builds with AMX, where the library would choose AMX's own.
 
 Those kernels crash where a compiler left out their tile setup (llama.cpp's issue 20824), and nothing tells it
-beforehand. So AMX's buffers are switched off there, and with them go the repacked ones, in which K-quants decode a third
-faster: the tensors that these support are put into them by name.
+beforehand. So AMX's buffers are switched off there, and with them go the repacked ones, in which K-quants decode a
+third faster: the tensors that these support are put into them by name.
 """
 
 from __future__ import annotations

@@ -1,0 +1,157 @@
+"""Headers that contradict the layers: `python -m bench.hostile_headers [FAMILY ...]`. Prints what ends the process.
+
+Tiny models of every family with one thing changed: a kind of tensor is missing in its layers, or an integer of the
+metadata is 0, one more, or huge. Each file is loaded and asked for a token in a process of its own. It may run or be
+refused with an error of ours; anything else is a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.progress import track
+
+from bench.timing import report
+from runtime.core.errors import SlipstreamError
+from runtime.engine import Engine, Options, Sampling
+from runtime.models.registry import Pair
+from tests.support.architectures.families import FAMILIES
+from tests.support.architectures.family import Family, Value
+from tests.support.architectures.shapes import QUIET
+from tests.support.architectures.writer import Tensors, random_tensors, write
+
+HUGE = 2**31 - 1
+PATIENCE = 30.0  # seconds; a tenth is usual
+MOST_MEMORY = 8 << 30  # bytes of addresses
+OPTIONS = Options(drafters=(), threads=1, n_ctx=256)
+RUNS, REFUSED, RAISED = 0, 10, 11  # exit codes
+NAMES = {RUNS: "runs", REFUSED: "refused", RAISED: "raised"}
+FOLDERS = re.compile(r"\S*/")  # before a file's name
+LAYER = re.compile(r"^blk\.\d+\.")
+
+FORKS = get_context("forkserver")  # the library is imported once, and begun in each process anew
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One thing that is changed: a piece of metadata, or a kind of tensor that is left out."""
+
+    key: str = ""
+    value: Value = 0
+    tensor: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value}" if self.key else f"without {self.tensor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a file, and the last line that the library wrote."""
+
+    family: str
+    mutation: str
+    end: str
+    last: str
+
+
+def mutations(family: Family, tensors: Tensors) -> Iterator[Mutation]:
+    """Everything that is tried with a family."""
+    for key, value in family.metadata.items():
+        yield from (Mutation(key, changed) for changed in others(value))
+    kinds = {LAYER.sub("", name) for name in tensors if LAYER.match(name)}
+    yield from (Mutation(tensor=kind) for kind in sorted(kinds))
+    yield from (Mutation(tensor=name) for name in tensors if not LAYER.match(name))
+
+
+def others(value: Value) -> list[Value]:
+    """What an integer is changed to, the last one of a list; nothing for other values."""
+    if isinstance(value, list):
+        *before, last = value
+        return [[*before, each] for each in (0, last + 1, HUGE)] if type(last) is int else []
+    return [0, value + 1, HUGE] if type(value) is int else []
+
+
+def mutated(path: Path, name: str, family: Family, tensors: Tensors, mutation: Mutation) -> Path:
+    """Writes the family's file with that change. A tensor of layers is missing in the last one that has it."""
+    if mutation.key:
+        family = replace(family, metadata={**family.metadata, mutation.key: mutation.value})
+    without = [each for each in tensors if mutation.tensor and LAYER.sub("", each) == mutation.tensor][-1:]
+    return write(path, name, family, {each: data for each, data in tensors.items() if each not in without})
+
+
+def try_file(path: Path, log: Path) -> None:
+    """A process: loads the file and asks for a token. The exit code says what became of it."""
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        engine = Engine(Pair("x", path), OPTIONS)
+        list(engine.reply("hello", Sampling(0.0), 1))
+    except SlipstreamError:
+        sys.exit(REFUSED)
+    except Exception as error:  # whatever it is, a person would see its traceback
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(RAISED)
+    os._exit(RUNS)
+
+
+def end_of(path: Path, log: Path) -> tuple[str, str]:
+    """What became of the file, and the log's last line."""
+    process = FORKS.Process(target=try_file, args=(path, log))
+    process.start()
+    process.join(PATIENCE)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        return "stuck", ""
+    code = process.exitcode
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    last = next((FOLDERS.sub("", line) for line in reversed(lines) if line.strip()), "")
+    return NAMES.get(code, signal.Signals(-code).name if code < 0 else f"code {code}"), last
+
+
+def outcomes(name: str, folder: Path) -> Iterator[Outcome]:
+    """Of everything that is tried with a family."""
+    family, path, tensors = FAMILIES[name], folder / f"{name}.gguf", random_tensors(name, folder)
+    for mutation in mutations(family, tensors):
+        mutated(path, name, family, tensors, mutation)
+        yield Outcome(name, str(mutation), *end_of(path, folder / "log"))
+
+
+def main() -> None:
+    """Prints each file that neither ran nor was refused, and how many did."""
+    parser = argparse.ArgumentParser(description="Try headers that contradict the layers.")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all by default")
+    names = parser.parse_args().families or list(FAMILIES)
+    with TemporaryDirectory() as folder:
+        begin(Path(folder))
+        progress = track(names, "families", console=Console(stderr=True))
+        found = [outcome for name in progress for outcome in outcomes(name, Path(folder))]
+    wrong = [each for each in found if each.end not in {NAMES[RUNS], NAMES[REFUSED]}]
+    rows = [[each.family, each.mutation, each.end, each.last] for each in wrong]
+    summary: dict[str, object] = dict(Counter(each.end for each in found))
+    report("hostile headers", ["family", "changed", "end", "last line"], rows, summary)
+
+
+def begin(folder: Path) -> None:
+    """Nothing that is the user's is read or written, and processes begin with everything imported."""
+    for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
+        os.environ[f"XDG_{kind}_HOME"] = str(folder / kind)
+    os.environ |= QUIET
+    FORKS.set_forkserver_preload(["bench.timing", "runtime.engine", "tests.support.architectures.writer"])
+
+
+if __name__ == "__main__":
+    main()

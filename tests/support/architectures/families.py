@@ -1,0 +1,11 @@
+"""The families by name: the metadata of a tiny model of each, and which optional tensors its files have."""
+
+from __future__ import annotations
+
+from tests.support.architectures.attentive import ATTENTIVE
+from tests.support.architectures.family import Family
+from tests.support.architectures.recurrent import RECURRENT
+from tests.support.architectures.textless import TEXTLESS, UNDECIDED
+
+TEXT: dict[str, Family] = {**ATTENTIVE, **RECURRENT}
+FAMILIES: dict[str, Family] = {**TEXT, **TEXTLESS, **UNDECIDED}

@@ -1,0 +1,66 @@
+"""What a model says, with drafts of one kind or another, so that it can be held against plain decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.engine import Engine, Options, Sampling
+from runtime.models.registry import Pair
+
+PROMPTS = ("hello", "hello world one two three. " * 12)  # the second is longer than any window here
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request; the prediction is for the drafter of that name."""
+
+    prompt: str
+    sampling: Sampling
+    max_tokens: int
+    prediction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One reply."""
+
+    tokens: tuple[int, ...]
+    text: str
+    n_drafted: int
+    n_accepted: int
+    why_plain: str  # the code of the reason; "" where drafts were made
+
+    def is_as(self, other: Said) -> bool:
+        """Is it the same reply?"""
+        return (self.tokens, self.text) == (other.tokens, other.text)
+
+
+def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[Asked]) -> list[Said]:
+    """The replies of a fresh engine, one after the other."""
+    engine = Engine(Pair(path.stem, path, draft), options)
+    try:
+        return [reply(engine, each) for each in asked]
+    finally:
+        engine.close()
+
+
+def reply(engine: Engine, asked: Asked) -> Said:
+    """One reply, whole."""
+    chunks = list(engine.reply(asked.prompt, asked.sampling, asked.max_tokens, prediction=asked.prediction))
+    stats = chunks[-1].stats
+    assert stats is not None
+    return Said(
+        tuple(token for chunk in chunks for token in chunk.tokens),
+        "".join(chunk.text for chunk in chunks),
+        stats.draft_n,
+        stats.draft_n_accepted,
+        stats.reason.code if stats.reason else "",
+    )
+
+
+def requests(temperatures_and_seeds: Iterable[tuple[float, int]], max_tokens: int) -> list[Asked]:
+    """Every prompt with each of these."""
+    samplings = [Sampling(temperature, seed=seed) for temperature, seed in temperatures_and_seeds]
+    return [Asked(prompt, sampling, max_tokens) for prompt in PROMPTS for sampling in samplings]
