@@ -213,6 +213,11 @@ class Engine:
         return not self._loaded.target.is_embedder and (off is None or off.code != "architecture")
 
     @property
+    def could_be_exact(self) -> bool:
+        """Is it worth a trial whether the layout of weights in which all passes round alike costs speed here?"""
+        return self._loaded.could_be_exact
+
+    @property
     def can_infill(self) -> bool:
         """Was the model trained to fill in the middle?"""
         return self.vocab.fim.keys() >= set(NEEDED)

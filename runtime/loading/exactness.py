@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.core.backend import Backend
-from runtime.core.draft import Draft, Logits
+from runtime.core.backend import Backend, Tokenizer
+from runtime.core.draft import Draft, Logits, Tokens
 
 CONTEXT = 32  # tokens before the rows that are compared
 SEED = 20
+TEXT = (
+    "The bridge was closed for repairs in the spring, so everybody took the ferry; it left twice an hour. "
+    "def total(prices): return sum(price for price in prices if price > 0) # negative ones are refunds. "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,11 @@ class Exactness:
     def __str__(self) -> str:
         if self.is_exact:
             return f"exact up to width {self.width}"
+        if not self.difference:
+            return (
+                f"exact up to width {self.width} of {self.tried}; beyond, matrices that are not quantized round "
+                "otherwise now and then"
+            )
         if self.width >= self.tried:
             return (
                 f"exact up to width {self.width}, but not in prefill; there, logits differ by up to "
@@ -44,12 +53,19 @@ class Exactness:
         return f"exact up to width {self.width} of {self.tried}; beyond, logits differ by up to {self.difference:.2g}"
 
 
-def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT) -> Exactness:
+def sample(vocab: Tokenizer, n: int = CONTEXT) -> Tokens:
+    """Ids [n] of an ordinary text: after random ones logits differ by far more than they ever do in use."""
+    return np.resize(np.array(vocab.encode(TEXT, special=False) or [0], dtype=np.int32), n)
+
+
+def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab: Tokenizer | None = None) -> Exactness:
     """Decodes 2 to `max_width` rows at once and each alone after `n_context` tokens, then all in one pass; compares bit
-    for bit.
+    for bit. Without a vocabulary, tokens are random.
     """
     n = max(1, min(n_context, backend.n_ctx - max_width))
     tokens = np.random.default_rng(SEED).integers(0, backend.n_vocab, n + max_width).astype(np.int32)
+    if vocab is not None:
+        tokens = sample(vocab, n + max_width)
     alone = [backend.forward(tokens[: n + i])[0].copy() for i in range(max_width)]
     width, difference, is_exact = 1, 0.0, True
     for rows in range(2, max_width + 1):

@@ -26,6 +26,7 @@ from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.suffix import SuffixDrafter
+from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
 from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
@@ -43,6 +44,10 @@ from runtime.speculative.control.threads import Threads
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.loop import SpecLoop
 
+INEXACT = (
+    "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
+    "decoded plainly"
+)
 LOOKUP_SECONDS = 5e-6  # a token of a drafter without a model, before any was measured
 
 
@@ -51,7 +56,9 @@ class LoadedPair:
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
         self.pair = pair
-        self.options = replace(options, exact=options.exact or pair.exact, fast=options.fast or pair.fast)
+        fast = options.fast or pair.fast
+        exact = options.exact or pair.exact or (not fast and layout.prefers_exact(pair.target))
+        self.options = replace(options, exact=exact, fast=fast)
         self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
@@ -172,9 +179,23 @@ class LoadedPair:
             sys.maxsize if self.options.fast else self.exactness.width,
         )
         self.loop.failed = self.left_out
+        self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
+
+    def _promise(self) -> str:
+        """What could be done about passes that round otherwise."""
+        if self.options.exact and library.are_tiled():
+            return "start Slipstream anew with `--exact`: another model's kernels are in use in this process"
+        trial = layout.remembered(self.pair.target)
+        return trial.promise if trial else "`--exact` lets it draft where the kernels can be exact"
+
+    @property
+    def could_be_exact(self) -> bool:
+        """Might another layout of the weights, which was not tried yet, let replies that can be predicted draft?"""
+        is_open = not self.exactness.is_exact and not self.options.exact and not self.options.fast
+        return is_open and not library.has_gpu() and layout.remembered(self.pair.target) is None
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
         """The controller, which begins with what was learned before and leaves what it learns for the next."""

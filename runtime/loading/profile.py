@@ -6,7 +6,7 @@ it is the controller's.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,11 +14,14 @@ from runtime.backends import library
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import Vocab
 from runtime.core.backend import Backend
+from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
 from runtime.loading.exactness import Exactness, self_test
 from runtime.loading.options import Options
 from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
 from runtime.speculative.control.controller import Controller
 
 
@@ -37,13 +40,13 @@ class TargetProfile:
         """What passes of that model cost beside this target; `counts` are numbers of threads."""
         return calibrate(backend, max_width, counts, self.cache("calibration", counts, max_width, fingerprint(path)))
 
-    def exactness(self, backend: Backend) -> Exactness:
+    def exactness(self, backend: LlamaBackend) -> Exactness:
         """What the self-test of the target finds."""
         cache = self.cache("exactness", self._options.max_k)
         try:
             return Exactness(**cache.read())
         except TypeError:
-            measured = self_test(backend, self._options.max_k + 1)
+            measured = tested(backend, self._options.max_k + 1)
             cache.write(asdict(measured))
             return measured
 
@@ -58,6 +61,18 @@ class TargetProfile:
 
     def _learned(self, draft: Path | None) -> ProfileCache:
         return self.cache("learned", draft and fingerprint(draft))
+
+
+def tested(backend: LlamaBackend, max_width: int) -> Exactness:
+    """What the self-test finds, and what it may miss: on a processor float matrices round by width, which mostly, but
+    not always, is lost where their results are quantized.
+    """
+    found = self_test(backend, max_width, vocab=backend.model.vocab)
+    try:
+        facts = ModelFacts(read_model_header(backend.model.path))
+    except (ModelError, OSError):
+        return found
+    return replace(found, width=1) if facts.has_float_matrices and not library.has_gpu() else found
 
 
 def replies_of(target: Path, vocab: Vocab) -> Replies:

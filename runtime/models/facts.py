@@ -5,6 +5,7 @@ Knows what the metadata keys mean; reads no file and loads no model.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,10 @@ from runtime.models.header import Header, TensorInfo
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
 CACHE_BLOCK = 32  # values that share a scale in a Q8_0 cache
 REPACKED = "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"  # types that are copied into another layout on x86
+FLOATS = "F32", "F16", "BF16"
+NO_MATRIX = re.compile(
+    r"embd|norm|conv|ssm_[ad]$|sinks|rope|lerp|time_mix_(first|decay)|scale"
+)  # float, not multiplied by
 WORDS = "tokenizer.ggml.tokens"
 MAX_TEMPLATE = 2**20  # characters that are looked at
 # Tokens that stand before and after a gap, as llama.cpp finds them in vocabularies whose metadata names none.
@@ -128,6 +133,17 @@ class ModelFacts:
     def n_experts(self) -> tuple[int, int]:
         """Experts that a token uses, of how many; (0, 0) in a dense model."""
         return self.own("expert_used_count"), self.own("expert_count")
+
+    @cached_property
+    def has_float_matrices(self) -> bool:
+        """Are weights that are multiplied by not quantized, as routers of experts seldom are?"""
+        is_tied = all(tensor.name != "output.weight" for tensor in self.header.tensors)
+        return any(
+            tensor.kind in FLOATS
+            and sum(n > 1 for n in tensor.shape) > 1
+            and (not NO_MATRIX.search(tensor.name) or (is_tied and tensor.name == "token_embd.weight"))
+            for tensor in self.header.tensors
+        )
 
     @property
     def is_embedder(self) -> bool:

@@ -25,11 +25,7 @@ from runtime.speculative.step import RequestState, Step
 from runtime.speculative.verify import verify
 
 PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
-INEXACT = Reason(
-    "exactness",
-    "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
-    "decoded plainly; `--exact` lets it draft where the kernels can be exact",
-)
+INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
 NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
 Ask = Callable[[Drafter, Tokens, Sampler, int], Proposal]
 
@@ -55,6 +51,7 @@ class SpecLoop:
         self._set_drafters(drafters)
         self.degradation = degradation
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
+        self.inexact = INEXACT  # why a reply that can be predicted is plain, if it is for that
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
         self.request = RequestState(drafters=set(self._order))  # of the reply that is being made
@@ -275,5 +272,5 @@ class SpecLoop:
         """Why the last step was plain."""
         reason = self.shortage or self.failed or self.request.left_out
         if reason is None and self.drafters and self.request.exact_only and self.exact_rows < 2:
-            return INEXACT
+            return self.inexact
         return reason or self.controller.reason()
