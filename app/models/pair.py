@@ -12,9 +12,11 @@ from pathlib import Path
 from app.models.info import gigabytes
 from app.terminal import inert
 from runtime.core.errors import SlipstreamError
+from runtime.loading import layout
 from runtime.models.hub.cache import cached
 from runtime.models.registry import find_pair, hub_name, load_registry
 from runtime.tools import self_drafts
+from runtime.tools.layouts import compare
 from runtime.tools.pairing import Target, Trial, candidates, remembered
 
 
@@ -25,6 +27,7 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
         print(f"Nothing can draft for {target.pair.target.name}: {why}. It decodes plainly, which costs nothing.")
         return
     usual = usual_candidates(target.pair.target)
+    settle_layout(target.pair.target)
     given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
     kept = filter(None, [remembered(target.pair.target)])
     found = candidates(target.pair.target, [*kept, *given, *usual])
@@ -35,6 +38,21 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     finally:
         self_drafts.discard(target.pair.target, remembered(target.pair.target))
     print(verdict(target, trials, best, len(found)))
+
+
+def settle_layout(target: Path) -> None:
+    """Tries both layouts of the weights, once; the next start takes the one that is better."""
+    if layout.remembered(target) is not None:
+        return
+    try:
+        trial = compare(target)
+    except SlipstreamError as error:
+        say(str(error))
+        return
+    layout.remember(target, trial)
+    if trial.fast_width < trial.tried:
+        taken = "which is taken from now on" if trial.prefers_exact else "which is not taken unasked"
+        say(f"{target.name}: {trial.promise}, {taken}.")
 
 
 def usual_candidates(target: Path) -> list[Path]:

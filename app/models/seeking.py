@@ -24,6 +24,7 @@ from platformdirs import user_cache_path
 
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine, Options
+from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
 from runtime.tools import machine
@@ -40,10 +41,13 @@ def say_on_stderr(text: str) -> None:
 
 
 class Search:
-    """The search for one target's draft model. Its methods may be called from several threads."""
+    """The search for one target's draft model, and for the layout of its weights where that `is_open`.
 
-    def __init__(self, target: Path, say: Say) -> None:
-        self.target, self._say = target, say
+    Its methods may be called from several threads.
+    """
+
+    def __init__(self, target: Path, say: Say, wants_draft: bool = True, is_open: bool = False) -> None:
+        self.target, self._say, self._wants_draft, self._is_open = target, say, wants_draft, is_open
         self._lock, self._was_announced = Lock(), False
         self._timer: Timer | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,15 +63,16 @@ class Search:
         """Begins, unless there is no new model to try, or a search runs. Never fails: no reply depends on it."""
         with self._lock, suppress(SlipstreamError, OSError, psutil.Error):
             self._cancel()
-            if os.environ.get(OPT_OUT) or self._sees_nothing_new() or self._runs():
+            is_open = self._is_open and layout.remembered(self.target) is None
+            if os.environ.get(OPT_OUT) or (not is_open and self._sees_nothing_new()) or self._runs():
                 return
             folders = self._folders()  # as they are before they are looked through
-            if models := self._new_models():
+            if (models := self._new_models()) or is_open:
                 self._process = start(self.target)
                 self._memo().write({"pid": self._process.pid, "began": psutil.Process(self._process.pid).create_time()})
                 self._announce(
-                    f"{tried(len(models))} as a draft for {self.target.name} in the background; the next start takes "
-                    "one that pays."
+                    f"{tried(len(models), is_open)} for {self.target.name} in the background; the next start takes "
+                    "what pays."
                 )
             else:
                 self._memo().write({"folders": folders})
@@ -112,7 +117,7 @@ class Search:
         """The models to try; none when all of them were tried."""
         from app.models.pair import usual_candidates  # slow to import, and seldom needed
 
-        models = usual_candidates(self.target)
+        models = usual_candidates(self.target) if self._wants_draft else []
         return [] if is_settled(self.target, models) else models
 
     def _runs(self) -> bool:
@@ -140,8 +145,9 @@ class SeekingEngine(Engine):
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
         super().__init__(pair, options, on_progress)
-        is_wanted = pair.draft is None and "model" in names and self.can_draft
-        self._search = Search(pair.target, say) if is_wanted else None
+        wants_draft = pair.draft is None and "model" in names and self.can_draft
+        is_open = self.can_draft and self.could_be_exact
+        self._search = Search(pair.target, say, wants_draft, is_open) if wants_draft or is_open else None
         self._has_replied = False
         # A GPU's memory holds no second copy; files in RAM are shared
         self._is_alone = any(device.backend != "CPU" for device in machine.devices())
@@ -175,9 +181,12 @@ def changed(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def tried(n: int) -> str:
-    """The beginning of a sentence on how many models are tried."""
-    return "One model is tried" if n == 1 else f"{n} models are tried"
+def tried(n: int, has_layouts: bool) -> str:
+    """The beginning of a sentence on what is tried: models as drafts, layouts of the weights."""
+    models = "One model is tried as a draft" if n == 1 else f"{n} models are tried as a draft"
+    if not has_layouts:
+        return models
+    return f"{models}, and another layout of the weights," if n else "Another layout of the weights is tried"
 
 
 def start(target: Path) -> subprocess.Popen[bytes]:
