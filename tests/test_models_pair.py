@@ -12,13 +12,14 @@ import pytest
 from app.cli.oneshot import choose
 from app.models import pair as command
 from runtime.backends.shrink import RECIPES
-from runtime.core.errors import ModelError
-from runtime.engine import Engine
+from runtime.core.errors import ModelError, SettingsError
+from runtime.engine import Engine, Options, Sampling
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from runtime.models.registry import load_registry
+from runtime.models.registry import Pair, load_registry
 from runtime.tools import pairing, self_drafts
 from runtime.tools.pairing import Target, Trial, candidates, remembered
+from tests.support.architectures.writer import write_family
 
 DEMO = load_registry()["demo"]
 
@@ -144,3 +145,30 @@ def test_a_model_that_cannot_be_shrunk_leaves_nothing_behind(target: Target, fol
     with pytest.raises(ModelError, match=r"cannot make a smaller copy of damaged.gguf"):
         self_drafts.make(folder / "damaged.gguf", target.facts, RECIPES[1])
     assert not list(self_drafts.folder(folder / "damaged.gguf").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("jamba", "cannot take back what a draft leaves in the recurrent layers of jamba models"),
+        ("qwen3embedding", "it is an embedding model and writes no text"),
+    ],
+)
+def test_a_target_for_which_nothing_can_draft_is_told_so_before_anything_is_tried(
+    family: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = write_family(family, tmp_path)
+    command.pair_up(str(target), [])
+    said = capsys.readouterr()
+    assert said.out.startswith(f"Nothing can draft for {family}.gguf: ")
+    assert why in said.out
+    assert said.err == ""
+
+
+def test_an_embedding_model_that_is_asked_to_write_says_what_it_is(tmp_path: Path) -> None:
+    engine = Engine(Pair("x", write_family("qwen3embedding", tmp_path)), Options(threads=1, n_ctx=256))
+    with pytest.raises(SettingsError, match=r"This is an embedding model \(qwen3embedding\.gguf\)"):
+        list(engine.reply("hello", Sampling(temperature=0), 4))
+    assert len(engine.embed(engine.tokenize("hello"))) == engine.n_embd
+    assert not engine.can_draft
+    engine.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES
@@ -45,7 +45,11 @@ class CacheSpec:
 
 
 def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
-    """Bytes of keys, values and states; 0 when the header does not tell."""
+    """Bytes of keys, values and states; 0 when the header does not tell. Where there are states, windows do not count:
+    what goes with those is kept whole.
+    """
+    if layers_named(facts, STATEFUL) or is_compressed(facts):
+        spec = replace(spec, n_batch=None)
     _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == spec.kind)
     values = sum(heads * length * spec.cells(window) for heads, length, window in attention_layers(facts))
     compressed, states = compressed_values(facts, spec)

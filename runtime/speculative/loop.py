@@ -184,7 +184,7 @@ class SpecLoop:
         sampler.begin(context, position)
         room = min(most_drafted, most - 1, self.backend.n_rewindable - len(context))
         if room <= 0:
-            request.left_out = self._no_room(len(context))
+            request.left_out = self._no_room(len(context)) or request.left_out
         proposals = self._proposals(context, sampler, room) if room > 0 and self.drafters else []
         used = [proposal for proposal in proposals if proposal.draft.tokens]
         draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
@@ -209,7 +209,7 @@ class SpecLoop:
     def _no_room(self, n_context: int) -> Reason | None:
         """Why nothing can be drafted after so many tokens, where there is more to say than that the reply ends."""
         n = self.backend.n_rewindable
-        if n_context < n or n == self.backend.n_ctx:
+        if n_context < n or n in (0, self.backend.n_ctx):
             return None
         return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for want of memory")
 

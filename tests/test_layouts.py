@@ -1,0 +1,194 @@
+"""Weights lie in the fast layout unless the exact one costs next to nothing, which a trial beside the replies shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.models import pair as command
+from app.models import seeking
+from runtime.backends import library, repacking
+from runtime.backends.model import LlamaModel
+from runtime.engine import Engine, Options, Sampling
+from runtime.loading import layout
+from runtime.loading.exactness import Exactness
+from runtime.loading.layout import LayoutTrial
+from runtime.models.header import TensorInfo, read_header
+from runtime.models.registry import Pair
+from runtime.tools.layouts import WIDTH, compare
+from tests.support.architectures.writer import write_family
+from tests.support.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
+
+FREE = LayoutTrial(1, 13, 13, 0.98, 0.96)
+
+
+@pytest.fixture(scope="module")
+def k_quants(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    source = write_random(folder / "source.gguf", K_QUANTS)
+    return requantize(source, FILE_TYPES["Q4_K_M"], folder / "model.gguf")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing remembered, and the process's kernels as they are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "prefer_exact", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("trial", "is_taken"),
+    [
+        (FREE, True),
+        (replace(FREE, plain=0.9), False),
+        (replace(FREE, prefill=0.5), False),
+        (replace(FREE, exact_width=1), False),
+    ],
+)
+def test_the_exact_layout_is_taken_where_it_gives_something_and_costs_next_to_nothing(
+    trial: LayoutTrial, is_taken: bool, k_quants: Path, alone: None
+) -> None:
+    layout.remember(k_quants, trial)
+    assert layout.prefers_exact(k_quants) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("options", "pair", "is_exact"),
+    [
+        (Options(), {}, True),
+        (Options(fast=True), {}, False),
+        (Options(), {"fast": True}, False),
+        (Options(exact=True, fast=True), {}, True),
+    ],
+)
+def test_what_was_asked_for_goes_before_what_was_measured(
+    options: Options,
+    pair: dict[str, bool],
+    is_exact: bool,
+    k_quants: Path,
+    alone: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout.remember(k_quants, FREE)
+    seen = list[bool]()
+    real = LlamaModel.__init__
+
+    def note(model: LlamaModel, path: Path, *args: object) -> None:
+        seen.append(bool(args[2]))  # the parameter `exact`
+        real(model, path, *args)  # type: ignore[arg-type]  # handed through as they are
+
+    monkeypatch.setattr(LlamaModel, "__init__", note)
+    Engine(Pair("x", k_quants, **pair), replace(options, threads=1)).close()
+    assert seen == [is_exact]
+
+
+def test_a_plain_reply_says_what_exact_would_give(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.loading.profile.self_test", lambda *args, **kwargs: Exactness(1, WIDTH, 0.1))
+    said = []
+    for trial in (None, replace(FREE, plain=0.73), replace(FREE, exact_width=1)):
+        if trial:
+            layout.remember(k_quants, trial)
+        engine = Engine(Pair("x", k_quants), Options(threads=1))
+        assert engine.could_be_exact == (trial is None)
+        *_, last = engine.reply("a", Sampling(temperature=0), 8)
+        assert last.stats is not None
+        assert last.stats.reason is not None
+        said.append(last.stats.reason.text)
+        engine.close()
+    assert said[0].endswith("`--exact` lets it draft where the kernels can be exact")
+    assert "it could draft 12 tokens at a time, at 0.73 times the speed of plain decode" in said[1]
+    assert said[2].endswith("`--exact` would change nothing: its kernels round no better here")
+
+
+def test_a_trial_asks_the_second_layout_only_where_the_first_is_not_exact(tiny: Path, k_quants: Path) -> None:
+    assert compare(tiny) == LayoutTrial(WIDTH, WIDTH, WIDTH, 1.0, 1.0)
+    found = compare(k_quants)
+    assert found.exact_width == WIDTH
+    assert found.plain > 0
+    assert found.prefill > 0
+
+
+def test_a_trial_of_a_broken_file_says_so_and_ends_its_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    command.settle_layout(broken)
+    assert "could not be compared" in capsys.readouterr().err
+    assert layout.remembered(broken) is None
+
+
+def test_the_search_begins_for_a_layout_that_was_not_tried(
+    k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, said = list[Path](), list[str]()
+
+    def start(target: Path) -> subprocess.Popen[bytes]:
+        begun.append(target)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.setattr(seeking, "start", start)
+    search = seeking.Search(k_quants, said.append, wants_draft=False, is_open=True)
+    search.begin()
+    search.stop()
+    assert said == [
+        "Another layout of the weights is tried for model.gguf in the background; the next start takes what pays."
+    ]
+    layout.remember(k_quants, FREE)
+    search.begin()
+    assert begun == [k_quants]
+
+
+def test_weights_put_into_the_repacked_layout_by_name_are_as_the_library_would_have_them(
+    k_quants: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+import sys
+from pathlib import Path
+import numpy as np
+from runtime.backends import library
+if sys.argv[2] == "by name":
+    library.has_amx = lambda: True
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
+backend = LlamaBackend(LlamaModel(Path(sys.argv[1])), 256)
+backend.set_threads(1, 1)
+print(backend.forward(np.arange(4, 60, dtype=np.int32)).tobytes().hex())
+"""
+    logits = [
+        subprocess.check_output([sys.executable, "-c", code, str(k_quants), how], text=True)
+        for how in ("by itself", "by name")
+    ]
+    assert logits[0] == logits[1]
+
+
+def test_only_what_the_layout_supports_is_named() -> None:
+    def tensor(name: str, kind: str = "Q4_K", shape: tuple[int, ...] = (256, 64)) -> TensorInfo:
+        return TensorInfo(name, shape, kind, 0, 1)
+
+    tensors = [
+        tensor("token_embd.weight"), tensor("output.weight"), tensor("output_norm.weight", "F32", (256,)),
+        *(tensor(f"blk.{i}.attn_q.weight") for i in range(3)), tensor("blk.1.ffn_down.weight", "Q6_K"),
+        tensor("blk.2.ffn_down.weight"), tensor("blk.0.attn_k.weight", shape=(256, 60)),
+        tensor("blk.0.ffn_up_exps.weight", shape=(256, 64, 4)), tensor("blk.0.attn_k_b.weight", shape=(256, 64, 4)),
+    ]  # fmt: skip
+    assert repacking.patterns(tensors) == [
+        r"^output\.weight$",
+        r"^blk\.(0|1|2)\.attn_q\.weight$",
+        r"^blk\.(2)\.ffn_down\.weight$",
+        r"^blk\.(0)\.ffn_up_exps\.weight$",
+    ]
+
+
+def test_float_matrices_make_wide_passes_inexact_whatever_the_self_test_saw(tmp_path: Path) -> None:
+    moe = write_family("qwen3moe", tmp_path)
+    engine = Engine(Pair("x", moe), Options(threads=1, n_ctx=256))
+    assert engine.exactness.width == 1
+    assert "not quantized" in str(engine.exactness) or engine.exactness.difference > 0
+    engine.close()
+    assert read_header(moe).tensors
