@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
+from runtime.backends import library
 from runtime.engine import Engine, Options
 from runtime.models.registry import Pair
 from tests.real.asking import CASES, CELLS, N_CONTEXT, SHORT, WAYS, Said, ask
 from tests.support.weights import MODELS, FetchError, fetched
 
 FindPair = Callable[[str], Pair]
-SayPlainly = Callable[[str], dict[str, Said]]
+SayPlainly = Callable[[str, bool, str], Said]
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """An engine that drafts in one way, and what its model says without drafts."""
+    """An engine that drafts in one way, and what its model says to a case without drafts."""
 
     engine: Engine
     way: str
-    plain: dict[str, Said]
+    plain: Callable[[str], Said]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +45,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def real_pair() -> FindPair:
-    """Fetches a model's file, or skips the test; neither is tried again."""
+    """Fetches a model's file, or skips the test; neither is tried again.
+
+    Which kernels are used is settled once for a process, so the exact ones are asked for before the first pass.
+    """
+    library.prefer_exact()
 
     @cache
     def path_or_reason(name: str) -> Path | str:
@@ -63,22 +68,26 @@ def real_pair() -> FindPair:
 
 
 @pytest.fixture(scope="session")
-def said_plainly(real_pair: FindPair) -> SayPlainly:
-    """Plain decode's reply to every case."""
+def said_plainly(real_pair: FindPair) -> Iterator[SayPlainly]:
+    """Plain decode's reply to a case, with exact kernels or without."""
+    engines: dict[tuple[str, bool], Engine] = {}
 
     @cache
-    def say(name: str) -> dict[str, Said]:
-        with closing(Engine(real_pair(name), Options(drafters=()))) as engine:
-            return {case: ask(engine, CASES[case]) for case in CASES}
+    def say(name: str, exact: bool, case: str) -> Said:
+        if (name, exact) not in engines:
+            engines[name, exact] = Engine(real_pair(name), Options(drafters=(), exact=exact))
+        return ask(engines[name, exact], CASES[case])
 
-    return say
+    yield say
+    for engine in engines.values():
+        engine.close()
 
 
 @pytest.fixture(scope="session", params=CELLS, ids="-".join)
 def drafting(request: pytest.FixtureRequest, real_pair: FindPair, said_plainly: SayPlainly) -> Iterator[Drafting]:
     """One way with one model; a model drafts for itself where a draft model is needed."""
     name, way = request.param
-    pair, plain = real_pair(name), said_plainly(name)
+    pair, plain = real_pair(name), partial(said_plainly, name, WAYS[way]["exact"])
     pair = replace(pair, draft=pair.target if way == "model" else None)
     with closing(Engine(pair, Options(**WAYS[way]))) as engine:
         for case in SHORT if way == "suffix" else ():

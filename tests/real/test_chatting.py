@@ -21,7 +21,7 @@ async def test_a_question_is_answered_and_answered_again(
     path: Path, real_pair: FindPair, said_plainly: SayPlainly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tui, "PATIENCE", 120.0)
-    plain = said_plainly("smollm2")["short, greedy"].text
+    plain = said_plainly("smollm2", False, "short, greedy").text
     async with opened(path, Engine, pair=replace(real_pair("smollm2"), temperature=0.0), size=(80, 60)) as chat:
         await chat.ask("/set max_tokens 24")
         await chat.ask(QUESTION)

@@ -19,14 +19,14 @@ def drafted(said: Said, way: str) -> int:
 @pytest.mark.parametrize("case", SHORT)
 def test_a_reply_is_plain_decodes(drafting: Drafting, case: str) -> None:
     said = ask(drafting.engine, CASES[case])
-    assert said.tokens == drafting.plain[case].tokens
+    assert said.tokens == drafting.plain(case).tokens
     assert drafted(said, drafting.way) > 0 or drafting.way not in (*LOOK_ANYWHERE, "suffix")
 
 
 @pytest.mark.parametrize("case", LONG)
 @pytest.mark.parametrize("drafting", LONG_CELLS, indirect=True, ids="-".join)
 def test_a_reply_in_a_long_context_is_plain_decodes(drafting: Drafting, case: str) -> None:
-    plain = drafting.plain[case]
+    plain = drafting.plain(case)
     foreseen = plain.text if drafting.way == "prediction" else ""
     said = ask(drafting.engine, CASES[case], prediction=foreseen)
     assert said.tokens == plain.tokens
@@ -37,14 +37,14 @@ def test_a_reply_in_a_long_context_is_plain_decodes(drafting: Drafting, case: st
 @pytest.mark.parametrize("case", FORM)
 def test_a_reply_in_a_form_is_plain_decodes_and_follows_it(drafting: Drafting, case: str) -> None:
     said = ask(drafting.engine, CASES[case])
-    assert said.tokens == drafting.plain[case].tokens
+    assert said.tokens == drafting.plain(case).tokens
     assert follows_schema(said.text), said.text
     assert drafted(said, drafting.way) > 0 or drafting.way != "grammar"
 
 
 @pytest.mark.parametrize("case", SHORT)
 def test_a_reply_that_was_foreseen_is_plain_decodes(drafting: Drafting, case: str) -> None:
-    plain = drafting.plain[case]
+    plain = drafting.plain(case)
     said = ask(drafting.engine, CASES[case], prediction=plain.text)
     assert said.tokens == plain.tokens
     assert said.drafted.get("prediction", {}).get("accepted", 0) > 10 or drafting.way != "prediction"

@@ -47,7 +47,7 @@ def test_a_chats_reply_is_plain_decodes_at_once_and_streamed(smollm2: openai.Ope
     reply = smollm2.chat.completions.create(**ASKED, temperature=0)
     stream = smollm2.chat.completions.create(**ASKED, temperature=0, stream=True)
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
-    assert reply.choices[0].message.content == streamed == said_plainly("smollm2")["short, greedy"].text
+    assert reply.choices[0].message.content == streamed == said_plainly("smollm2", False, "short, greedy").text
 
 
 def test_a_completion_goes_on_as_plain_decode_does(gemma3: openai.OpenAI, said_plainly: SayPlainly) -> None:
@@ -55,7 +55,7 @@ def test_a_completion_goes_on_as_plain_decode_does(gemma3: openai.OpenAI, said_p
         reply = gemma3.completions.create(
             model="gemma3", prompt=prompt, max_tokens=CASES[case].max_tokens, temperature=0
         )
-        assert reply.choices[0].text == said_plainly("gemma3")[case].text
+        assert reply.choices[0].text == said_plainly("gemma3", False, case).text
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
@@ -78,7 +78,7 @@ def test_a_schema_holds(smollm2: openai.OpenAI) -> None:
 
 
 def test_a_prediction_changes_nothing(smollm2: openai.OpenAI, said_plainly: SayPlainly) -> None:
-    plain = said_plainly("smollm2")["short, greedy"].text
+    plain = said_plainly("smollm2", False, "short, greedy").text
     for content in (plain, plain.upper()):
         prediction: Any = {"type": "content", "content": content}
         reply = smollm2.chat.completions.create(**ASKED, temperature=0, prediction=prediction)
