@@ -13,7 +13,9 @@ import llama_cpp.llama_cpp as lib
 from runtime.backends import library, repacking
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError
+from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.soundness import contradiction
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
@@ -55,6 +57,7 @@ class LlamaModel:
         ids: IdsOnly | None = None,
     ) -> None:
         check_file(path)
+        check_header(path)
         if exact:
             library.prefer_exact()
         library.start()
@@ -136,6 +139,19 @@ def check_file(path: Path) -> None:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
     if head != b"GGUF":
         raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+
+
+def check_header(path: Path) -> None:
+    """Raises ModelError for a header that contradicts itself, over which the library would end the process."""
+    try:
+        clause = contradiction(ModelFacts(read_model_header(path)))
+    except (ModelError, OSError):
+        return  # the library says what is wrong with the file
+    if clause:
+        raise ModelError(
+            f"{path.name} is damaged or was converted wrongly: {clause}. Download it again, or choose another file of "
+            "this model."
+        )
 
 
 def load_error(path: Path, complaints: list[str]) -> ModelError:
