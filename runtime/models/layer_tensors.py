@@ -20,9 +20,9 @@ Layers = Mapping[int, Shapes]
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """A tensor that is of no use without others, one of each line."""
+    """Tensors that are of no use without others, one of each line."""
 
-    tensor: str
+    tensors: tuple[str, ...]
     others: tuple[tuple[str, ...], ...]
     architectures: Names = ALL
 
@@ -34,17 +34,18 @@ def weights(*names: str) -> tuple[tuple[str, ...], ...]:
 
 QKV = "attn_qkv.weight"
 OPTIONAL_QKV = frozenset(("phi3", "pockettts"))
+CONVOLUTION, JOINED = "ssm_conv1d.weight", "ssm_in.weight"
 COMPANY = (
-    Company("attn_output.weight", ((QKV, "attn_q.weight"), (QKV, "attn_k.weight"), (QKV, "attn_v.weight")),
+    Company(("attn_output.weight",), ((QKV, "attn_q.weight"), (QKV, "attn_k.weight"), (QKV, "attn_v.weight")),
             OPTIONAL_QKV),
-    Company("ssm_conv1d.weight", (("attn_qkv.weight", "ssm_in.weight"),), DELTA_NETS),
-    Company("ssm_conv1d.weight", (("attn_gate.weight", "ssm_in.weight"),), DELTA_NETS - {"qwen3next"}),
-    Company("ssm_conv1d.weight", (("ssm_conv1d.bias",),), MAMBAS),
-    Company("ffn_gate_shexp.weight", weights("ffn_up_shexp", "ffn_down_shexp")),
-    Company("ffn_up_shexp.weight", weights("ffn_down_shexp")),
-    Company("ffn_gate_exps.weight", weights("ffn_up_exps", "ffn_down_exps")),
-    Company("ffn_up_exps.weight", weights("ffn_down_exps")),
-    Company("ffn_gate.weight", weights("ffn_up", "ffn_down")),
+    Company((CONVOLUTION,), ((QKV, JOINED),), DELTA_NETS),
+    Company((CONVOLUTION, QKV), weights("attn_gate"), DELTA_NETS),
+    Company((CONVOLUTION,), (("ssm_conv1d.bias",),), MAMBAS),
+    Company(("ffn_gate_shexp.weight",), weights("ffn_up_shexp", "ffn_down_shexp")),
+    Company(("ffn_up_shexp.weight",), weights("ffn_down_shexp")),
+    Company(("ffn_gate_exps.weight",), weights("ffn_up_exps", "ffn_down_exps")),
+    Company(("ffn_up_exps.weight",), weights("ffn_down_exps")),
+    Company(("ffn_gate.weight",), weights("ffn_up", "ffn_down")),
 )  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def missing(facts: ModelFacts, layers: Layers) -> Iterator[str]:
     rules = [rule for rule in COMPANY if rule.architectures == ALL or facts.architecture in rule.architectures]
     for i, layer in layers.items():
         for rule in rules:
-            if rule.tensor in layer:
+            if layer.keys() >= set(rule.tensors):
                 yield from (lacks(i, line) for line in rule.others if not layer.keys() & set(line))
 
 

@@ -10,25 +10,27 @@ from dataclasses import dataclass
 Names = frozenset[str]
 ALL: Names = frozenset()
 NO_END = 2**32 - 1
+MAX_LAYERS, MAX_EXPERTS = 512, 1024
 
 # Nothing is rotated, whatever the header says of rotations
 ROPELESS = frozenset(
-    "clip gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6 rwkv6qwen2 rwkv7 arwkv7 "
-    "wavtokenizer-dec nemotron_h nemotron_h_moe kimi-linear kimi-k3 glm5-next".split()
+    "clip gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6 rwkv6qwen2 rwkv7 "
+    "arwkv7 wavtokenizer-dec nemotron_h nemotron_h_moe kimi-linear kimi-k3 glm5-next".split()
 )
 # Every number of a head is rotated
 WHOLE_HEADS = frozenset(
     "apertus arcee arctic baichuan chameleon codeshell cogvlm cohere2moe dbrx deci deepseek dots1 dream ernie4_5 "
     "ernie4_5-moe exaone exaone-moe exaone4 falcon granite granite_swa graniteswitch grok grovemoe hunyuan-moe "
-    "hunyuan-dense hunyuan_vl hy_v3 internlm2 jais2 llada llada-moe llama llama4 maincoder mellum mistral3 olmo olmo2 "
-    "olmoe orion paddleocr pangu-embedded plamo pockettts qwen2 qwen2moe qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe rnd1 "
-    "seed_oss smallthinker smollm3 starcoder2 talkie xverse".split()
+    "hunyuan-dense hunyuan_vl hy_v3 internlm2 jais2 llada llada-moe llama llama4 maincoder mellum mistral3 olmo "
+    "olmo2 olmoe orion paddleocr pangu-embedded plamo pockettts qwen2 qwen2moe qwen2vl qwen3 qwen3moe qwen3vl "
+    "qwen3vlmoe rnd1 seed_oss smallthinker smollm3 starcoder2 talkie xverse".split()
 )
 # Values are as long as keys
 EVEN_HEADS = WHOLE_HEADS | frozenset(
-    "afmoe bailingmoe2 bitnet bloom chatglm cohere2 command-r deepseek4 glm4 glm4moe gpt2 gptneox granitehybrid jais "
-    "laguna maple minimax-01 minimax-m2 minimax-m3 mpt muse-glimmer nanbeige nemotron nemotron_h nemotron_h_moe openelm "
-    "phi2 phi3 qwen qwen35 qwen35moe qwen3next qwen4exp refact spark2_5 stablelm starcoder".split()
+    "afmoe bailingmoe2 bitnet bloom chatglm cohere2 command-r deepseek4 glm4 glm4moe gpt2 gptneox granitehybrid "
+    "jais laguna maple minimax-01 minimax-m2 minimax-m3 mpt muse-glimmer nanbeige nemotron nemotron_h "
+    "nemotron_h_moe openelm phi2 phi3 qwen qwen35 qwen35moe qwen3next qwen4exp refact spark2_5 stablelm "
+    "starcoder".split()
 )
 ROPE_SCALINGS = frozenset(("none", "linear", "yarn", "longrope"))
 EXPERTLESS = frozenset(("hunyuan-dense", "hunyuan_vl"))  # a single expert is a dense layer
@@ -79,8 +81,8 @@ class Product:
 
 
 RANGES = (
-    Range("block_count", 1, 512),
-    Range("expert_count", 0, 1024),
+    Range("block_count", 1, MAX_LAYERS),
+    Range("expert_count", 0, MAX_EXPERTS),
     Range("expert_gating_func", 0, 4, DEFAULT_GATES),
     Range("expert_gating_func", 1, 4, NAMED_GATES),
     Range("interleave_moe_layer_step", 1, architectures=frozenset(("ernie4_5-moe",))),

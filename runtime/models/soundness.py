@@ -26,13 +26,15 @@ from runtime.models.library_limits import (
     Names,
 )
 
+RECURRENT = "attention.recurrent_layers"  # where these are listed, their interval is not looked at
 OWN_CACHES = 20  # layers of gemma3n that share nobody's cache
 Rule = Callable[[ModelFacts], Iterator[str]]
 
 
 def contradiction(facts: ModelFacts) -> str:
     """What is wrong with the header, as the second half of a sentence; "" where it is sound."""
-    return next((clause for rule in RULES for clause in rule(facts)), "")
+    rules = RULES if facts.n_layers else (out_of_range,)
+    return next((clause for rule in rules for clause in rule(facts)), "")
 
 
 def number(facts: ModelFacts, key: str) -> int | None:
@@ -42,8 +44,8 @@ def number(facts: ModelFacts, key: str) -> int | None:
 
 
 def says(facts: ModelFacts, *keys: str) -> str:
-    """What the header says of these keys."""
-    return "it says " + " and ".join(f"{key} = {number(facts, key)}" for key in keys)
+    """That the header says something impossible of these keys."""
+    return f"it says {' and '.join(f'{key} = {number(facts, key)}' for key in keys)}, which cannot be"
 
 
 def concerns(facts: ModelFacts, architectures: Names) -> bool:
@@ -57,11 +59,14 @@ def out_of_range(facts: ModelFacts) -> Iterator[str]:
         value = number(facts, limits.key)
         if value is not None and concerns(facts, limits.architectures) and not limits.least <= value <= limits.most:
             yield says(facts, limits.key)
-    if number(facts, "full_attention_interval") == 0 and "recurrent_layers" not in " ".join(facts.header.metadata):
+    if (
+        number(facts, "full_attention_interval") == 0
+        and f"{facts.architecture}.{RECURRENT}" not in facts.header.metadata
+    ):
         yield says(facts, "full_attention_interval")
     scaling = facts.header.metadata.get(f"{facts.architecture}.rope.scaling.type", "none")
     if isinstance(scaling, str) and scaling not in ROPE_SCALINGS:
-        yield f"it says rope.scaling.type = {scaling[:32]!r}"
+        yield f"it says rope.scaling.type = {scaling[:32]!r}, which is none"
 
 
 def draft_layers(facts: ModelFacts) -> Iterator[str]:
@@ -88,6 +93,8 @@ def uneven_parts(facts: ModelFacts) -> Iterator[str]:
         whole, part = number(facts, parts.whole), number(facts, parts.part)
         if whole is not None and part and concerns(facts, parts.architectures) and whole % part:
             yield says(facts, parts.whole, parts.part)
+    if number(facts, "attention.head_count") == 0 and facts.architecture not in ROPELESS:
+        yield says(facts, "attention.head_count")
     heads, kv_heads = facts.per_layer("attention.head_count"), facts.per_layer("attention.head_count_kv")
     for n, n_kv in zip(heads, kv_heads, strict=False):
         if n_kv and n % n_kv:
@@ -107,8 +114,8 @@ def wrong_products(facts: ModelFacts) -> Iterator[str]:
 
 def head_lengths(facts: ModelFacts, suffix: str = "") -> tuple[int, int] | None:
     """Numbers of a head's key and value in the first layer; None where the header does not tell."""
-    heads = facts.per_layer("attention.head_count")
-    usual = facts.own("embedding_length") // heads[0] if heads and heads[0] else None
+    heads, width = facts.per_layer("attention.head_count"), facts.own("embedding_length")
+    usual = width // heads[0] if width and heads and heads[0] else None
     key, value = (
         next((n for end in (suffix, "") if (n := number(facts, f"attention.{kind}_length{end}")) is not None), usual)
         for kind in ("key", "value")
