@@ -15,6 +15,7 @@ from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.library_limits import DRAFT_HEADS
 from runtime.models.soundness import contradiction
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
@@ -91,6 +92,8 @@ class LlamaModel:
 
     def _unsupported(self) -> str:
         """What kind of model this is, if not one that generates text from left to right."""
+        if self.metadata("general.architecture") in DRAFT_HEADS:
+            return "the drafting part of another model"
         if lib.llama_model_has_encoder(self.handle) or not lib.llama_model_has_decoder(self.handle):
             return "an encoder model"
         if lib.llama_model_is_diffusion(self.handle):

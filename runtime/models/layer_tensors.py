@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header
-from runtime.models.library_limits import ALL, DELTA_NETS, MAMBAS, ROTATED_SHAPES, Names
+from runtime.models.library_limits import ALL, DELTA_NETS, MAMBAS, OWN_LENGTHS, ROTATED_SHAPES, Names
 
 LAYER = re.compile(r"blk\.(\d+)\.")
+STATES = "ssm_conv1d_q"  # a tensor of layers that keep a state, and have keys and values that are not kept
 Shapes = Mapping[str, tuple[int, ...]]  # of a layer, by name without the layer's number
 Layers = Mapping[int, Shapes]
 
@@ -74,24 +75,49 @@ def lacks(i: int, names: tuple[str, ...]) -> str:
 
 def misshapen(facts: ModelFacts, layers: Layers) -> Iterator[str]:
     """Heads that are not as many, or not as long, as the tensors of their layer."""
-    for i, kv_heads in enumerate(facts.per_layer("attention.head_count_kv")):
+    kv_heads = facts.per_layer("attention.head_count_kv")
+    is_checked = facts.architecture in ROTATED_SHAPES or (
+        len(set(kv_heads)) > 1 and facts.architecture not in OWN_LENGTHS
+    )
+    for i, n in enumerate(kv_heads):
         layer = layers.get(i, {})
-        if kv_heads > 1 and is_single(facts, layer):
-            yield f"it says that layer {i} has {kv_heads} heads of keys and values, where its tensors are for 1"
-        if facts.architecture in ROTATED_SHAPES:
-            yield from misfits(facts, i, kv_heads, layer)
+        if n > 1 and is_single(facts, layer):
+            yield f"it says that layer {i} has {n} heads of keys and values, where its tensors are for 1"
+        if is_checked and not any(name.startswith(STATES) for name in layer):
+            yield from misfits(facts, i, n, layer)
+        if is_latent(facts, layer):
+            yield from latent_misfits(facts, i, layer)
+
+
+def is_latent(facts: ModelFacts, layer: Shapes) -> bool:
+    """Are the layer's keys kept as what they are computed from (MLA)?"""
+    return "attn_k_b.weight" in layer and facts.own("attention.key_length_mla") > 0
 
 
 def is_single(facts: ModelFacts, layer: Shapes) -> bool:
     """Do all heads of the layer share one key?"""
-    is_latent = "attn_k_b.weight" in layer and facts.own("attention.key_length_mla") > 0
-    return is_latent or facts.architecture == "deepseek4"
+    return is_latent(facts, layer) or facts.architecture == "deepseek4"
 
 
-def misfits(facts: ModelFacts, i: int, kv_heads: int, layer: Shapes) -> Iterator[str]:
+def lengths_of(facts: ModelFacts, kind: str) -> set[int]:
+    """How long a head's keys or values may be: in layers with a window, and in others."""
+    given = {facts.header.metadata.get(f"{facts.architecture}.attention.{kind}_length{end}") for end in ("", "_swa")}
+    return {length for length in given if isinstance(length, int)}
+
+
+def misfits(facts: ModelFacts, i: int, n: int, layer: Shapes) -> Iterator[str]:
     """Keys or values whose heads make up more or less than their tensor."""
+    heads = facts.per_layer("attention.head_count")[i : i + 1]
+    usual = {facts.own("embedding_length") // heads[0]} if heads and heads[0] else set()
     for kind in ("key", "value"):
-        length = facts.header.metadata.get(f"{facts.architecture}.attention.{kind}_length")
-        shape = layer.get(f"attn_{kind[0]}.weight", ())
-        if isinstance(length, int) and len(shape) == 2 and shape[1] != kv_heads * length:
-            yield f"it says that {kv_heads} heads have {kind}s of {length}, and layer {i} makes {shape[1]} numbers"
+        lengths, shape = lengths_of(facts, kind) or usual, layer.get(f"attn_{kind[0]}.weight", ())
+        if lengths and len(shape) == 2 and shape[1] not in {n * length for length in lengths}:
+            each = " or ".join(map(str, sorted(lengths)))
+            yield f"it says that {n} heads have {kind}s of {each}, and layer {i} makes {shape[1]} numbers"
+
+
+def latent_misfits(facts: ModelFacts, i: int, layer: Shapes) -> Iterator[str]:
+    """A key that is not as long as what its tensor makes."""
+    lengths, shape = lengths_of(facts, "key"), layer.get("attn_kv_a_mqa.weight", ())
+    if lengths and len(shape) == 2 and shape[1] not in lengths:
+        yield f"it says that keys have {min(lengths)} numbers, and layer {i} makes {shape[1]}"

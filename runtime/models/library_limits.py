@@ -36,11 +36,15 @@ ROPE_SCALINGS = frozenset(("none", "linear", "yarn", "longrope"))
 EXPERTLESS = frozenset(("hunyuan-dense", "hunyuan_vl"))  # a single expert is a dense layer
 INDEXED = frozenset(("deepseek32", "deepseek4", "dots3note", "glm-dsa"))  # an index rotates as much as a head
 ROTATED_SHAPES = frozenset(("gpt-oss", "bailingmoe"))  # tensors are measured by the rotated length, not the head's
+TEMPERED = frozenset(("deepseek2", "mistral4"))  # a scale for long texts comes with the length of those
+DRAFT_HEADS = frozenset(("eagle3", "dflash", "gemma4-assistant"))  # which have no layers but those that draft
+SECTIONED = frozenset("qwen2vl paddleocr qwen3vl qwen3vlmoe qwen35 qwen35moe".split())  # positions have parts
 SHARING = frozenset(("gemma3n", "gemma4"))  # the last layers look into the caches of two before them
 # Layers with states: the convolution of the first has a bias, the second is a delta net
 MAMBAS = frozenset(("mamba", "mamba2", "jamba", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe"))
 DELTA_NETS = frozenset(("qwen3next", "qwen35", "qwen35moe"))
 HEADED_MAMBAS = MAMBAS - {"mamba", "jamba"}
+OWN_LENGTHS = frozenset(("graniteswitch",))  # layers whose heads are not as long as the header's
 # How experts are chosen: 0 is taken for the usual way, or for none
 DEFAULT_GATES = frozenset(
     "afmoe cohere2moe deepseek2 deepseek2-ocr glm-dsa glm4moe glm5-next hy_v3 laguna step35".split()

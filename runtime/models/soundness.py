@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
+import numpy as np
+
 from runtime.models.facts import ModelFacts
 from runtime.models.layer_tensors import layers_of, misshapen, missing
 from runtime.models.library_limits import (
     ALL,
+    DRAFT_HEADS,
     EVEN_HEADS,
     EXPERTLESS,
     INDEXED,
@@ -21,7 +24,9 @@ from runtime.models.library_limits import (
     RANGES,
     ROPE_SCALINGS,
     ROPELESS,
+    SECTIONED,
     SHARING,
+    TEMPERED,
     WHOLE_HEADS,
     Names,
 )
@@ -70,8 +75,8 @@ def out_of_range(facts: ModelFacts) -> Iterator[str]:
 
 
 def draft_layers(facts: ModelFacts) -> Iterator[str]:
-    """More layers that only draft than layers."""
-    if facts.own("nextn_predict_layers") > facts.own("block_count") > 0:
+    """No layers but those that only draft."""
+    if facts.own("nextn_predict_layers") >= facts.n_layers and facts.architecture not in DRAFT_HEADS:
         yield says(facts, "block_count", "nextn_predict_layers")
 
 
@@ -142,6 +147,18 @@ def rotations(facts: ModelFacts) -> Iterator[str]:
             yield f"it says that {n} of a head's {lengths[0]} numbers are rotated"
 
 
+def positions(facts: ModelFacts) -> Iterator[str]:
+    """Positions whose parts rotate nothing, or more than a head; a scale for long texts, and none are long."""
+    value, lengths = facts.header.metadata.get(f"{facts.architecture}.rope.dimension_sections"), head_lengths(facts)
+    parts = value.tolist() if isinstance(value, np.ndarray) and value.dtype != object else []
+    is_empty = facts.architecture in SECTIONED and len(parts) >= 3 and not any(parts[:3])
+    if is_empty or (lengths and sum(parts) > lengths[0]):
+        yield f"it says that positions rotate {', '.join(map(str, parts[:4]))} numbers of a head"
+    scale = facts.header.metadata.get(f"{facts.architecture}.attention.temperature_scale")
+    if scale and facts.architecture in TEMPERED and not facts.own("attention.temperature_length"):
+        yield f"it says attention.temperature_scale = {scale} and no length"
+
+
 def is_unrotated(facts: ModelFacts) -> bool:
     """Does the header switch rotations off?"""
     off = facts.header.metadata.get(f"{facts.architecture}.rope.scaling.finetuned") is False
@@ -183,5 +200,6 @@ def tensors(facts: ModelFacts) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    out_of_range, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations, shared_caches, tensors,
+    out_of_range, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations, positions,
+    shared_caches, tensors,
 )  # fmt: skip
