@@ -68,6 +68,7 @@ HEADS = ONE_LAYER | {"embedding_length": 128, "attention.head_count": 4}
 DELTA = {"ssm.inner_size": 128, "ssm.state_size": 32, "ssm.time_step_rank": 4, "ssm.group_count": 2}
 GEMMA4 = {"block_count": 6, "attention.sliding_window_pattern": [True, True, False, True, True, False]}
 GPT_OSS = HEADS | {"attention.head_count_kv": 2, "attention.key_length": 64}
+LATENT = {"blk.0.attn_k_b.weight": (32, 64, 4), "blk.0.attn_kv_a_mqa.weight": (128, 96)}
 MLA = ONE_LAYER | {"attention.key_length_mla": 64}
 
 
@@ -103,6 +104,10 @@ MLA = ONE_LAYER | {"attention.key_length_mla": 64}
         ("qwen35", DELTA | {"ssm.group_count": 3}, "ssm.group_count = 3"),
         ("mamba2", {"ssm.inner_size": 256, "ssm.time_step_rank": 7}, "ssm.time_step_rank = 7"),
         ("llama", HEADS | {"attention.value_length": 16}, "keys have 32 and values 16 numbers"),
+        ("qwen35", HEADS | {"rope.dimension_sections": [0, 0, 0, 0]}, "positions rotate 0, 0, 0, 0 numbers"),
+        ("qwen35", HEADS | {"rope.dimension_sections": [1, 1, 1, 600]}, "positions rotate 1, 1, 1, 600 numbers"),
+        ("deepseek2", {"attention.temperature_scale": 0.1}, "temperature_scale = 0.1 and no length"),
+        ("gpt-oss", {"attention.sliding_window_pattern": [False]}, "no layer has a window"),
         ("gemma4", GEMMA4 | {"attention.shared_kv_layers": 4}, "2 of 6 layers have a cache of their own"),
         ("gemma4", GEMMA4 | {"attention.shared_kv_layers": HUGE}, "0 of 6 layers have a cache of their own"),
         (
@@ -171,6 +176,17 @@ def test_shapes_are_those_that_the_numbers_say() -> None:
     assert wrong == "it says that 2 heads have keys of 65, and layer 0 makes 128 numbers"
     latent = facts("deepseek2", MLA | {"attention.head_count_kv": 2}, names("attn_k_b.weight"))
     assert "layer 0 has 2 heads of keys and values" in contradiction(latent)
+    longer = facts("deepseek2", MLA | {"attention.head_count_kv": 1, "attention.key_length": 64}, LATENT)
+    assert contradiction(longer) == "it says that keys have 64 numbers, and layer 0 makes 96"
+
+
+def test_each_layer_has_the_heads_that_its_tensors_are_for() -> None:
+    two = HEADS | {"block_count": 2}
+    keys = {f"blk.{i}.attn_k.weight": (128, 64) for i in range(2)}
+    assert contradiction(facts("llama", two | {"attention.head_count_kv": [2, 2]}, keys)) == ""
+    assert "0 heads have keys of 32" in contradiction(facts("llama", two | {"attention.head_count_kv": [2, 0]}, keys))
+    own = {"blk.1.ssm_conv1d_q.weight": (4, 1, 64)}  # which keeps a state, and no keys
+    assert contradiction(facts("kimi-linear", two | {"attention.head_count_kv": [2, 0]}, keys | own)) == ""
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,13 @@ from runtime.models.library_limits import (
     SECTIONED,
     SHARING,
     TEMPERED,
+    WINDOWED,
     WHOLE_HEADS,
     Names,
 )
 
 RECURRENT = "attention.recurrent_layers"  # where these are listed, their interval is not looked at
+PATTERN = "attention.sliding_window_pattern"
 OWN_CACHES = 20  # layers of gemma3n that share nobody's cache
 Rule = Callable[[ModelFacts], Iterator[str]]
 
@@ -179,13 +181,20 @@ def least_rotated(facts: ModelFacts, head: int, suffix: str) -> int:
     return head if facts.architecture in WHOLE_HEADS and not suffix else 2
 
 
+def windows(facts: ModelFacts) -> Iterator[str]:
+    """No layer with a window, where some must have one."""
+    pattern = facts.flags(PATTERN)[: facts.n_layers]
+    if facts.architecture in WINDOWED and ((pattern and not any(pattern)) or number(facts, PATTERN) == 1):
+        yield "it says that no layer has a window"
+
+
 def shared_caches(facts: ModelFacts) -> Iterator[str]:
     """Layers that look into another's cache: with and without a window, the last ones that have their own."""
     if facts.architecture not in SHARING:
         return
     shared = number(facts, "attention.shared_kv_layers") or 0
     n_own = OWN_CACHES if facts.architecture == "gemma3n" else facts.n_layers - shared
-    windowed = facts.flags("attention.sliding_window_pattern")[: facts.n_layers]
+    windowed = facts.flags(PATTERN)[: facts.n_layers]
     sharing = windowed[max(0, n_own) :]
     lent = [windowed[n_own - 2], not windowed[n_own - 1]] if 2 <= n_own < len(windowed) else [True, True]
     if n_own < 2 or (True in sharing and not lent[0]) or (False in sharing and not lent[1]):
@@ -201,5 +210,5 @@ def tensors(facts: ModelFacts) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     out_of_range, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations, positions,
-    shared_caches, tensors,
+    windows, shared_caches, tensors,
 )  # fmt: skip
