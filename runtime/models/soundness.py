@@ -27,8 +27,8 @@ from runtime.models.library_limits import (
     SECTIONED,
     SHARING,
     TEMPERED,
-    WINDOWED,
     WHOLE_HEADS,
+    WINDOWED,
     Names,
 )
 
