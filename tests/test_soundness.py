@@ -108,6 +108,7 @@ MLA = ONE_LAYER | {"attention.key_length_mla": 64}
         ("qwen35", HEADS | {"rope.dimension_sections": [1, 1, 1, 600]}, "positions rotate 1, 1, 1, 600 numbers"),
         ("deepseek2", {"attention.temperature_scale": 0.1}, "temperature_scale = 0.1 and no length"),
         ("gpt-oss", {"attention.sliding_window_pattern": [False]}, "no layer has a window"),
+        ("gemma3", {"attention.sliding_window": 64, "attention.sliding_window_pattern": 1}, "no layer has a window"),
         ("gemma4", GEMMA4 | {"attention.shared_kv_layers": 4}, "2 of 6 layers have a cache of their own"),
         ("gemma4", GEMMA4 | {"attention.shared_kv_layers": HUGE}, "0 of 6 layers have a cache of their own"),
         (

@@ -182,13 +182,14 @@ class ModelFacts:
         """A count that is one for all layers, or an array."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer):
-            return [max(0, int(n)) for n in value[: self.n_layers]]
+            return [max(0, int(n)) for n in value[: min(self.n_layers, MAX_LAYERS)]]
         return [value] * min(self.n_layers, MAX_LAYERS) if isinstance(value, int) and value > 0 else []
 
     def flags(self, key: str) -> list[bool]:
         """An array of yes and no; [] where there is none."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
-        return value.astype(bool).tolist() if isinstance(value, np.ndarray) and value.dtype != object else []
+        is_array = isinstance(value, np.ndarray) and value.dtype != object
+        return value[:MAX_LAYERS].astype(bool).tolist() if is_array else []
 
     def own(self, key: str) -> int:
         """A count that the header gives under this architecture."""

@@ -39,11 +39,12 @@ ROTATED_SHAPES = frozenset(("gpt-oss", "bailingmoe"))  # tensors are measured by
 TEMPERED = frozenset(("deepseek2", "mistral4"))  # a scale for long texts comes with the length of those
 DRAFT_HEADS = frozenset(("eagle3", "dflash", "gemma4-assistant"))  # which have no layers but those that draft
 SECTIONED = frozenset("qwen2vl paddleocr qwen3vl qwen3vlmoe qwen35 qwen35moe".split())  # positions have parts
-# Some layer looks back a window's length
+# Some layer looks back a window's length: in every model, or where the header gives one
 WINDOWED = frozenset(
     "cohere2 cohere2moe dots3note exaone-moe gemma2 gemma3n gemma4 gpt-oss granite_swa maple mimo2 muse-glimmer "
     "spark2_5 step35".split()
 )
+WINDOWED_BY_LENGTH = frozenset(("gemma3", "olmo2", "afmoe", "plamo3", "mellum"))
 SHARING = frozenset(("gemma3n", "gemma4"))  # the last layers look into the caches of two before them
 # Layers with states: the convolution of the first has a bias, the second is a delta net
 MAMBAS = frozenset(("mamba", "mamba2", "jamba", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe"))

@@ -29,6 +29,7 @@ from runtime.models.library_limits import (
     TEMPERED,
     WHOLE_HEADS,
     WINDOWED,
+    WINDOWED_BY_LENGTH,
     Names,
 )
 
@@ -152,10 +153,10 @@ def rotations(facts: ModelFacts) -> Iterator[str]:
 def positions(facts: ModelFacts) -> Iterator[str]:
     """Positions whose parts rotate nothing, or more than a head; a scale for long texts, and none are long."""
     value, lengths = facts.header.metadata.get(f"{facts.architecture}.rope.dimension_sections"), head_lengths(facts)
-    parts = value.tolist() if isinstance(value, np.ndarray) and value.dtype != object else []
+    parts = value[:4].tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "iu" else []
     is_empty = facts.architecture in SECTIONED and len(parts) >= 3 and not any(parts[:3])
     if is_empty or (lengths and sum(parts) > lengths[0]):
-        yield f"it says that positions rotate {', '.join(map(str, parts[:4]))} numbers of a head"
+        yield f"it says that positions rotate {', '.join(map(str, parts))} numbers of a head"
     scale = facts.header.metadata.get(f"{facts.architecture}.attention.temperature_scale")
     if scale and facts.architecture in TEMPERED and not facts.own("attention.temperature_length"):
         yield f"it says attention.temperature_scale = {scale} and no length"
@@ -184,7 +185,10 @@ def least_rotated(facts: ModelFacts, head: int, suffix: str) -> int:
 def windows(facts: ModelFacts) -> Iterator[str]:
     """No layer with a window, where some must have one."""
     pattern = facts.flags(PATTERN)[: facts.n_layers]
-    if facts.architecture in WINDOWED and ((pattern and not any(pattern)) or number(facts, PATTERN) == 1):
+    is_windowed = facts.architecture in WINDOWED
+    if facts.architecture in WINDOWED_BY_LENGTH:
+        is_windowed = facts.own("attention.sliding_window") > 0
+    if is_windowed and ((pattern and not any(pattern)) or number(facts, PATTERN) == 1):
         yield "it says that no layer has a window"
 
 
