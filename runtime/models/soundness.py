@@ -67,12 +67,14 @@ def out_of_range(facts: ModelFacts) -> Iterator[str]:
         value = number(facts, limits.key)
         if value is not None and concerns(facts, limits.architectures) and not limits.least <= value <= limits.most:
             yield says(facts, limits.key)
-    if (
-        number(facts, "full_attention_interval") == 0
-        and f"{facts.architecture}.{RECURRENT}" not in facts.header.metadata
-    ):
+
+
+def unread_values(facts: ModelFacts) -> Iterator[str]:
+    """An interval of layers that is none, and a kind of scaling that is unknown."""
+    metadata, own = facts.header.metadata, facts.architecture
+    if number(facts, "full_attention_interval") == 0 and f"{own}.{RECURRENT}" not in metadata:
         yield says(facts, "full_attention_interval")
-    scaling = facts.header.metadata.get(f"{facts.architecture}.rope.scaling.type", "none")
+    scaling = metadata.get(f"{own}.rope.scaling.type", "none")
     if isinstance(scaling, str) and scaling not in ROPE_SCALINGS:
         yield f"it says rope.scaling.type = {scaling[:32]!r}, which is none"
 
@@ -151,12 +153,16 @@ def rotations(facts: ModelFacts) -> Iterator[str]:
 
 
 def positions(facts: ModelFacts) -> Iterator[str]:
-    """Positions whose parts rotate nothing, or more than a head; a scale for long texts, and none are long."""
+    """Positions whose parts rotate nothing, or more than a head."""
     value, lengths = facts.header.metadata.get(f"{facts.architecture}.rope.dimension_sections"), head_lengths(facts)
     parts = value[:4].tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "iu" else []
     is_empty = facts.architecture in SECTIONED and len(parts) >= 3 and not any(parts[:3])
     if is_empty or (lengths and sum(parts) > lengths[0]):
         yield f"it says that positions rotate {', '.join(map(str, parts))} numbers of a head"
+
+
+def temperatures(facts: ModelFacts) -> Iterator[str]:
+    """A scale for long texts, and no length from which they are long."""
     scale = facts.header.metadata.get(f"{facts.architecture}.attention.temperature_scale")
     if scale and facts.architecture in TEMPERED and not facts.own("attention.temperature_length"):
         yield f"it says attention.temperature_scale = {scale} and no length"
@@ -213,6 +219,6 @@ def tensors(facts: ModelFacts) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    out_of_range, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations, positions,
-    windows, shared_caches, tensors,
+    out_of_range, unread_values, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations,
+    positions, temperatures, windows, shared_caches, tensors,
 )  # fmt: skip
