@@ -99,6 +99,7 @@ MLA = ONE_LAYER | {"attention.key_length_mla": 64}
         ("llama", {"rope.scaling.type": "none of these"}, "rope.scaling.type = 'none of these'"),
         ("llama", {"block_count": 2, "attention.head_count": 4, "attention.head_count_kv": [2, 3]}, "4 heads share 3"),
         ("olmo2", {"attention.head_count": 0}, "attention.head_count = 0"),
+        ("olmo2", {"block_count": 2, "attention.head_count": [0, 4]}, "first layer has no heads"),
         ("jamba", {"embedding_length": 129, "ssm.inner_size": 256}, "ssm.inner_size = 256 and embedding_length"),
         ("qwen35", DELTA | {"ssm.inner_size": 129}, "ssm.inner_size = 129"),
         ("qwen35", DELTA | {"ssm.group_count": 3}, "ssm.group_count = 3"),

@@ -34,6 +34,7 @@ EVEN_HEADS = WHOLE_HEADS | frozenset(
 )
 ROPE_SCALINGS = frozenset(("none", "linear", "yarn", "longrope"))
 EXPERTLESS = frozenset(("hunyuan-dense", "hunyuan_vl"))  # a single expert is a dense layer
+FIRST_HEADED = frozenset(("olmo2",))  # every layer's heads are as long as the first one's
 INDEXED = frozenset(("deepseek32", "deepseek4", "dots3note", "glm-dsa"))  # an index rotates as much as a head
 ROTATED_SHAPES = frozenset(("gpt-oss", "bailingmoe"))  # tensors are measured by the rotated length, not the head's
 TEMPERED = frozenset(("deepseek2", "mistral4"))  # a scale for long texts comes with the length of those

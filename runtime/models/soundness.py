@@ -18,6 +18,7 @@ from runtime.models.library_limits import (
     DRAFT_HEADS,
     EVEN_HEADS,
     EXPERTLESS,
+    FIRST_HEADED,
     INDEXED,
     PARTS,
     PRODUCTS,
@@ -106,6 +107,8 @@ def uneven_parts(facts: ModelFacts) -> Iterator[str]:
     if number(facts, "attention.head_count") == 0 and facts.architecture not in ROPELESS:
         yield says(facts, "attention.head_count")
     heads, kv_heads = facts.per_layer("attention.head_count"), facts.per_layer("attention.head_count_kv")
+    if facts.architecture in FIRST_HEADED and heads and not heads[0]:
+        yield "it says that the first layer has no heads"
     for n, n_kv in zip(heads, kv_heads, strict=False):
         if n_kv and n % n_kv:
             yield f"it says that {n} heads share {n_kv} heads of keys and values"
