@@ -13,7 +13,10 @@ import llama_cpp.llama_cpp as lib
 from runtime.backends import library, repacking
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError
+from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.library_limits import DRAFT_HEADS
+from runtime.models.soundness import contradiction
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
@@ -43,7 +46,7 @@ class IdsOnly:
 class LlamaModel:
     """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
 
-    `ids` is there where no words are wanted.
+    `ids` is there where no words are wanted, `facts` where the header has been read already.
     """
 
     def __init__(
@@ -53,8 +56,11 @@ class LlamaModel:
         gpu_layers: int = -1,
         exact: bool = False,
         ids: IdsOnly | None = None,
+        facts: ModelFacts | None = None,
     ) -> None:
         check_file(path)
+        facts = facts or readable_facts(path)
+        check_header(path, facts)
         if exact:
             library.prefer_exact()
         library.start()
@@ -62,7 +68,7 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         # Repacked K-quants round otherwise for wider passes
         params.use_extra_bufts = not exact and not library.has_amx()
-        placed = repacked_by_name(path) if not exact and library.has_amx() else None
+        placed = repacked_by_name(facts) if not exact and library.has_amx() else None
         params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
         params.kv_overrides = ids.overrides() if ids else None
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
@@ -86,6 +92,8 @@ class LlamaModel:
 
     def _unsupported(self) -> str:
         """What kind of model this is, if not one that generates text from left to right."""
+        if self.metadata("general.architecture") in DRAFT_HEADS:
+            return "the drafting part of another model"
         if lib.llama_model_has_encoder(self.handle) or not lib.llama_model_has_decoder(self.handle):
             return "an encoder model"
         if lib.llama_model_is_diffusion(self.handle):
@@ -117,12 +125,17 @@ class LlamaModel:
             self.handle = None
 
 
-def repacked_by_name(path: Path) -> Any:
-    """Where the library is told to put the weights that it does not repack by itself; None where there are none."""
+def readable_facts(path: Path) -> ModelFacts | None:
+    """What the header tells; None where it cannot be read, and the library says more."""
     try:
-        return None if library.has_gpu() else repacking.overrides(read_model_header(path).tensors)
+        return ModelFacts(read_model_header(path))
     except (ModelError, OSError):
-        return None  # the library says what is wrong with the file
+        return None
+
+
+def repacked_by_name(facts: ModelFacts | None) -> Any:
+    """Where the library is told to put the weights that it does not repack by itself; None where there are none."""
+    return None if facts is None or library.has_gpu() else repacking.overrides(facts.header.tensors)
 
 
 def check_file(path: Path) -> None:
@@ -136,6 +149,15 @@ def check_file(path: Path) -> None:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
     if head != b"GGUF":
         raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+
+
+def check_header(path: Path, facts: ModelFacts | None) -> None:
+    """Raises ModelError for a header that contradicts itself, over which the library would end the process."""
+    if facts and (clause := contradiction(facts)):
+        raise ModelError(
+            f"{path.name} is damaged or was converted wrongly: {clause}. Download it again, or choose another file of "
+            "this model."
+        )
 
 
 def load_error(path: Path, complaints: list[str]) -> ModelError:

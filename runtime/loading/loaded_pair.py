@@ -82,7 +82,8 @@ class LoadedPair:
     def _open(self, on_progress: OnProgress) -> None:
         """The target, its context, and the draft model."""
         n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
-        self.target = load(self.pair.target, "target", on_progress, self.options.exact, n_gpu_layers)
+        facts = self.spec.target if self.spec else None
+        self.target = load(self.pair.target, "target", on_progress, self.options.exact, n_gpu_layers, facts=facts)
         self._closers.append(self.target.close)
         wanted = self.plan.n_ctx if self.plan else self.options.n_ctx or self.pair.context
         n_ctx = min(wanted, self.target.n_ctx_train)

@@ -112,8 +112,9 @@ def open_draft(
     headers = [(spec.target, spec.draft)] if spec and spec.draft else []
 
     def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
-        ids = shared_ids(target.path, path, headers.pop() if headers else None)
-        draft = load(path, "draft", report, exact=False, ids=ids)
+        known = headers.pop() if headers else None
+        ids = shared_ids(target.path, path, known)
+        draft = load(path, "draft", report, exact=False, ids=ids, facts=known[1] if known else None)
         stack.callback(draft.close)
         if ids is None:
             compare_vocabularies(target.vocab, draft.vocab, target.path.name, path.name)
@@ -151,6 +152,7 @@ def load(
     exact: bool,
     gpu_layers: int = ALL_LAYERS,
     ids: IdsOnly | None = None,
+    facts: ModelFacts | None = None,
 ) -> LlamaModel:
     """Raises KeyboardInterrupt where the progress was answered with no."""
     stopped = False
@@ -161,7 +163,7 @@ def load(
         return not stopped
 
     try:
-        return LlamaModel(path, report, gpu_layers, exact, ids)
+        return LlamaModel(path, report, gpu_layers, exact, ids, facts)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None

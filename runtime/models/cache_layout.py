@@ -62,7 +62,7 @@ def attention_layers(facts: ModelFacts) -> list[tuple[int, int, int]]:
     recurrent = layers_named(facts, STATEFUL) - layers_named(facts, KEYS)
     heads = facts.per_layer("attention.head_count_kv") or facts.per_layer("attention.head_count")
     n_own = OWN_CACHES.get(facts.architecture) or len(heads) - facts.own("attention.shared_kv_layers")
-    n_own = min(n_own, facts.n_trunk_layers)
+    n_own = min(n_own, facts.n_trunk_layers, len(heads))
     windows = windows_of(facts, len(heads))
     return [
         (heads[i], head_length(facts, bool(windows[i])), windows[i])

@@ -17,6 +17,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.models.header import Header, TensorInfo
+from runtime.models.library_limits import MAX_LAYERS
 
 CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
 CACHE_BLOCK = 32  # values that share a scale in a Q8_0 cache
@@ -197,13 +198,14 @@ class ModelFacts:
         """A count that is one for all layers, or an array."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer):
-            return [max(0, int(n)) for n in value[: self.n_layers]]
-        return [value] * min(self.n_layers, 2**16) if isinstance(value, int) and value > 0 else []
+            return [max(0, int(n)) for n in value[: min(self.n_layers, MAX_LAYERS)]]
+        return [value] * min(self.n_layers, MAX_LAYERS) if isinstance(value, int) and value > 0 else []
 
     def flags(self, key: str) -> list[bool]:
         """An array of yes and no; [] where there is none."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
-        return value.astype(bool).tolist() if isinstance(value, np.ndarray) and value.dtype != object else []
+        is_array = isinstance(value, np.ndarray) and value.dtype != object
+        return value[:MAX_LAYERS].astype(bool).tolist() if is_array else []
 
     def own(self, key: str) -> int:
         """A count that the header gives under this architecture."""
