@@ -38,7 +38,7 @@ class Endpoint:
     request: type[RequestModel] | None = None  # None: the method is GET
     response: type[BaseModel] | None = None  # as JSON; None: text or events only
     streams: bool = False  # can it answer with server-sent events?
-    refusal: type[BaseModel] = ErrorBody
+    refusal: type[BaseModel] = ErrorBody  # as JSON, or as an event of a stream
 
     def route(self, worker: Worker, prefix: str = "") -> Route:
         """The endpoint as Starlette wants it, answered by a worker."""

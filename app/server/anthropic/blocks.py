@@ -20,7 +20,9 @@ def check_kind(value: object) -> object:
     """Raises PydanticCustomError for a block that cannot be read."""
     kind = value.get("type") if isinstance(value, dict) else None
     if kind in ("image", "document"):
-        raise PydanticCustomError("unsupported", "Input should be text: image input is not supported, nor documents")
+        raise PydanticCustomError(
+            "unsupported", "Input should be text: image input is not supported, nor are documents"
+        )
     if kind not in KINDS:
         raise PydanticCustomError(
             "block_type", "Input should be an object of type {kinds}", {"kinds": " or ".join(KINDS)}
