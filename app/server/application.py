@@ -14,11 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.server import monitoring
-from app.server.errors import ApiError, as_api_error, client_gone, error_response
+from app.server.anthropic import count_tokens, messages
+from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.guard import LOCAL_ORIGIN, Guard
 from app.server.llamacpp import completion, infill, model_status, props, template, tokens
 from app.server.openai import chat, completions, embeddings, models, responses
 from app.server.openapi import description
+from app.server.refusal import error_response
 from app.server.wire import JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -31,6 +33,8 @@ ENDPOINTS = (
     completions.ENDPOINT,
     responses.ENDPOINT,
     embeddings.ENDPOINT,
+    messages.ENDPOINT,
+    count_tokens.ENDPOINT,
     completion.ENDPOINT,
     infill.ENDPOINT,
     tokens.TOKENIZE,
@@ -73,12 +77,12 @@ def routes(worker: Worker) -> list[Route]:
 
 async def on_error(request: Request, error: Exception) -> Response:
     """Answers whatever is refused, and what failed unexpectedly."""
-    return error_response(as_api_error(error))
+    return error_response(as_api_error(error), request.url.path)
 
 
 async def on_disconnect(request: Request, error: Exception) -> Response:
     """The client left before its request was whole; that is no error of the server's."""
-    return error_response(client_gone())
+    return error_response(client_gone(), request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -88,6 +92,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         404: "There is no such endpoint. See docs/editors.md for those that exist.",
         405: "This endpoint takes another method.",
     }
-    response = error_response(ApiError(error.status_code, known.get(error.status_code, error.detail)))
+    refusal = ApiError(error.status_code, known.get(error.status_code, error.detail))
+    response = error_response(refusal, request.url.path)
     response.headers.update(error.headers or {})  # which methods there are
     return response

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ApiError, as_api_error
+from app.server.errors import ApiError, ErrorBody, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
 from app.server.scheduled_task import ScheduledTask
@@ -38,6 +38,7 @@ class Endpoint:
     request: type[RequestModel] | None = None  # None: the method is GET
     response: type[BaseModel] | None = None  # as JSON; None: text or events only
     streams: bool = False  # can it answer with server-sent events?
+    refusal: type[BaseModel] = ErrorBody  # as JSON, or as an event of a stream
 
     def route(self, worker: Worker, prefix: str = "") -> Route:
         """The endpoint as Starlette wants it, answered by a worker."""
@@ -58,7 +59,11 @@ def fact_endpoint(path: str, response: type[BaseModel], fact: Callable[[Worker],
 
 
 def query_endpoint(
-    path: str, kind: type[AnyRequest], response: type[BaseModel], answer: Callable[[AnyRequest, Engine], Event]
+    path: str,
+    kind: type[AnyRequest],
+    response: type[BaseModel],
+    answer: Callable[[AnyRequest, Engine], Event],
+    refusal: type[BaseModel] = ErrorBody,
 ) -> Endpoint:
     """An endpoint that asks the model without having it generate; a long text must not hold up others."""
 
@@ -66,24 +71,32 @@ def query_endpoint(
         engine, query = worker.engine, await read_body(request, kind)
         return JSONBody(await run_in_threadpool(answer, query, engine))
 
-    return Endpoint(path, handle, kind, response)
+    return Endpoint(path, handle, kind, response, refusal=refusal)
 
 
-def generation_endpoint(path: str, kind: type[GenerationRequest], response: type[BaseModel]) -> Endpoint:
-    """An endpoint that has the model generate text, whole or as a stream."""
+def generation_endpoint(
+    path: str,
+    kind: type[GenerationRequest],
+    response: type[BaseModel],
+    refusal: type[BaseModel] = ErrorBody,
+    any_model: bool = False,
+) -> Endpoint:
+    """An endpoint that has the model generate text, whole or as a stream; with `any_model`, whatever name is asked."""
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine, body = worker.engine, await read_body(request, kind)
-        check_model(engine, body.model)
-        task, formatter = body.task(engine), body.formatter(engine)
+        if not any_model:
+            check_model(engine, body.model)
+        task = body.task(engine)
         try:
-            scheduled = ScheduledTask(await run_in_threadpool(task.tokenized, engine))
+            task = await run_in_threadpool(task.tokenized, engine)
         except SlipstreamError as error:
             raise as_api_error(error, task.prompt_field) from error
+        scheduled, formatter = ScheduledTask(task), body.formatter(engine, task.n_prompt)
         worker.submit(scheduled)
         return TaskResponse(scheduled, formatter, bool(body.stream))
 
-    return Endpoint(path, handle, kind, response, streams=True)
+    return Endpoint(path, handle, kind, response, streams=True, refusal=refusal)
 
 
 def check_model(engine: Engine, name: str | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ValidationError
 
-from app.server.wire import Event, JSONBody
+from app.server.wire import Event
 from runtime.core.errors import ContextError, SettingsError, SlipstreamError, TemplateError
 
 TYPES = {
@@ -109,11 +109,3 @@ def predicate(kind: str, message: str) -> str:
     for theirs, ours in PHRASES.items():
         message = message.replace(theirs, ours)
     return message
-
-
-def error_response(error: ApiError) -> JSONBody:
-    """With Retry-After where trying again makes sense."""
-    headers = {"retry-after": str(error.retry_after)} if error.retry_after else {}
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return JSONBody(error.body(), error.status, headers)

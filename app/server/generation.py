@@ -69,8 +69,8 @@ class GenerationRequest(RequestModel, ABC):
         """What the engine is to do. Raises SettingsError and ApiError."""
 
     @abstractmethod
-    def formatter(self, engine: Engine) -> Formatter:
-        """How the reply is written."""
+    def formatter(self, engine: Engine, n_prompt: int) -> Formatter:
+        """How the reply to a prompt of so many tokens is written."""
 
     def sampling(self, pair: Pair) -> Sampling:
         """How tokens are sampled. Raises SettingsError. A seed of -1 means none, as in llama.cpp."""

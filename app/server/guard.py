@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.server.errors import ApiError, error_response
+from app.server.errors import ApiError
+from app.server.refusal import error_response
 
 LOCAL_ORIGIN = r"https?://(localhost|[a-z0-9-]+\.localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 OPEN = {"/health", "/v1/health"}  # for supervisors, which have no key
@@ -50,7 +51,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers the request with a refusal, or passes it on."""
         if scope["type"] == "http" and (refusal := self.refusal(scope, Headers(scope=scope))) is not None:
-            await error_response(refusal)(scope, receive, send)
+            await error_response(refusal, scope["path"])(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -58,7 +59,8 @@ class Guard:
         """Why the request is refused, if it is."""
         if self.api_key:
             return None if scope["path"] in OPEN or self._has_key(headers) else ApiError(
-                401, "The API key is missing or wrong. Send it as `Authorization: Bearer KEY`.", code="invalid_api_key"
+                401, "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.",
+                code="invalid_api_key",
             )  # fmt: skip
         if is_tcp(scope) and not is_loopback(host_name(headers.get("host", ""))):
             return ApiError(
@@ -77,8 +79,8 @@ class Guard:
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:
         """Compares in constant time; a header's bytes come as Latin-1."""
-        given = headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode("latin-1"), self.api_key.encode())
+        given = headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key", "")
+        return any(hmac.compare_digest(key.encode("latin-1"), self.api_key.encode()) for key in given)
 
 
 def is_tcp(scope: Scope) -> bool:

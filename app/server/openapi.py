@@ -9,10 +9,13 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.server.endpoint import Endpoint
-from app.server.errors import ErrorBody
 
 Json = dict[str, object]
 SCHEMAS = "#/components/schemas/"
+KEYS: Json = {
+    "key": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
 EVENT: Json = {
     "type": "object",
     "required": ["data"],
@@ -22,7 +25,7 @@ EVENT: Json = {
 
 def description(endpoints: Sequence[Endpoint]) -> Json:
     """The document: each path once, though all are answered under /v1 as well."""
-    bodies = [body for each in endpoints for body in (each.request, each.response) if body] + [ErrorBody]
+    bodies = [body for each in endpoints for body in (each.request, each.response, each.refusal) if body]
     _, schemas = models_json_schema(
         [(body, "validation") for body in dict.fromkeys(bodies)], ref_template=SCHEMAS + "{model}"
     )
@@ -31,11 +34,11 @@ def description(endpoints: Sequence[Endpoint]) -> Json:
         "info": {
             "title": "Slipstream",
             "version": version("slipstream"),
-            "description": "OpenAI's and llama.cpp's interfaces to a local model.",
+            "description": "OpenAI's, Anthropic's and llama.cpp's interfaces to a local model.",
         },
         "paths": {each.path: {"post" if each.request else "get": operation(each)} for each in endpoints},
-        "components": {"schemas": schemas["$defs"], "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-        "security": [{}, {"key": []}],
+        "components": {"schemas": schemas["$defs"], "securitySchemes": KEYS},
+        "security": [{}, *({name: []} for name in KEYS)],
     }
 
 
@@ -43,7 +46,7 @@ def operation(endpoint: Endpoint) -> Json:
     """What an endpoint takes and answers, and how it refuses."""
     responses: Json = {
         "200": {"description": "The answer.", "content": content(endpoint)},
-        "default": {"description": "Why not.", "content": as_json(ErrorBody)},
+        "default": {"description": "Why not.", "content": as_json(endpoint.refusal)},
     }
     found: Json = {"operationId": endpoint.path.strip("/").replace("/", "_"), "responses": responses}
     if endpoint.request:

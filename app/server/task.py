@@ -46,11 +46,12 @@ class CompletionTask:
     max_decode_seconds: float | None = None
     is_short: bool = False  # such as an editor's completion
     prompt_field: str = "prompt"
+    n_prompt: int = 0  # tokens, once it is tokenized
 
     def tokenized(self, engine: Engine) -> CompletionTask:
         """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
         ids = Ids(tuple(engine.encode(self.prompt(engine))))
-        return replace(self, prompt=lambda engine: ids)
+        return replace(self, prompt=lambda engine: ids, n_prompt=len(ids.tokens))
 
     def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
         """The reply in chunks; `on_prefilled` is called when the prompt has been read. Raises what Engine.reply does.

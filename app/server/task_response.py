@@ -12,7 +12,8 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from app.server.errors import ApiError, as_api_error, client_gone, error_response
+from app.server.errors import ApiError, as_api_error, client_gone
+from app.server.refusal import error_body, error_response
 from app.server.scheduled_task import ScheduledTask
 from app.server.wire import Event, JSONBody, event_stream, sse
 from runtime.engine import Chunk
@@ -50,22 +51,23 @@ class TaskResponse:
         async with cancelled_on_disconnect(receive, self.scheduled):
             try:
                 await self.scheduled.started()
-                response = event_stream(self._lines()) if self.stream else JSONBody(await self._body())
+                lines = self._lines(scope["path"])
+                response = event_stream(lines) if self.stream else JSONBody(await self._body())
             except ApiError as error:
-                response = error_response(error)
+                response = error_response(error, scope["path"])
             await response(scope, receive, send)
 
     async def _body(self) -> Event:
         return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
 
-    async def _lines(self) -> AsyncIterator[bytes]:
+    async def _lines(self, path: str) -> AsyncIterator[bytes]:
         """The events as they go over the wire, those of one chunk in one piece."""
         yield b"".join(map(sse, self.formatter.first_events()))
         try:
             async for chunk in self.scheduled.chunks():
                 yield b"".join(map(sse, self._events(chunk)))
         except Exception as error:
-            yield sse(as_api_error(error).body())
+            yield sse(error_body(as_api_error(error), path))
         else:
             yield self.formatter.done
 

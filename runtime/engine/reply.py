@@ -41,6 +41,7 @@ class Chunk:
     finish_reason: str | None = None  # stop, length, cancelled
     notice: str = ""  # a sentence for the person, such as that the context is full
     stats: Stats | None = None
+    stop: str = ""  # the stop string that ended the reply, in the last one
 
 
 class Reply:
@@ -96,7 +97,10 @@ class Reply:
             self.loop.finish(self.tokens[: self.n], self.n_prompt)
         self._close_stats()
         tail = self.text.finish()
-        yield Chunk(tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats)
+        yield Chunk(
+            tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats,
+            stop=self.text.stop,
+        )  # fmt: skip
 
     def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[None]:
         """Reads the prompt but for its last token in pieces, so the first step has little left to do."""

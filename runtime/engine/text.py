@@ -13,14 +13,19 @@ FENCE = "```"
 class TextStream:
     """Takes bytes piece by piece and gives out text as soon as it is certain.
 
-    `stopped` once a stop string has appeared, `is_code` between a Markdown fence and the next.
+    `stop` is the stop string once one has appeared, `is_code` is between a Markdown fence and the next.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._stops = [stop for stop in stops if stop]
         self._decoder = codecs.getincrementaldecoder("utf8")("replace")
-        self._held, self._fence = "", ""
-        self.stopped = self.is_code = False
+        self._held, self._fence, self.stop = "", "", ""
+        self.is_code = False
+
+    @property
+    def stopped(self) -> bool:
+        """Has a stop string appeared?"""
+        return bool(self.stop)
 
     def feed(self, piece: bytes) -> str:
         """The text that became certain with these bytes; the stop string and what follows it never come."""
@@ -38,9 +43,9 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._held + new
-        at = min((i for stop in self._stops if (i := text.find(stop)) >= 0), default=-1)
-        if at >= 0:
-            self.stopped, self._held = True, ""
+        at, self.stop = min(((i, stop) for stop in self._stops if (i := text.find(stop)) >= 0), default=(-1, ""))
+        if self.stop:
+            self._held = ""
             return text[:at]
         cut = len(text) if final else len(text) - max((overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[cut:]

@@ -60,7 +60,7 @@ class LlamaCppRequest(GenerationRequest):
             is_short=is_short or is_brief,
         )
 
-    def formatter(self, engine: Engine) -> LlamaCppFormatter:
+    def formatter(self, engine: Engine, n_prompt: int) -> LlamaCppFormatter:
         """How the reply is written."""
         return LlamaCppFormatter(engine, self.response_fields)
 

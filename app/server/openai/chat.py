@@ -99,7 +99,7 @@ class ChatRequest(OpenAIRequest):
             return Ids(tuple(engine.tokenize(engine.render(messages, tools.for_template()), bos=True)))
         return with_tools_described(messages, tools) if tools else messages
 
-    def formatter(self, engine: Engine) -> ChatFormatter:
+    def formatter(self, engine: Engine, n_prompt: int) -> ChatFormatter:
         """How the reply is written."""
         tool_calls = ToolCallParser() if self._tools() else None
         return ChatFormatter(engine, bool(self.logprobs), self.include_usage, tool_calls, self.reasoning_reader(engine))

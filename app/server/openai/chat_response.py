@@ -85,13 +85,13 @@ class ChatFormatter:
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """A delta of text, reasoning or tool calls each; the log probabilities come with the first."""
-        deltas = list(self._deltas(chunk))
+        deltas = list(self.deltas(chunk))
         if self.logprobs and chunk.logprobs:
             deltas = deltas or [{"content": ""}]
         for i, delta in enumerate(deltas):
             yield self._event(delta, () if i else [chunk])
 
-    def _deltas(self, chunk: Chunk) -> Iterator[Event]:
+    def deltas(self, chunk: Chunk) -> Iterator[Event]:
         """The chunk's text as deltas of reasoning, of content and of tool calls."""
         for delta in self._reasoning_and_content(chunk):
             if self.tool_calls and "content" in delta:
@@ -111,7 +111,7 @@ class ChatFormatter:
         """The finish reason, and the numbers with the last event."""
         stats = last.stats
         numbers: Event = {"timings": timings(stats)} if stats else {}
-        finish = self._event({}, finish_reason=self._finish_reason(last))
+        finish = self._event({}, finish_reason=self.finish_reason(last))
         if self.include_usage and stats:
             yield finish
             yield self.head | {"object": "chat.completion.chunk", "choices": [], "usage": self._usage(stats)} | numbers
@@ -123,7 +123,8 @@ class ChatFormatter:
         event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
         return event | {"usage": None} if self.include_usage else event
 
-    def _finish_reason(self, last: Chunk) -> str | None:
+    def finish_reason(self, last: Chunk) -> str | None:
+        """Why the reply ended, once its deltas have been read."""
         has_calls = self.tool_calls is not None and self.tool_calls.n_calls > 0
         return "tool_calls" if has_calls and last.finish_reason == "stop" else last.finish_reason
 
@@ -135,11 +136,11 @@ class ChatFormatter:
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The body of ChatCompletion."""
-        last, message = chunks[-1], self._message([delta for chunk in chunks for delta in self._deltas(chunk)])
+        last, message = chunks[-1], self._message([delta for chunk in chunks for delta in self.deltas(chunk)])
         choice = {
             "index": 0,
             "message": message,
-            "finish_reason": self._finish_reason(last),
+            "finish_reason": self.finish_reason(last),
             "logprobs": self._logprobs(chunks),
         }
         numbers: Event = {"usage": self._usage(last.stats), "timings": timings(last.stats)} if last.stats else {}

@@ -69,7 +69,7 @@ class CompletionRequest(OpenAIRequest):
             return Infill(self.prompt, self.suffix)
         return prompt_ids(self.prompt, engine)
 
-    def formatter(self, engine: Engine) -> CompletionFormatter:
+    def formatter(self, engine: Engine, n_prompt: int) -> CompletionFormatter:
         """How the reply is written."""
         return CompletionFormatter(engine, self.logprobs is not None, self.include_usage)
 

@@ -87,7 +87,7 @@ class ResponsesRequest(GenerationRequest):
         """Raises SettingsError and ApiError."""
         return replace(self.chat().task(engine), prompt_field="input")
 
-    def formatter(self, engine: Engine) -> ResponsesFormatter:
+    def formatter(self, engine: Engine, n_prompt: int) -> ResponsesFormatter:
         """How the reply is written."""
         return ResponsesFormatter(engine, self.chat().reasoning_reader(engine), self)
 

@@ -29,10 +29,13 @@ To call one, write nothing but
 {END}"""
 
 
+FunctionNameInput = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
+
+
 class FunctionDefinition(RequestModel):
     """A function by its name and the schema of its arguments."""
 
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
+    name: FunctionNameInput
     description: str | None = None
     parameters: dict[str, Any] | None = None
 

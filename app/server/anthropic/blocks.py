@@ -1,0 +1,131 @@
+"""The content blocks of a conversation, and the chat's messages that they stand for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from app.server.fields import RequestModel, as_parts
+from app.server.openai.chat import ChatMessage
+from app.server.openai.tools import CalledFunction, PastToolCall
+
+KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
+
+def check_kind(value: object) -> object:
+    """Raises PydanticCustomError for a block that cannot be read."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind in ("image", "document"):
+        raise PydanticCustomError(
+            "unsupported", "Input should be text: image input is not supported, nor are documents"
+        )
+    if kind not in KINDS:
+        raise PydanticCustomError(
+            "block_type", "Input should be an object of type {kinds}", {"kinds": " or ".join(KINDS)}
+        )
+    return value
+
+
+class TextBlock(RequestModel):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingBlock(RequestModel):
+    """What the model thought; the signature is not looked at."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
+class RedactedThinkingBlock(RequestModel):
+    """What another model thought and nobody can read."""
+
+    type: Literal["redacted_thinking"]
+
+
+class ToolUseBlock(RequestModel):
+    """A tool call in an earlier message."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+    def call(self) -> PastToolCall:
+        """As a chat has it."""
+        arguments = json.dumps(self.input, ensure_ascii=False)
+        return PastToolCall(id=self.id, function=CalledFunction(name=self.name, arguments=arguments))
+
+
+TextContent = Annotated[
+    list[Annotated[TextBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=str | list[TextBlock]),
+]
+
+
+def text_of(blocks: list[TextBlock] | None, between: str = "") -> str:
+    """The text of several blocks."""
+    return between.join(block.text for block in blocks or ())
+
+
+class ToolResultBlock(RequestModel):
+    """What a tool call brought."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: TextContent | None = None
+    is_error: bool | None = None
+
+    def message(self) -> ChatMessage:
+        """As a chat has it."""
+        text = "Error: " * bool(self.is_error) + text_of(self.content)
+        return chat_message("tool", text, tool_call_id=self.tool_use_id)
+
+
+AnyBlock = Annotated[
+    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
+]
+Content = Annotated[
+    list[Annotated[AnyBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=str | list[AnyBlock]),
+]
+
+
+def chat_message(role: Any, text: str, **more: Any) -> ChatMessage:
+    """A chat's message of one text."""
+    return ChatMessage.model_validate({"role": role, "content": text, **more})
+
+
+class InputMessage(RequestModel):
+    """A message of the conversation so far."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+    def chat_messages(self) -> Iterator[ChatMessage]:
+        """The chat's messages in its place: a tool's result is one of its own there."""
+        blocks: list[Any] = []
+        for block in self.content:
+            if isinstance(block, ToolResultBlock):
+                yield from self._said(blocks)
+                yield block.message()
+                blocks = []
+            else:
+                blocks.append(block)
+        if blocks or not self.content:
+            yield from self._said(blocks or [TextBlock(type="text", text="")])
+
+    def _said(self, blocks: list[Any]) -> Iterator[ChatMessage]:
+        """Text, thoughts and calls as one message, if there are any."""
+        if blocks:
+            text = text_of([block for block in blocks if isinstance(block, TextBlock)])
+            thought = "\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))
+            calls = [block.call() for block in blocks if isinstance(block, ToolUseBlock)]
+            yield chat_message(self.role, text, tool_calls=calls or None, reasoning_content=thought or None)

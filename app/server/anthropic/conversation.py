@@ -1,0 +1,88 @@
+"""What both endpoints are asked about: a conversation with its system prompt and its tools, as a chat has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.server.anthropic.blocks import InputMessage, TextContent, chat_message, text_of
+from app.server.fields import RequestModel
+from app.server.openai.chat import ChatMessage, ChatRequest
+from app.server.openai.common import JsonSchema, ResponseFormat
+from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNameInput, ToolChoice, ToolDefinition
+
+# Claude Code begins the system prompt with a line that is another in each request; the cache would be of no use.
+BILLING = "x-anthropic-billing-header:"
+CHOICES: dict[str, Any] = {"auto": "auto", "any": "required", "tool": "function", "none": "none"}
+
+
+class ClientTool(RequestModel):
+    """A tool that the client runs; Anthropic's own cannot be had."""
+
+    type: Literal["custom"] | None = None
+    name: FunctionNameInput
+    description: str | None = None
+    input_schema: dict[str, Any]
+
+    def definition(self) -> ToolDefinition:
+        """As a chat has it."""
+        function = FunctionDefinition(name=self.name, description=self.description, parameters=self.input_schema)
+        return ToolDefinition(type="function", function=function)
+
+
+class ToolUseChoice(RequestModel):
+    """Which tool must be called: one that the model chooses if it wants (auto) or must (any), or the one named."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    def choice(self) -> ToolChoice:
+        """As a chat has it."""
+        return ToolChoice(type=CHOICES[self.type], function=FunctionName(name=self.name) if self.name else None)
+
+
+class OutputFormat(RequestModel):
+    """What the text must look like."""
+
+    type: Literal["json_schema"]
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(RequestModel):
+    """How the text is written."""
+
+    format: OutputFormat | None = None
+
+    def response_format(self) -> ResponseFormat | None:
+        """As a chat has it."""
+        schema = JsonSchema(schema=self.format.json_schema) if self.format else None
+        return ResponseFormat(type="json_schema", json_schema=schema) if schema else None
+
+
+class Conversation(RequestModel):
+    """What the requests of both endpoints share."""
+
+    messages: Annotated[list[InputMessage], Field(min_length=1)]
+    system: TextContent | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: ToolUseChoice | None = None
+    output_config: OutputConfig | None = None
+
+    def chat(self, **more: Any) -> ChatRequest:
+        """The same as a chat, with `more` of its fields."""
+        return ChatRequest(
+            messages=[*self._system(), *(chat for message in self.messages for chat in message.chat_messages())],
+            tools=[tool.definition() for tool in self.tools or ()],
+            tool_choice=self.tool_choice.choice() if self.tool_choice else None,
+            parallel_tool_calls=not (self.tool_choice and self.tool_choice.disable_parallel_tool_use),
+            response_format=self.output_config.response_format() if self.output_config else None,
+            **more,
+        )
+
+    def _system(self) -> list[ChatMessage]:
+        """The system prompt as the chat's first message, if there is one."""
+        blocks = [block for block in self.system or () if not block.text.startswith(BILLING)]
+        text = text_of(blocks, "\n\n")
+        return [chat_message("system", text)] if text else []

@@ -1,0 +1,43 @@
+"""/messages as Anthropic's clients ask for it: a chat in other words.
+
+Any name of a model is good, as these clients ask for Claude; the reply tells whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from app.server.anthropic.conversation import Conversation
+from app.server.anthropic.errors import AnthropicErrorBody
+from app.server.anthropic.response import MessageBody, MessageFormatter
+from app.server.endpoint import generation_endpoint
+from app.server.generation import GenerationRequest
+from app.server.openai.chat import ChatRequest
+from app.server.task import CompletionTask
+from runtime.engine import Engine
+
+
+class MessagesRequest(Conversation, GenerationRequest):
+    """The body of a request to /messages."""
+
+    max_tokens: Annotated[int, Field(ge=1)]
+    stop_sequences: list[str] | None = None
+
+    def as_chat(self) -> ChatRequest:
+        """The same as a chat."""
+        shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
+        stops = [*(self.stop_sequences or ()), *(self.stop or ())]
+        return self.chat(max_tokens=self.max_tokens, **shared | {"stop": stops})
+
+    def task(self, engine: Engine) -> CompletionTask:
+        """Raises SettingsError and ApiError."""
+        return self.as_chat().task(engine)
+
+    def formatter(self, engine: Engine, n_prompt: int) -> MessageFormatter:
+        """How the reply is written."""
+        return MessageFormatter(engine.pair.name, self.as_chat().formatter(engine, n_prompt), n_prompt)
+
+
+ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody, any_model=True)

@@ -1,0 +1,105 @@
+"""Messages as Anthropic's clients read them: one body, or a stream of events."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from app.server.anthropic.reply_blocks import ReplyBlocks
+from app.server.openai.chat_response import ChatFormatter
+from app.server.wire import Event
+from runtime.engine import Chunk
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+REASONS: dict[str | None, StopReason] = {"length": "max_tokens", "tool_calls": "tool_use"}
+
+
+class ReplyBlock(BaseModel):
+    """Text, thoughts or a tool call; the fields are those of its type."""
+
+    type: Literal["text", "thinking", "tool_use"]
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] = {}
+
+
+class MessageUsage(BaseModel):
+    """Tokens: read anew, found in the cache, and generated."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+
+
+class MessageBody(BaseModel):
+    """The body that answers a request to /messages."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[ReplyBlock]
+    stop_reason: StopReason
+    stop_sequence: str | None
+    usage: MessageUsage
+
+
+class MessageFormatter:
+    """Writes messages: the chat tells text, reasoning and calls apart. Implements Formatter."""
+
+    done = b""
+
+    def __init__(self, model: str, chat: ChatFormatter, n_prompt: int) -> None:
+        self.chat, self.n_prompt, self._blocks = chat, n_prompt, ReplyBlocks()
+        name = f"msg_{secrets.token_hex(12)}"
+        self.head: Event = {"id": name, "type": "message", "role": "assistant", "model": model}
+
+    def first_events(self) -> Iterator[Event]:
+        """The message begins; what the cache held of the prompt is known at its end."""
+        nothing: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
+        yield {"type": "message_start", "message": self.head | nothing | {"usage": usage(self.n_prompt)}}
+
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """What the chunk adds to the blocks."""
+        for delta in self.chat.deltas(chunk):
+            yield from self._blocks.feed(delta)
+        if chunk.finish_reason:
+            yield from self._blocks.finish()
+
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """Why the reply ended, and the numbers."""
+        yield {"type": "message_delta", "delta": self._ending(last), "usage": self._usage(last)}
+        yield {"type": "message_stop"}
+
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of MessageBody."""
+        for chunk in chunks:
+            deque(self.chunk_events(chunk), maxlen=0)
+        last = chunks[-1]
+        return self.head | {"content": self._blocks.blocks} | self._ending(last) | {"usage": self._usage(last)}
+
+    def _ending(self, last: Chunk) -> Event:
+        reason = REASONS.get(self.chat.finish_reason(last), "end_turn")
+        return {"stop_reason": "stop_sequence" if last.stop else reason, "stop_sequence": last.stop or None}
+
+    def _usage(self, last: Chunk) -> Event:
+        stats = last.stats
+        return usage(stats.prompt_n, stats.cached_n, stats.predicted_n) if stats else usage(self.n_prompt)
+
+
+def usage(n_prompt: int, n_cached: int = 0, n_reply: int = 0) -> Event:
+    """The body of MessageUsage."""
+    return {
+        "input_tokens": n_prompt - n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": n_cached,
+        "output_tokens": n_reply,
+    }

@@ -1,0 +1,22 @@
+"""How a refusal is sent: its body in the words of the interface that the path belongs to, its headers."""
+
+from __future__ import annotations
+
+from app.server.anthropic.errors import anthropic_body
+from app.server.errors import ApiError
+from app.server.wire import Event, JSONBody
+
+ANTHROPIC = "/messages"  # whatever begins so is Anthropic's
+
+
+def error_body(error: ApiError, path: str) -> Event:
+    """As the clients of that path read it."""
+    return anthropic_body(error) if path.removeprefix("/v1").startswith(ANTHROPIC) else error.body()
+
+
+def error_response(error: ApiError, path: str) -> JSONBody:
+    """With Retry-After where trying again makes sense."""
+    headers = {"retry-after": str(error.retry_after)} if error.retry_after else {}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return JSONBody(error_body(error, path), error.status, headers)
