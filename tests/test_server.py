@@ -262,11 +262,61 @@ def test_a_conversation_with_calls_and_results_goes_on(client: openai.OpenAI) ->
 def test_the_model_is_listed(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert model.id == "demo"
+    assert client.models.retrieve("demo") == model
+
+
+def test_the_only_model_answers_to_any_name_and_says_its_own(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(model="gpt-4o", messages=MESSAGES, max_tokens=2)
+    assert reply.model == "demo"
+
+
+def test_a_limit_of_minus_one_is_none_and_a_top_p_of_zero_leaves_the_likeliest_token(client: openai.OpenAI) -> None:
+    settings: Any = {"model": "demo", "messages": MESSAGES, "temperature": 1.5}
+    sure = [client.chat.completions.create(**settings, max_tokens=12, top_p=0, seed=seed) for seed in (1, 2)]
+    greedy = client.chat.completions.create(**settings | {"temperature": 0}, max_tokens=-1)
+    assert sure[0].choices[0].message.content == sure[1].choices[0].message.content
+    assert (greedy.choices[0].message.content or "").startswith(sure[0].choices[0].message.content or "?")
+    assert greedy.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"grammar": 'root ::= "yes" | "no"'},
+        {"json_schema": {"enum": ["yes", "no"]}},
+        {"response_format": {"type": "json_object", "schema": {"enum": ["yes", "no"]}}},
+    ],
+)
+def test_constraints_as_llama_cpps_clients_send_them_hold(client: openai.OpenAI, constraint: dict[str, Any]) -> None:
+    for ask in (
+        lambda: client.chat.completions.create(model="demo", messages=MESSAGES, extra_body=constraint),
+        lambda: client.completions.create(model="demo", prompt="Is it?", extra_body=constraint),
+    ):
+        choice: Any = ask().choices[0]
+        said = choice.message.content if hasattr(choice, "message") else choice.text
+        assert said.strip('"') in {"yes", "no"}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "param"),
+    [
+        ({"grammar": 'root ::= "yes'}, "grammar"),
+        ({"grammar": "root ::= missing"}, "grammar"),
+        ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar"),
+        ({"grammar": 'root ::= "a"', "response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+def test_a_constraint_that_cannot_be_used_is_refused(
+    client: openai.OpenAI, constraint: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.chat.completions.create(model="demo", messages=MESSAGES, extra_body=constraint)
+    assert wrong.value.param == param
 
 
 def test_refusals_reach_the_client_as_its_own_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="Served: demo") as caught:
-        client.chat.completions.create(model="gpt-4o", messages=MESSAGES)
+        client.models.retrieve("gpt-4o")
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model="demo", messages=MESSAGES, temperature=-1)

@@ -220,7 +220,3 @@ def test_the_key_may_come_as_anthropics_clients_send_it() -> None:
             assert client.post("/v1/messages", json=ASKED, headers={name: value}).status_code == 200
         said = client.post("/v1/messages", json=ASKED, headers={"x-api-key": "wrong"})
         assert "x-api-key" in refusal(said, 401, "authentication_error")
-
-
-def test_other_interfaces_still_want_the_models_name(client: httpx2.Client) -> None:
-    assert client.post("/v1/chat/completions", json=ASKED).status_code == 404

@@ -42,6 +42,7 @@ ENDPOINTS = (
     template.ENDPOINT,
     props.ENDPOINT,
     model_status.ENDPOINT,
+    models.ONE,  # any path below /models that is not another's
 )
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, as some clients leave it out
 

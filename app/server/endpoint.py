@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ApiError, ErrorBody, as_api_error
+from app.server.errors import ErrorBody, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
 from app.server.scheduled_task import ScheduledTask
@@ -79,14 +79,11 @@ def generation_endpoint(
     kind: type[GenerationRequest],
     response: type[BaseModel],
     refusal: type[BaseModel] = ErrorBody,
-    any_model: bool = False,
 ) -> Endpoint:
-    """An endpoint that has the model generate text, whole or as a stream; with `any_model`, whatever name is asked."""
+    """An endpoint that has the model generate text, whole or as a stream. It is the only one, so any name is its."""
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine, body = worker.engine, await read_body(request, kind)
-        if not any_model:
-            check_model(engine, body.model)
         task = body.task(engine)
         try:
             task = await run_in_threadpool(task.tokenized, engine)
@@ -97,10 +94,3 @@ def generation_endpoint(
         return TaskResponse(scheduled, formatter, bool(body.stream))
 
     return Endpoint(path, handle, kind, response, streams=True, refusal=refusal)
-
-
-def check_model(engine: Engine, name: str | None) -> None:
-    """Raises ApiError for a model that is not served."""
-    if name and name != engine.pair.name:
-        message = f"There is no model of that name here. Served: {engine.pair.name}."
-        raise ApiError(404, message, "model", "model_not_found")

@@ -15,7 +15,12 @@ TYPES = {
     500: "server_error", 503: "unavailable_error",
 }  # fmt: skip
 # A setting's name in the engine, where the request calls it otherwise.
-FIELDS = {"n_logprobs": "top_logprobs", "json_schema": "response_format", "json_object": "response_format"}
+FIELDS = {
+    "n_logprobs": "top_logprobs",
+    "json_schema": "response_format",
+    "json_object": "response_format",
+    "gbnf": "grammar",
+}
 # pydantic adds these to the location of a value that may have several types.
 TYPE_NAMES = {"str", "int", "float", "bool", "list", "tuple"}
 # Pydantic's phrases, and ours.

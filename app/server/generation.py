@@ -5,16 +5,18 @@ Must not know an interface.
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
+from app.server.errors import ApiError
 from app.server.fields import RequestModel, as_list
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter
-from runtime.engine import Engine, Sampling
+from runtime.engine import Engine, Grammar, Sampling
 from runtime.models.registry import Pair
 
 SETTINGS = (
@@ -27,6 +29,7 @@ SETTINGS = (
     "frequency_penalty",
     "penalty_last_n",
 )
+LIKELIEST = 1e-9  # a top_p below any token's probability that matters
 Biases = dict[str, float | Literal[False]] | list[tuple[int, float | Literal[False]]]
 
 
@@ -63,6 +66,16 @@ class GenerationRequest(RequestModel, ABC):
     penalty_last_n: int | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
     logit_bias: LogitBias | None = None
     stop: Stops | None = None
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None  # in GBNF
+
+    def constraint(self) -> Grammar | None:
+        """What the reply must look like, as llama.cpp's clients say it. Raises ApiError where they say it twice."""
+        if self.grammar and self.json_schema is not None:
+            raise ApiError(400, "grammar and json_schema exclude each other. Leave one of them out.", "grammar")
+        if self.grammar:
+            return Grammar("gbnf", self.grammar)
+        return None if self.json_schema is None else Grammar("json_schema", json.dumps(self.json_schema))
 
     @abstractmethod
     def task(self, engine: Engine) -> CompletionTask:
@@ -73,7 +86,12 @@ class GenerationRequest(RequestModel, ABC):
         """How the reply to a prompt of so many tokens is written."""
 
     def sampling(self, pair: Pair) -> Sampling:
-        """How tokens are sampled. Raises SettingsError. A seed of -1 means none, as in llama.cpp."""
+        """How tokens are sampled. Raises SettingsError.
+
+        A seed of -1 means none, as in llama.cpp; a top_p of 0 leaves the likeliest token, as at OpenAI.
+        """
         given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
+        if given.get("top_p") == 0:
+            given["top_p"] = LIKELIEST
         seed = None if self.seed == -1 else self.seed
         return Sampling(**pair.sampling_defaults | given, seed=seed, logit_bias=tuple((self.logit_bias or {}).items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -36,10 +37,15 @@ def description(endpoints: Sequence[Endpoint]) -> Json:
             "version": version("slipstream"),
             "description": "OpenAI's, Anthropic's and llama.cpp's interfaces to a local model.",
         },
-        "paths": {each.path: {"post" if each.request else "get": operation(each)} for each in endpoints},
+        "paths": {spelled(each.path): {"post" if each.request else "get": operation(each)} for each in endpoints},
         "components": {"schemas": schemas["$defs"], "securitySchemes": KEYS},
         "security": [{}, *({name: []} for name in KEYS)],
     }
+
+
+def spelled(path: str) -> str:
+    """A path without the kinds of its parameters."""
+    return re.sub(r":\w+}", "}", path)
 
 
 def operation(endpoint: Endpoint) -> Json:
@@ -48,7 +54,11 @@ def operation(endpoint: Endpoint) -> Json:
         "200": {"description": "The answer.", "content": content(endpoint)},
         "default": {"description": "Why not.", "content": as_json(endpoint.refusal)},
     }
-    found: Json = {"operationId": endpoint.path.strip("/").replace("/", "_"), "responses": responses}
+    found: Json = {"operationId": "_".join(re.findall(r"\w+", spelled(endpoint.path))), "responses": responses}
+    if names := re.findall(r"{(\w+)}", spelled(endpoint.path)):
+        found["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
     if endpoint.request:
         found["requestBody"] = {"required": True, "content": as_json(endpoint.request)}
     return found

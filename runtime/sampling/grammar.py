@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
-KINDS = ("json_object", "json_schema", "regex", "lark")
+KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
     try:
         source = translate(grammar, LLMatcher)
     except ValueError as error:
-        raise SettingsError(f"The {grammar.kind} is not valid JSON: {error}. Mend it and ask again.") from error
+        what = "GBNF" if grammar.kind == "gbnf" else "JSON"
+        raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Mend it and ask again.") from error
     matcher = LLMatcher(tokenizer, source, log_level=0)
     if matcher.is_error():
         raise SettingsError(
@@ -49,17 +50,29 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
 
 
 def translate(grammar: Grammar, matcher: Any) -> str:
-    """The grammar in llguidance's own notation. Raises ValueError for what is not JSON and should be."""
+    """The grammar in llguidance's own notation. Raises ValueError for what is not JSON or GBNF and should be."""
     if grammar.kind == "regex":
         return str(matcher.grammar_from_regex(grammar.text))
     if grammar.kind == "lark":
         return str(matcher.grammar_from_lark(grammar.text))
+    if grammar.kind == "gbnf":
+        return str(matcher.grammar_from_lark(gbnf_as_lark(grammar.text)))
     if grammar.kind not in KINDS:
         raise SettingsError(f"There is no grammar kind '{grammar.kind}'. Known: {', '.join(KINDS)}.")
     schema = json.loads(grammar.text) if grammar.kind == "json_schema" else {"type": "object"}
     if not isinstance(schema, (dict, bool)):
         raise ValueError("a schema is an object")
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
+
+
+def gbnf_as_lark(text: str) -> str:
+    """llama.cpp's notation as Lark's. Raises ValueError where it is none."""
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    try:
+        return str(gbnf_to_lark(text))
+    except Exception as error:  # the library raises that very class for a rule that is missing
+        raise ValueError(" ".join(str(error).split()) or "it cannot be read") from error
 
 
 class GrammarMask:

@@ -40,4 +40,4 @@ class MessagesRequest(Conversation, GenerationRequest):
         return MessageFormatter(engine.pair.name, self.as_chat().formatter(engine, n_prompt), n_prompt)
 
 
-ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody, any_model=True)
+ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -10,14 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from app.server.endpoint import generation_endpoint
-from app.server.errors import ApiError
 from app.server.generation import GenerationRequest
 from app.server.logprobs import TokenLogprob, token_logprobs
 from app.server.openai.completions import SHORT, RawPrompt, prompt_ids
 from app.server.task import CompletionTask
 from app.server.usage import Timings, timings
 from app.server.wire import Event
-from runtime.engine import Chunk, Engine, Grammar, Prompt, Sampling
+from runtime.engine import Chunk, Engine, Prompt, Sampling
 from runtime.models.registry import Pair
 
 SHORT_SECONDS = 5  # of generating: who sets a lower limit is typing
@@ -30,8 +28,6 @@ class LlamaCppRequest(GenerationRequest):
     n_predict: Annotated[int, Field(ge=-1)] | None = None  # -1: no limit; 0: only read the prompt
     max_tokens: Annotated[int, Field(ge=-1)] | None = None
     n_probs: int | None = None
-    json_schema: dict[str, Any] | None = None
-    grammar: str | None = None
     t_max_predict_ms: int | None = None  # 0 or less: no limit
     response_fields: list[str] | None = None
 
@@ -44,8 +40,6 @@ class LlamaCppRequest(GenerationRequest):
 
     def task_for(self, prompt: Callable[[Engine], Prompt], engine: Engine, is_short: bool) -> CompletionTask:
         """The task for a prompt. Raises SettingsError and ApiError."""
-        if self.grammar:
-            raise ApiError(400, "grammar is in GBNF, which is not supported. Send a json_schema instead.", "grammar")
         n_predict = self.max_tokens if self.n_predict is None else self.n_predict
         seconds = self.t_max_predict_ms / 1e3 if self.t_max_predict_ms and self.t_max_predict_ms > 0 else None
         is_brief = (n_predict is not None and 0 <= n_predict <= SHORT) or (seconds or math.inf) <= SHORT_SECONDS
@@ -54,7 +48,7 @@ class LlamaCppRequest(GenerationRequest):
             sampling=self.sampling(engine.pair),
             max_tokens=None if n_predict == -1 else n_predict,
             stops=tuple(self.stop or ()),
-            grammar=None if self.json_schema is None else Grammar("json_schema", json.dumps(self.json_schema)),
+            grammar=self.constraint(),
             n_logprobs=self.n_probs or None,
             max_decode_seconds=seconds,
             is_short=is_short or is_brief,

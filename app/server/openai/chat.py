@@ -62,12 +62,19 @@ class ChatRequest(OpenAIRequest):
     """The body of a request to /v1/chat/completions."""
 
     messages: Messages
-    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=-1)] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     tools: list[ToolDefinition] | None = None
     tool_choice: ToolChoiceInput | None = None
     parallel_tool_calls: bool | None = None
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens to generate, by the newest of its names."""
+        if self.max_completion_tokens is None:
+            return super().token_limit
+        return None if self.max_completion_tokens == -1 else self.max_completion_tokens
 
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
@@ -80,7 +87,7 @@ class ChatRequest(OpenAIRequest):
         return CompletionTask(
             prompt=self._prompt,
             sampling=self.sampling(engine.pair),
-            max_tokens=self.token_limit if self.max_completion_tokens is None else self.max_completion_tokens,
+            max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
             grammar=tools.grammar() if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,

@@ -35,13 +35,17 @@ class ResponseFormat(RequestModel):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    # Of a json_object, as llama.cpp's clients send it
+    object_schema: dict[str, Any] | None = Field(default=None, validation_alias="schema")
 
     def grammar(self) -> Grammar | None:
         """As the engine takes it; None: any text. Raises ApiError where the schema is missing."""
-        if self.type == "json_object":
-            return Grammar("json_object")
         if self.type == "text":
             return None
+        if self.object_schema is not None:
+            return Grammar("json_schema", json.dumps(self.object_schema))
+        if self.type == "json_object":
+            return Grammar("json_object")
         if self.json_schema is None:
             message = "response_format.json_schema is missing. Give {name, schema}."
             raise ApiError(400, message, "response_format.json_schema")
@@ -60,15 +64,16 @@ class OpenAIRequest(GenerationRequest):
 
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
-    n_predict: Annotated[int, Field(ge=-1)] | None = None  # llama.cpp's name for it; -1: no limit
+    max_tokens: Annotated[int, Field(ge=-1)] | None = None  # -1: no limit
+    n_predict: Annotated[int, Field(ge=-1)] | None = None  # llama.cpp's name for it
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
 
     @property
     def token_limit(self) -> int | None:
         """The most tokens to generate. 0: the prompt is only read; None: no limit."""
-        return self.max_tokens if self.max_tokens is not None or self.n_predict == -1 else self.n_predict
+        limit = self.n_predict if self.max_tokens is None else self.max_tokens
+        return None if limit == -1 else limit
 
     @property
     def include_usage(self) -> bool:
@@ -82,7 +87,11 @@ class OpenAIRequest(GenerationRequest):
 
     def format_grammar(self) -> Grammar | None:
         """What the reply must look like, as the engine takes it. Raises ApiError."""
-        return self.response_format.grammar() if self.response_format else None
+        found = self.response_format.grammar() if self.response_format else None
+        if found and (self.grammar or self.json_schema is not None):
+            message = "response_format excludes grammar and json_schema. Leave one of them out."
+            raise ApiError(400, message, "response_format")
+        return found or self.constraint()
 
 
 def new_id(prefix: str) -> str:

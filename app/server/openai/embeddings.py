@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app.server.endpoint import Endpoint, check_model
+from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
@@ -143,7 +143,6 @@ class EmbeddingsFormatter:
 async def embed(worker: Worker, request: Request) -> TaskResponse:
     """Has texts made into vectors."""
     engine, body = worker.engine, await read_body(request, EmbeddingsRequest)
-    check_model(engine, body.model)
     task = await run_in_threadpool(EmbeddingTask, body, engine)
     scheduled = ScheduledTask(task)
     worker.submit(scheduled)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.types import ASGIApp
 
-from app.server.endpoint import fact_endpoint
-from app.server.wire import Event
+from app.server.endpoint import Endpoint, fact_endpoint
+from app.server.errors import ApiError
+from app.server.wire import Event, JSONBody
 from app.server.worker import Worker
 
 
@@ -64,4 +67,13 @@ def models(worker: Worker) -> Event:
     return {"object": "list", "data": [model_card(worker)]}
 
 
+async def one_model(worker: Worker, request: Request) -> ASGIApp:
+    """The body of ModelCard for the name that is asked for. Raises ApiError where that is not served."""
+    card, name = model_card(worker), request.path_params["name"]
+    if name != card["id"]:
+        raise ApiError(404, f"There is no model '{name}' here. Served: {card['id']}.", "model", "model_not_found")
+    return JSONBody(card)
+
+
 ENDPOINT = fact_endpoint("/models", ModelList, models)
+ONE = Endpoint("/models/{name:path}", one_model, response=ModelCard)
