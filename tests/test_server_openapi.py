@@ -30,7 +30,7 @@ from tests.support.waiting import PATIENCE
 
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
-    "/detokenize", "/apply-template",
+    "/detokenize", "/apply-template", "/responses/input_tokens",
 }  # fmt: skip
 LIMITS = {
     "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",

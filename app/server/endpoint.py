@@ -19,7 +19,7 @@ from app.server.errors import ApiError, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
 from app.server.scheduled_task import ScheduledTask
-from app.server.task_response import TaskResponse
+from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event, JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -74,16 +74,23 @@ def generation_endpoint(path: str, kind: type[GenerationRequest], response: type
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine, body = worker.engine, await read_body(request, kind)
-        check_model(engine, body.model)
-        task, formatter = body.task(engine), body.formatter(engine)
-        try:
-            scheduled = ScheduledTask(await run_in_threadpool(task.tokenized, engine))
-        except SlipstreamError as error:
-            raise as_api_error(error, task.prompt_field) from error
-        worker.submit(scheduled)
-        return TaskResponse(scheduled, formatter, bool(body.stream))
+        return await generated(worker, engine, body, body.formatter)
 
     return Endpoint(path, handle, kind, response, streams=True)
+
+
+async def generated(
+    worker: Worker, engine: Engine, body: GenerationRequest, make_formatter: Callable[[Engine], Formatter]
+) -> TaskResponse:
+    """The answer of a worker and its engine to a request for text. Raises ApiError."""
+    check_model(engine, body.model)
+    task, formatter = body.task(engine), make_formatter(engine)
+    try:
+        scheduled = ScheduledTask(await run_in_threadpool(task.tokenized, engine))
+    except SlipstreamError as error:
+        raise as_api_error(error, task.prompt_field) from error
+    worker.submit(scheduled)
+    return TaskResponse(scheduled, formatter, bool(body.stream))
 
 
 def check_model(engine: Engine, name: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -45,7 +46,11 @@ def operation(endpoint: Endpoint) -> Json:
         "200": {"description": "The answer.", "content": content(endpoint)},
         "default": {"description": "Why not.", "content": as_json(ErrorBody)},
     }
-    found: Json = {"operationId": endpoint.path.strip("/").replace("/", "_"), "responses": responses}
+    found: Json = {"operationId": re.sub(r"\W+", "_", endpoint.path).strip("_"), "responses": responses}
+    if names := re.findall(r"{(\w+)}", endpoint.path):
+        found["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
     if endpoint.request:
         found["requestBody"] = {"required": True, "content": as_json(endpoint.request)}
     return found

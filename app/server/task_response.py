@@ -32,6 +32,10 @@ class Formatter(Protocol):
     def last_events(self, last: Chunk) -> Iterable[Event]:
         """Events after the last chunk, with the numbers."""
 
+    def error_events(self, error: ApiError) -> Iterable[Event]:
+        """Events for what ends a stream before its time."""
+        return [error.body()]
+
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The whole reply as one JSON body."""
 
@@ -65,7 +69,7 @@ class TaskResponse:
             async for chunk in self.scheduled.chunks():
                 yield b"".join(map(sse, self._events(chunk)))
         except Exception as error:
-            yield sse(as_api_error(error).body())
+            yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
         else:
             yield self.formatter.done
 

@@ -12,6 +12,7 @@ from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel, text_of
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
+from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.openai.tools import (
     PastToolCall,
@@ -101,10 +102,13 @@ class ChatRequest(OpenAIRequest):
 
     def formatter(self, engine: Engine) -> ChatFormatter:
         """How the reply is written."""
-        tool_calls = ToolCallParser() if self._tools() else None
-        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, tool_calls, self.reasoning_reader(engine))
+        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, self.reply_reader(engine))
 
-    def reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
+    def reply_reader(self, engine: Engine) -> ReplyReader:
+        """How the reply is read."""
+        return ReplyReader(ToolCallParser() if self._tools() else None, self._reasoning_reader(engine))
+
+    def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
         """For a model that reasons, unless a grammar leaves no room for it."""
         tools, with_tools = self._tools(), supports_tools(engine.template)
         if BEGIN not in engine.template or self.format_grammar() or (tools and tools.required):
