@@ -73,9 +73,6 @@ class ChatRequest(OpenAIRequest):
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
         tools, grammar = self._tools(), self.format_grammar()
-        if tools and grammar:
-            message = "response_format and tools exclude each other. Leave one of them out, or set tool_choice to none."
-            raise ApiError(400, message, "response_format")
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs. Set logprobs to true as well.", "top_logprobs")
         return CompletionTask(
@@ -83,7 +80,7 @@ class ChatRequest(OpenAIRequest):
             sampling=self.sampling(engine.pair),
             max_tokens=self.token_limit if self.max_completion_tokens is None else self.max_completion_tokens,
             stops=tuple(self.stop or ()),
-            grammar=tools.grammar() if tools else grammar,
+            grammar=tools.grammar(grammar) if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             prediction=self.predicted_text,
             prompt_field="messages",
