@@ -9,6 +9,7 @@ from app.reasoning import BEGIN, END
 from app.server.anthropic.reply_blocks import ReplyBlocks
 from app.server.anthropic.response import MessageFormatter
 from app.server.openai.chat_response import ChatFormatter
+from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.reasoning import ReasoningReader
 from runtime.engine import Chunk
@@ -19,7 +20,7 @@ def chunks(*pieces: str) -> list[Chunk]:
 
 
 def formatter(engine: Any) -> MessageFormatter:
-    chat = ChatFormatter(engine, False, False, ToolCallParser(), ReasoningReader(is_open=False))
+    chat = ChatFormatter(engine, False, False, ReplyReader(ToolCallParser(), ReasoningReader(is_open=False)))
     return MessageFormatter("m", chat, 7)
 
 

@@ -64,10 +64,10 @@ def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e999}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -1}, "top_p"),
         ({"seed": 2**64}, "seed"),
         ({"n": 2}, "n"),
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
         ({"stop": [1]}, "stop.0"),
         ({"stop": ["x"] * 65}, "stop"),
@@ -122,7 +122,7 @@ def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes
 
 
 def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
-    assert "demo" in refusal(client.post("/v1/chat/completions", json=CHAT | {"model": "gpt-4o"}), 404)["message"]
+    assert "demo" in refusal(client.get("/v1/models/gpt-4o"), 404)["message"]
     refusal(client.get("/v2"), 404)
     wrong_method = client.get("/v1/chat/completions")
     refusal(wrong_method, 405)

@@ -67,9 +67,20 @@ def test_a_schema_holds(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"previous_response_id": "resp_1"}, {"tools": [{"type": "web_search"}]}, {"input": []}]
+    ("more", "param"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [{"type": "web_search_call"}]}, "input"),
+        ({"input": [{"type": "telepathy"}]}, "input.0.type"),
+        ({"input": [3]}, "input.0"),
+        ({"input": [{"role": "wizard", "content": "hi"}]}, "input.0.role"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input.0.arguments"),
+        ({"tools": [{"type": "function"}]}, "tools.0.name"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
+    ],
 )
-def test_what_cannot_be_had_is_refused_by_its_name(client: openai.OpenAI, more: dict[str, Any]) -> None:
+def test_what_cannot_be_had_is_refused_by_its_name(client: openai.OpenAI, more: Any, param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**{"model": "demo", "input": QUESTION, **more})
-    assert caught.value.param == next(iter(more))
+    assert caught.value.param == param

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.reasoning import ReasoningParser, opens_reasoning, split_reasoning
 from app.server.openai.chat_response import ChatFormatter
+from app.server.openai.reply_reader import ReplyReader
 from app.server.reasoning import ReasoningReader
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
@@ -83,7 +84,9 @@ def chunks(pieces: list[str], width: int) -> list[Chunk]:
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
     engine: Any = SimpleNamespace(pair=SimpleNamespace(name="m"))
-    formatter = ChatFormatter(engine, logprobs=False, include_usage=True, reasoning=ReasoningReader(True))
+    formatter = ChatFormatter(
+        engine, logprobs=False, include_usage=True, reply=ReplyReader(reasoning=ReasoningReader(True))
+    )
     stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=1)] * 4)
     said = [
         *chunks(["a", "b", "</think>", "Yes"], 3),

@@ -11,9 +11,10 @@ import httpx2
 import pytest
 
 from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
-from app.server.openai.tools import BEGIN, END
-from runtime.engine import Engine, Message, Options
+from app.server.openai.tools import BEGIN, END, FunctionDefinition, ToolSet
+from runtime.engine import Engine, Grammar, Message, Options, Sampling
 from runtime.models.registry import find_pair, load_registry
+from tests.conftest import OpenEngine
 from tests.support.coder import write_coder
 from tests.support.serving import (
     READ_FILE,
@@ -75,6 +76,20 @@ def test_the_turn_after_a_call_is_as_agents_send_it(demo: httpx2.Client, said: A
     )
     assert found[-1]["choices"][0]["finish_reason"] in ("length", "stop")
     assert found[-1]["timings"]["prompt_n"] > found[-1]["timings"]["predicted_n"]
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_with_a_schema_a_reply_is_an_answer_or_a_call(open_demo: OpenEngine, calls: bool) -> None:
+    engine = open_demo(threads=1)
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    tool = FunctionDefinition(name="read_file", parameters=READ_FILE["function"]["parameters"])
+    grammar = ToolSet((tool,), required=False, parallel=False).grammar(Grammar("json_schema", json.dumps(schema)))
+    braces = [token for token in range(engine.vocab.n_vocab) if engine.token_bytes(token).startswith(b"{")]
+    bias = tuple((token, -100.0 if calls else 100.0) for token in braces)
+    sampling = Sampling(temperature=0.0, logit_bias=bias)
+    said = engine.reply([Message("user", "Read a.py")], sampling, 60, grammar=grammar)
+    text = "".join(chunk.text for chunk in said)
+    assert text.startswith(BEGIN) if calls else json.loads(text)["n"] in (1, 2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])

@@ -19,7 +19,7 @@ from app.server.errors import ErrorBody, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
 from app.server.scheduled_task import ScheduledTask
-from app.server.task_response import TaskResponse
+from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event, JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -84,13 +84,20 @@ def generation_endpoint(
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine, body = worker.engine, await read_body(request, kind)
-        task = body.task(engine)
-        try:
-            task = await run_in_threadpool(task.tokenized, engine)
-        except SlipstreamError as error:
-            raise as_api_error(error, task.prompt_field) from error
-        scheduled, formatter = ScheduledTask(task), body.formatter(engine, task.n_prompt)
-        worker.submit(scheduled)
-        return TaskResponse(scheduled, formatter, bool(body.stream))
+        return await generated(worker, engine, body, body.formatter)
 
     return Endpoint(path, handle, kind, response, streams=True, refusal=refusal)
+
+
+async def generated(
+    worker: Worker, engine: Engine, body: GenerationRequest, make_formatter: Callable[[Engine, int], Formatter]
+) -> TaskResponse:
+    """The answer of a worker and its engine to a request for text. Raises ApiError."""
+    task = body.task(engine)
+    try:
+        task = await run_in_threadpool(task.tokenized, engine)
+    except SlipstreamError as error:
+        raise as_api_error(error, task.prompt_field) from error
+    scheduled = ScheduledTask(task)
+    worker.submit(scheduled)
+    return TaskResponse(scheduled, make_formatter(engine, task.n_prompt), bool(body.stream))

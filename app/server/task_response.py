@@ -13,7 +13,7 @@ from typing import Protocol
 from starlette.types import Receive, Scope, Send
 
 from app.server.errors import ApiError, as_api_error, client_gone
-from app.server.refusal import error_body, error_response
+from app.server.refusal import error_response
 from app.server.scheduled_task import ScheduledTask
 from app.server.wire import Event, JSONBody, event_stream, sse
 from runtime.engine import Chunk
@@ -33,6 +33,10 @@ class Formatter(Protocol):
     def last_events(self, last: Chunk) -> Iterable[Event]:
         """Events after the last chunk, with the numbers."""
 
+    def error_events(self, error: ApiError) -> Iterable[Event]:
+        """Events for what ends a stream before its time."""
+        return [error.body()]
+
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The whole reply as one JSON body."""
 
@@ -51,7 +55,7 @@ class TaskResponse:
         async with cancelled_on_disconnect(receive, self.scheduled):
             try:
                 await self.scheduled.started()
-                lines = self._lines(scope["path"])
+                lines = self._lines()
                 response = event_stream(lines) if self.stream else JSONBody(await self._body())
             except ApiError as error:
                 response = error_response(error, scope["path"])
@@ -60,14 +64,14 @@ class TaskResponse:
     async def _body(self) -> Event:
         return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
 
-    async def _lines(self, path: str) -> AsyncIterator[bytes]:
+    async def _lines(self) -> AsyncIterator[bytes]:
         """The events as they go over the wire, those of one chunk in one piece."""
         yield b"".join(map(sse, self.formatter.first_events()))
         try:
             async for chunk in self.scheduled.chunks():
                 yield b"".join(map(sse, self._events(chunk)))
         except Exception as error:
-            yield sse(error_body(as_api_error(error), path))
+            yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
         else:
             yield self.formatter.done
 

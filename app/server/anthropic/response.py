@@ -9,8 +9,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from app.server.anthropic.errors import anthropic_body
 from app.server.anthropic.reply_blocks import ReplyBlocks
+from app.server.errors import ApiError
 from app.server.openai.chat_response import ChatFormatter
+from app.server.task_response import Formatter
 from app.server.wire import Event
 from runtime.engine import Chunk
 
@@ -52,8 +55,8 @@ class MessageBody(BaseModel):
     usage: MessageUsage
 
 
-class MessageFormatter:
-    """Writes messages: the chat tells text, reasoning and calls apart. Implements Formatter."""
+class MessageFormatter(Formatter):
+    """Writes messages: the chat tells text, reasoning and calls apart."""
 
     done = b""
 
@@ -69,7 +72,7 @@ class MessageFormatter:
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """What the chunk adds to the blocks."""
-        for delta in self.chat.deltas(chunk):
+        for delta in self.chat.reply.read(chunk):
             yield from self._blocks.feed(delta)
         if chunk.finish_reason:
             yield from self._blocks.finish()
@@ -78,6 +81,10 @@ class MessageFormatter:
         """Why the reply ended, and the numbers."""
         yield {"type": "message_delta", "delta": self._ending(last), "usage": self._usage(last)}
         yield {"type": "message_stop"}
+
+    def error_events(self, error: ApiError) -> list[Event]:
+        """In Anthropic's words."""
+        return [anthropic_body(error)]
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The body of MessageBody."""

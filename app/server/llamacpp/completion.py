@@ -13,6 +13,7 @@ from app.server.generation import GenerationRequest
 from app.server.logprobs import TokenLogprob, token_logprobs
 from app.server.openai.completions import SHORT, RawPrompt, prompt_ids
 from app.server.task import CompletionTask
+from app.server.task_response import Formatter
 from app.server.usage import Timings, timings
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine, Prompt, Sampling
@@ -85,8 +86,8 @@ class LlamaCppCompletion(BaseModel):
     completion_probabilities: list[TokenLogprob] = []
 
 
-class LlamaCppFormatter:
-    """Writes the replies of /completion and /infill. Implements Formatter."""
+class LlamaCppFormatter(Formatter):
+    """Writes the replies of /completion and /infill."""
 
     done = b""
 

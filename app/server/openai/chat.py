@@ -12,6 +12,7 @@ from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel, text_of
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
+from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.openai.tools import (
     PastToolCall,
@@ -79,9 +80,6 @@ class ChatRequest(OpenAIRequest):
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
         tools, grammar = self._tools(), self.format_grammar()
-        if tools and grammar:
-            message = "response_format and tools exclude each other. Leave one of them out, or set tool_choice to none."
-            raise ApiError(400, message, "response_format")
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs. Set logprobs to true as well.", "top_logprobs")
         return CompletionTask(
@@ -89,7 +87,7 @@ class ChatRequest(OpenAIRequest):
             sampling=self.sampling(engine.pair),
             max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
-            grammar=tools.grammar() if tools else grammar,
+            grammar=tools.grammar(grammar) if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             prediction=self.predicted_text,
             prompt_field="messages",
@@ -108,10 +106,13 @@ class ChatRequest(OpenAIRequest):
 
     def formatter(self, engine: Engine, n_prompt: int) -> ChatFormatter:
         """How the reply is written."""
-        tool_calls = ToolCallParser() if self._tools() else None
-        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, tool_calls, self.reasoning_reader(engine))
+        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, self.reply_reader(engine))
 
-    def reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
+    def reply_reader(self, engine: Engine) -> ReplyReader:
+        """How the reply is read."""
+        return ReplyReader(ToolCallParser() if self._tools() else None, self._reasoning_reader(engine))
+
+    def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
         """For a model that reasons, unless a grammar leaves no room for it."""
         tools, with_tools = self._tools(), supports_tools(engine.template)
         if BEGIN not in engine.template or self.format_grammar() or (tools and tools.required):

@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from app.server.logprobs import ChatLogprobs, chat_logprobs
 from app.server.openai.common import DONE, FinishReason, new_id, now
-from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
-from app.server.reasoning import ReasoningReader
+from app.server.openai.reply_reader import ReplyReader
+from app.server.openai.tool_call_parser import merge_tool_calls
+from app.server.task_response import Formatter
 from app.server.usage import Timings, Usage, timings, usage
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine
@@ -62,22 +63,14 @@ class ChatCompletion(BaseModel):
     timings: Timings
 
 
-class ChatFormatter:
-    """Writes chat completions. Implements Formatter."""
+class ChatFormatter(Formatter):
+    """Writes chat completions."""
 
     done = DONE
 
-    def __init__(
-        self,
-        engine: Engine,
-        logprobs: bool,
-        include_usage: bool,
-        tool_calls: ToolCallParser | None = None,
-        reasoning: ReasoningReader | None = None,
-    ) -> None:
-        self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
-        self.tool_calls, self.reasoning = tool_calls, reasoning
-        self.head: Event = {"id": new_id("chatcmpl"), "created": now(), "model": engine.pair.name}
+    def __init__(self, engine: Engine, logprobs: bool, include_usage: bool, reply: ReplyReader) -> None:
+        self.engine, self.logprobs, self.include_usage, self.reply = engine, logprobs, include_usage, reply
+        self.head: Event = {"id": new_id("chatcmpl-"), "created": now(), "model": engine.pair.name}
 
     def first_events(self) -> Iterable[Event]:
         """The role."""
@@ -85,27 +78,11 @@ class ChatFormatter:
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """A delta of text, reasoning or tool calls each; the log probabilities come with the first."""
-        deltas = list(self.deltas(chunk))
+        deltas: list[Event] = list(self.reply.read(chunk))
         if self.logprobs and chunk.logprobs:
             deltas = deltas or [{"content": ""}]
         for i, delta in enumerate(deltas):
             yield self._event(delta, () if i else [chunk])
-
-    def deltas(self, chunk: Chunk) -> Iterator[Event]:
-        """The chunk's text as deltas of reasoning, of content and of tool calls."""
-        for delta in self._reasoning_and_content(chunk):
-            if self.tool_calls and "content" in delta:
-                yield from self.tool_calls.feed(str(delta["content"]))
-            else:
-                yield delta
-        if self.tool_calls and chunk.finish_reason:
-            yield from self.tool_calls.finish()
-
-    def _reasoning_and_content(self, chunk: Chunk) -> Iterator[Event]:
-        if self.reasoning:
-            yield from map(dict, self.reasoning.read(chunk))
-        elif chunk.text:
-            yield {"content": chunk.text}
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """The finish reason, and the numbers with the last event."""
@@ -124,19 +101,18 @@ class ChatFormatter:
         return event | {"usage": None} if self.include_usage else event
 
     def finish_reason(self, last: Chunk) -> str | None:
-        """Why the reply ended, once its deltas have been read."""
-        has_calls = self.tool_calls is not None and self.tool_calls.n_calls > 0
-        return "tool_calls" if has_calls and last.finish_reason == "stop" else last.finish_reason
+        """Why the reply ended, once its chunks have been read."""
+        return "tool_calls" if self.reply.n_calls and last.finish_reason == "stop" else last.finish_reason
 
     def _usage(self, stats: Stats) -> Event:
-        return usage(stats, self.reasoning.n_tokens if self.reasoning else 0)
+        return usage(stats, self.reply.n_reasoning)
 
     def _logprobs(self, chunks: Sequence[Chunk]) -> Event | None:
         return chat_logprobs(self.engine, chunks) if self.logprobs and chunks else None
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The body of ChatCompletion."""
-        last, message = chunks[-1], self._message([delta for chunk in chunks for delta in self.deltas(chunk)])
+        last, message = chunks[-1], self._message([delta for chunk in chunks for delta in self.reply.read(chunk)])
         choice = {
             "index": 0,
             "message": message,

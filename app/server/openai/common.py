@@ -96,7 +96,7 @@ class OpenAIRequest(GenerationRequest):
 
 def new_id(prefix: str) -> str:
     """An identifier for a reply or a part of one."""
-    return f"{prefix}-{secrets.token_hex(12)}"
+    return prefix + secrets.token_hex(12)
 
 
 def now() -> int:

@@ -15,6 +15,7 @@ from app.server.errors import ApiError
 from app.server.logprobs import TextLogprobs, text_logprobs
 from app.server.openai.common import DONE, FinishReason, OpenAIRequest, new_id, now
 from app.server.task import CompletionTask
+from app.server.task_response import Formatter
 from app.server.usage import Timings, Usage, timings, usage
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine, Ids, Infill, Prompt
@@ -95,15 +96,15 @@ class TextCompletion(BaseModel):
     timings: Timings
 
 
-class CompletionFormatter:
-    """Writes text completions. Implements Formatter."""
+class CompletionFormatter(Formatter):
+    """Writes text completions."""
 
     done = DONE
 
     def __init__(self, engine: Engine, logprobs: bool, include_usage: bool) -> None:
         self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
         self.head: Event = {
-            "id": new_id("cmpl"),
+            "id": new_id("cmpl-"),
             "object": "text_completion",
             "created": now(),
             "model": engine.pair.name,

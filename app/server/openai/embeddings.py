@@ -15,7 +15,7 @@ from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
-from app.server.task_response import TaskResponse
+from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event
 from app.server.worker import Worker
 from runtime.engine import Chunk, Engine
@@ -106,8 +106,8 @@ class EmbeddingsResponse(BaseModel):
     usage: EmbeddingsUsage
 
 
-class EmbeddingsFormatter:
-    """Writes embeddings, which do not stream. Implements Formatter."""
+class EmbeddingsFormatter(Formatter):
+    """Writes embeddings, which do not stream."""
 
     done = b""
 

@@ -1,38 +1,38 @@
-"""Text through OpenAI's newer interface, /v1/responses.
-
-Nothing is stored, so a conversation is sent whole; tools are for chat completions.
-"""
+"""OpenAI's newer interface, /v1/responses: a chat in other words, from which a client may go on by its id."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.types import ASGIApp
 
-from app.server.endpoint import generation_endpoint
+from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
-from app.server.fields import Content, RequestModel, TextPart
+from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
-from app.server.openai.chat import ChatMessage, ChatRequest
-from app.server.openai.common import JsonSchema, ResponseFormat, new_id, now
-from app.server.reasoning import ReasoningReader
+from app.server.openai import responses_tools
+from app.server.openai.chat import ChatRequest
+from app.server.openai.common import JsonSchema, ResponseFormat
+from app.server.openai.kept_responses import KeptResponses
+from app.server.openai.responses_input import InputItem, chat_messages
+from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
+from app.server.openai.responses_tools import ResponsesToolChoice, ToolChoiceInput, ToolInput
 from app.server.task import CompletionTask
-from app.server.usage import Timings, timings, usage
-from app.server.wire import Event
-from runtime.engine import Chunk, Engine
+from app.server.wire import Event, JSONBody
+from app.server.worker import Worker
+from runtime.engine import Engine
+
+OUTPUT = TypeAdapter(list[InputItem])  # what a response says, as the next one's input
+ONE_DAY_AT_MOST = "Responses are kept for a day at most, and not with store: false. Send the whole conversation."
 
 
-class InputMessage(RequestModel):
-    """A message of the conversation so far."""
-
-    type: Literal["message"] | None = None
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-
-
-def as_messages(value: object) -> object:
+def as_items(value: object) -> object:
     """A text as the user's message."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
@@ -40,11 +40,16 @@ def as_messages(value: object) -> object:
 class TextFormat(RequestModel):
     """What the text must look like."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    description: str | None = None
     json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
 
     def response_format(self) -> ResponseFormat:
-        """As chat completions have it."""
+        """As chat completions have it. Raises ApiError."""
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ApiError(400, "text.format.schema is missing. Give a JSON schema.", "text.format.schema")
         schema = None if self.json_schema is None else JsonSchema(schema=self.json_schema)
         return ResponseFormat(type=self.type, json_schema=schema)
 
@@ -59,160 +64,123 @@ class ResponsesRequest(GenerationRequest):
     """The body of a request to /v1/responses."""
 
     input: Annotated[
-        list[InputMessage],
+        list[InputItem],
         Field(min_length=1),
-        BeforeValidator(as_messages, json_schema_input_type=str | list[InputMessage]),
+        BeforeValidator(as_items, json_schema_input_type=str | list[InputItem]),
     ]
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     text: TextOptions | None = None
-    tools: list[Any] | None = None
+    tools: list[ToolInput] | None = None
+    tool_choice: ToolChoiceInput | None = None
+    parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+
+    def with_conversation(self, kept: KeptResponses) -> ResponsesRequest:
+        """The same with all that was said before. Raises ApiError where that is not known."""
+        items = list(map(kept.resolved, self.input))
+        if self.previous_response_id:
+            before = kept.find(self.previous_response_id)
+            if before is None:
+                message = f"There is no response of that previous_response_id. {ONE_DAY_AT_MOST}"
+                raise ApiError(404, message, "previous_response_id", "previous_response_not_found")
+            items = [*before.items, *items]
+        return self.model_copy(update={"input": items})
 
     def chat(self) -> ChatRequest:
-        """The same as a chat. Raises ApiError for what only OpenAI's own server can do."""
-        if self.tools:
-            raise ApiError(400, "tools work with /v1/chat/completions only. Ask there.", "tools")
-        if self.previous_response_id:
-            message = "previous_response_id: responses are not stored here. Send the whole conversation as input."
-            raise ApiError(400, message, "previous_response_id")
-        messages = [ChatMessage(role=message.role, content=message.content) for message in self.input]
-        if self.instructions:
-            messages.insert(0, ChatMessage(role="system", content=[TextPart(type="text", text=self.instructions)]))
+        """The same as a chat. Raises ApiError."""
+        messages = chat_messages(self.instructions, self.input)
+        if not messages:
+            raise ApiError(400, "input has nothing that the model can read. Send a message.", "input")
         shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
-        text_format = self.text.format.response_format() if self.text and self.text.format else None
-        return ChatRequest(messages=messages, max_tokens=self.max_output_tokens, response_format=text_format, **shared)
+        return ChatRequest(
+            messages=messages,
+            max_tokens=self.max_output_tokens,
+            response_format=self._text_format().response_format(),
+            tools=responses_tools.for_chat(responses_tools.functions(self.tools)),
+            tool_choice=self.tool_choice.for_chat() if self.tool_choice else None,
+            parallel_tool_calls=self.parallel_tool_calls,
+            **shared,
+        )
+
+    def _text_format(self) -> TextFormat:
+        return (self.text and self.text.format) or TextFormat(schema=None)
 
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
         return replace(self.chat().task(engine), prompt_field="input")
 
-    def formatter(self, engine: Engine, n_prompt: int) -> ResponsesFormatter:
-        """How the reply is written."""
-        return ResponsesFormatter(engine, self.chat().reasoning_reader(engine), self)
+    def formatter(
+        self, engine: Engine, n_prompt: int, keep: Callable[[Event], None] = lambda body: None
+    ) -> ResponsesFormatter:
+        """How the reply is written; `keep` is given the finished response."""
+        return ResponsesFormatter(self.chat().reply_reader(engine), self._head(engine), keep)
 
-
-class OutputText(BaseModel):
-    """A part of a response's message."""
-
-    type: Literal["output_text"]
-    text: str
-    annotations: list[Any]
-
-
-class OutputMessage(BaseModel):
-    """A response's message."""
-
-    id: str
-    type: Literal["message"]
-    role: Literal["assistant"]
-    status: Literal["completed", "incomplete"]
-    content: list[OutputText]
-
-
-class ResponseObject(BaseModel):
-    """The body that answers a request to /v1/responses."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int
-    model: str
-    status: Literal["completed", "incomplete"]
-    output: list[OutputMessage]
-    usage: dict[str, Any]
-    timings: Timings
-
-
-class ResponsesFormatter:
-    """Writes responses of one message with one part. Implements Formatter."""
-
-    done = b""
-
-    def __init__(self, engine: Engine, reasoning: ReasoningReader | None, request: ResponsesRequest) -> None:
-        self.reasoning, self._text, self._n_events = reasoning, "", 0
-        self.item_id = new_id("msg")
-        sampling = request.sampling(engine.pair)
-        self.head: Event = {
-            "id": new_id("resp"), "object": "response", "created_at": now(), "model": engine.pair.name, "error": None,
-            "metadata": {},
-            "instructions": request.instructions, "max_output_tokens": request.max_output_tokens,
-            "previous_response_id": None, "store": False,
-            "temperature": sampling.temperature, "top_p": sampling.top_p, "parallel_tool_calls": False,
-            "tool_choice": "none", "tools": [],
+    def _head(self, engine: Engine) -> Event:
+        """What the response says of its request."""
+        sampling, tools = self.sampling(engine.pair), responses_tools.functions(self.tools)
+        choice = self.tool_choice or ResponsesToolChoice(type="auto")
+        return {
+            "model": engine.pair.name, "metadata": self.metadata or {},
+            "instructions": self.instructions, "max_output_tokens": self.max_output_tokens,
+            "previous_response_id": self.previous_response_id, "store": self.store is not False,
+            "temperature": sampling.temperature, "top_p": sampling.top_p, "truncation": "disabled",
+            "text": {"format": self._text_format().model_dump(by_alias=True, exclude_none=True)},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "tool_choice": choice.model_dump() if choice.type == "function" else choice.type,
+            "tools": [tool.model_dump() for tool in tools],
         }  # fmt: skip
 
-    def first_events(self) -> Iterator[Event]:
-        """The response begins, its message, and the message's part."""
-        for kind in ("created", "in_progress"):
-            yield self._event(f"response.{kind}", response=self._response("in_progress", []))
-        yield self._event("response.output_item.added", output_index=0, item=self._item("in_progress", []))
-        yield self._event("response.content_part.added", **self._place(), part=self._part())
 
-    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """A delta of text; reasoning is left out."""
-        if text := self._content(chunk):
-            self._text += text
-            yield self._event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
+class InputTokens(BaseModel):
+    """How many tokens a request's prompt has."""
 
-    def _content(self, chunk: Chunk) -> str:
-        if self.reasoning is None:
-            return chunk.text
-        return "".join(delta.get("content", "") for delta in self.reasoning.read(chunk))
-
-    def last_events(self, last: Chunk) -> Iterator[Event]:
-        """The part, the message and the response once more, whole, with the numbers."""
-        status, item = self._status(last), self._item(self._status(last), [self._part()])
-        yield self._event("response.output_text.done", **self._place(), text=self._text, logprobs=[])
-        yield self._event("response.content_part.done", **self._place(), part=self._part())
-        yield self._event("response.output_item.done", output_index=0, item=item)
-        yield self._event(f"response.{status}", response=self._finished(last))
-
-    def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of ResponseObject."""
-        self._text = "".join(map(self._content, chunks))
-        return self._finished(chunks[-1])
-
-    def _finished(self, last: Chunk) -> Event:
-        """The finished response."""
-        status = self._status(last)
-        body = self._response(status, [self._item(status, [self._part()])])
-        if status == "incomplete":
-            body["incomplete_details"] = {"reason": "max_output_tokens"}
-        if last.stats:
-            n_reasoning = self.reasoning.n_tokens if self.reasoning else 0
-            body |= {"usage": responses_usage(usage(last.stats, n_reasoning)), "timings": timings(last.stats)}
-        return body
-
-    def _status(self, last: Chunk) -> str:
-        return "completed" if last.finish_reason == "stop" else "incomplete"
-
-    def _response(self, status: str, output: list[Event]) -> Event:
-        return self.head | {"status": status, "output": output, "incomplete_details": None, "usage": None}
-
-    def _item(self, status: str, content: list[Event]) -> Event:
-        return {"id": self.item_id, "type": "message", "role": "assistant", "status": status, "content": content}
-
-    def _part(self) -> Event:
-        return {"type": "output_text", "text": self._text, "annotations": []}
-
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": self.item_id, "output_index": 0, "content_index": 0}
-
-    def _event(self, kind: str, **more: Any) -> Event:
-        self._n_events += 1
-        return {"type": kind, "sequence_number": self._n_events - 1, **more}
+    object: Literal["response.input_tokens"]
+    input_tokens: int
 
 
-def responses_usage(tokens: Event) -> Event:
-    """Usage as this interface names it."""
-    prompt: Any = tokens["prompt_tokens_details"]
-    reply: Any = tokens["completion_tokens_details"]
-    return {
-        "input_tokens": tokens["prompt_tokens"], "input_tokens_details": prompt | {"cache_write_tokens": 0},
-        "output_tokens": tokens["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": reply["reasoning_tokens"]},
-        "total_tokens": tokens["total_tokens"],
-    }  # fmt: skip
+def kept_responses(request: Request) -> KeptResponses:
+    """Those of the server that is asked."""
+    state = request.app.state
+    if not hasattr(state, "kept_responses"):
+        state.kept_responses = KeptResponses()
+    found: KeptResponses = state.kept_responses
+    return found
 
 
-ENDPOINT = generation_endpoint("/responses", ResponsesRequest, ResponseObject)
+async def create(worker: Worker, request: Request) -> ASGIApp:
+    """Has the model go on with a conversation."""
+    engine, kept = worker.engine, kept_responses(request)
+    asked = (await read_body(request, ResponsesRequest)).with_conversation(kept)
+
+    def keep(body: Event) -> None:
+        if asked.store is not False:
+            kept.keep(str(body["id"]), body, [*asked.input, *OUTPUT.validate_python(body["output"])])
+
+    return await generated(worker, engine, asked, partial(asked.formatter, keep=keep))
+
+
+async def retrieve(worker: Worker, request: Request) -> ASGIApp:
+    """A response that was made before."""
+    found = kept_responses(request).find(request.path_params["response_id"])
+    if found is None:
+        raise ApiError(404, f"There is no response of that id. {ONE_DAY_AT_MOST}", "response_id")
+    return JSONBody(found.body)
+
+
+async def count(worker: Worker, request: Request) -> ASGIApp:
+    """How many tokens a request would have the model read."""
+    engine, kept = worker.engine, kept_responses(request)
+    asked = (await read_body(request, ResponsesRequest)).with_conversation(kept)
+
+    def n_tokens() -> int:
+        return len(engine.encode(asked.task(engine).prompt(engine)))
+
+    return JSONBody({"object": "response.input_tokens", "input_tokens": await run_in_threadpool(n_tokens)})
+
+
+CREATE = Endpoint("/responses", create, ResponsesRequest, ResponseObject, streams=True)
+COUNT = Endpoint("/responses/input_tokens", count, ResponsesRequest, InputTokens)
+RETRIEVE = Endpoint("/responses/{response_id}", retrieve, response=ResponseObject)

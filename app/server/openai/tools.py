@@ -21,6 +21,7 @@ from runtime.engine import Grammar, Message
 BEGIN, END = "<tool_call>", "</tool_call>"
 # What is not understood of a schema is left to the model.
 LENIENT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
+COMPACT = {"x-guidance": {"whitespace_flexible": False}}
 SYSTEM_PROMPT = f"""You may call these functions, given as JSON schemas:
 %s
 To call one, write nothing but
@@ -119,8 +120,11 @@ class ToolSet:
             json.dumps(tool["function"], ensure_ascii=False) for tool in self.for_template()
         )
 
-    def grammar(self) -> Grammar:
-        """Text without a call or ending in calls; a call's arguments follow their schema."""
+    def grammar(self, answer: Grammar | None = None) -> Grammar:
+        """Text without a call or ending in calls; with `answer`, JSON that follows it or calls.
+
+        A call's arguments follow their schema.
+        """
         rules = []
         for i, function in enumerate(self.functions):
             head = json.dumps(f'\n{{"name": {json.dumps(function.name)}, "arguments": ')
@@ -130,6 +134,9 @@ class ToolSet:
         calls = body + (f' ("\\n{BEGIN}" {body})*' if self.parallel else "")
         if self.required:
             return Grammar("lark", "\n".join([f'start: "{BEGIN}" {calls}', *rules]))
+        if answer:
+            schema = json.dumps(json.loads(answer.text or '{"type": "object"}') | COMPACT)
+            return Grammar("lark", "\n".join([f'start: answer | "{BEGIN}" {calls}', f"answer: %json {schema}", *rules]))
         free = rf"FREE: /(.|\n)*/ & ~/(.|\n)*{BEGIN}(.|\n)*/"
         return Grammar("lark", "\n".join([f"start: FREE | BEFORE {calls}", free, f'BEFORE: FREE "{BEGIN}"', *rules]))
 

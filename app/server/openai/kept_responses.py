@@ -1,0 +1,67 @@
+"""Responses kept in memory, so that a client may go on from one by its id.
+
+Must not know a model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from app.server.errors import ApiError
+from app.server.openai.responses_input import InputItem, ItemReference
+from app.server.wire import Event
+
+MAX_NUMBER = 256
+MAX_BYTES = 64 * 2**20  # of their conversations as JSON, each counted whole
+MAX_AGE = 24 * 3600.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """A response's body, and the conversation up to its end."""
+
+    body: Event
+    items: tuple[InputItem, ...]
+    n_bytes: int
+    kept_at: float
+
+
+class KeptResponses:
+    """The latest responses, bounded by number, size and age."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
+        self._n_bytes = 0
+
+    def keep(self, response_id: str, body: Event, items: Iterable[InputItem]) -> None:
+        """Forgets the oldest where there are too many."""
+        conversation = tuple(items)
+        n_bytes = sum(len(item.model_dump_json()) for item in conversation)
+        self._kept[response_id] = KeptResponse(body, conversation, n_bytes, self._clock())
+        self._n_bytes += n_bytes
+        while len(self._kept) > MAX_NUMBER or self._n_bytes > MAX_BYTES:
+            self._forget_oldest()
+
+    def find(self, response_id: str) -> KeptResponse | None:
+        """None for one that was never kept, or not for long enough."""
+        while self._kept and next(iter(self._kept.values())).kept_at < self._clock() - MAX_AGE:
+            self._forget_oldest()
+        return self._kept.get(response_id)
+
+    def resolved(self, item: InputItem) -> InputItem:
+        """The item that a reference means; any other as it is. Raises ApiError."""
+        if not isinstance(item, ItemReference):
+            return item
+        for kept in reversed(self._kept.values()):
+            for known in kept.items:
+                if known.id == item.id:
+                    return known
+        raise ApiError(404, "An item_reference is to an item that is not kept here. Send the item itself.", "input")
+
+    def _forget_oldest(self) -> None:
+        _, kept = self._kept.popitem(last=False)
+        self._n_bytes -= kept.n_bytes

@@ -1,0 +1,45 @@
+"""A reply's chunks as deltas of OpenAI's chat interface: reasoning, content and tool calls told apart.
+
+Must not know how deltas are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.server.openai.tool_call_parser import Delta, ToolCallParser
+from app.server.reasoning import ReasoningReader
+from runtime.engine import Chunk
+
+
+class ReplyReader:
+    """Reads a reply chunk by chunk; without a parser or a reader, calls or reasoning are content like the rest."""
+
+    def __init__(self, tool_calls: ToolCallParser | None = None, reasoning: ReasoningReader | None = None) -> None:
+        self._tool_calls, self._reasoning = tool_calls, reasoning
+
+    @property
+    def n_calls(self) -> int:
+        """Tool calls so far."""
+        return self._tool_calls.n_calls if self._tool_calls else 0
+
+    @property
+    def n_reasoning(self) -> int:
+        """Reasoning tokens so far."""
+        return self._reasoning.n_tokens if self._reasoning else 0
+
+    def read(self, chunk: Chunk) -> Iterator[Delta]:
+        """Deltas that became certain with the chunk: each has `reasoning_content`, `content` or `tool_calls`."""
+        for delta in self._reasoning_and_content(chunk):
+            if self._tool_calls and "content" in delta:
+                yield from self._tool_calls.feed(delta["content"])
+            else:
+                yield delta
+        if self._tool_calls and chunk.finish_reason:
+            yield from self._tool_calls.finish()
+
+    def _reasoning_and_content(self, chunk: Chunk) -> Iterator[Delta]:
+        if self._reasoning:
+            yield from map(dict, self._reasoning.read(chunk))
+        elif chunk.text:
+            yield {"content": chunk.text}

@@ -1,0 +1,150 @@
+"""Responses as OpenAI's clients read them: one body, or a stream of events that are numbered.
+
+Must not know how a request is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from app.server.errors import ApiError
+from app.server.openai.common import new_id, now
+from app.server.openai.reply_reader import ReplyReader
+from app.server.openai.responses_items import OutputWriter
+from app.server.task_response import Formatter
+from app.server.usage import Timings, timings, usage
+from app.server.wire import Event
+from runtime.engine import Chunk
+
+Status = Literal["completed", "incomplete"]
+
+
+class TextPart(BaseModel):
+    """A part of a message or of reasoning."""
+
+    type: Literal["output_text", "reasoning_text"]
+    text: str
+
+
+class OutputMessage(BaseModel):
+    """The model's message."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    status: Status
+    content: list[TextPart]
+
+
+class Reasoning(BaseModel):
+    """What the model thought, whole."""
+
+    id: str
+    type: Literal["reasoning"]
+    status: Status
+    summary: list[Any]
+    content: list[TextPart]
+
+
+class FunctionToolCall(BaseModel):
+    """A function that the model wants called; arguments are JSON text."""
+
+    id: str
+    type: Literal["function_call"]
+    status: Status
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ResponseObject(BaseModel):
+    """The body that answers a request to /v1/responses."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    model: str
+    status: Status
+    output: list[OutputMessage | Reasoning | FunctionToolCall]
+    usage: dict[str, Any]
+    timings: Timings
+
+
+class ResponsesFormatter(Formatter):
+    """Writes responses. `head`: what they say of their request; `keep` is given the finished one."""
+
+    done = b""
+
+    def __init__(self, reply: ReplyReader, head: Event, keep: Callable[[Event], None]) -> None:
+        self._reply, self._keep, self._output, self._n_events = reply, keep, OutputWriter(), 0
+        self._head: Event = {"id": new_id("resp_"), "object": "response", "created_at": now()} | head
+
+    def first_events(self) -> Iterator[Event]:
+        """The response begins."""
+        for kind in ("created", "in_progress"):
+            yield self._numbered(self._told(kind, self._response("in_progress")))
+
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """Items begin, go on and end."""
+        for delta in self._reply.read(chunk):
+            yield from map(self._numbered, self._output.write(delta))
+
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """The last item ends, and the response is there once more, whole, with the numbers."""
+        yield from map(self._numbered, self._output.finish(status_of(last)))
+        yield self._numbered(self._told(status_of(last), self._finished(last)))
+
+    def error_events(self, error: ApiError) -> Iterable[Event]:
+        """The response as far as it came, and why it went no further."""
+        why = {"code": error.code or "server_error", "message": str(error)}
+        return [self._numbered(self._told("failed", self._response("failed") | {"error": why}))]
+
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of ResponseObject."""
+        for chunk in chunks:
+            list(self.chunk_events(chunk))
+        list(self._output.finish(status_of(chunks[-1])))
+        return self._finished(chunks[-1])
+
+    def _finished(self, last: Chunk) -> Event:
+        body = self._response(status_of(last))
+        if last.finish_reason != "stop":
+            body["incomplete_details"] = {"reason": "max_output_tokens"}
+        if last.stats:
+            tokens = responses_usage(usage(last.stats, self._reply.n_reasoning))
+            body |= {"usage": tokens, "timings": timings(last.stats)}
+        self._keep(body)
+        return body
+
+    def _response(self, status: str) -> Event:
+        output = list(self._output.finished)
+        return self._head | {
+            "status": status, "output": output, "error": None, "incomplete_details": None, "usage": None,
+        }  # fmt: skip
+
+    def _told(self, kind: str, response: Event) -> Event:
+        return {"type": f"response.{kind}", "response": response}
+
+    def _numbered(self, event: Event) -> Event:
+        self._n_events += 1
+        return event | {"sequence_number": self._n_events - 1}
+
+
+def status_of(last: Chunk) -> str:
+    """Is the reply whole?"""
+    return "completed" if last.finish_reason == "stop" else "incomplete"
+
+
+def responses_usage(tokens: Event) -> Event:
+    """Usage as this interface names it."""
+    prompt: Any = tokens["prompt_tokens_details"]
+    reply: Any = tokens["completion_tokens_details"]
+    return {
+        "input_tokens": tokens["prompt_tokens"], "input_tokens_details": prompt | {"cache_write_tokens": 0},
+        "output_tokens": tokens["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": reply["reasoning_tokens"]},
+        "total_tokens": tokens["total_tokens"],
+    }  # fmt: skip

@@ -1,0 +1,73 @@
+"""Tools as /v1/responses takes them, in the terms of a chat.
+
+Functions are offered to the model. Tools that OpenAI's own server runs are left out: agents offer them along with
+theirs, and do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Tag, WithJsonSchema
+
+from app.server.fields import RequestModel
+from app.server.openai.tools import FunctionDefinition, FunctionName, ToolChoice, ToolDefinition, as_choice
+
+
+class FunctionTool(FunctionDefinition):
+    """A function that may be called. Its arguments follow the schema, `strict` or not."""
+
+    type: Literal["function"]
+    strict: bool | None = None
+
+
+class HostedTool(RequestModel):
+    """A tool that is left out."""
+
+    type: Annotated[str, WithJsonSchema({"type": "string", "not": {"const": "function"}})]
+
+
+def kind_of(tool: Any) -> str | None:
+    """Which of the models a tool is meant to be. The space keeps it out of the names of fields in errors."""
+    if not isinstance(tool, dict | RequestModel):
+        return None
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return "function tool" if kind == "function" else "hosted tool"
+
+
+ToolInput = Annotated[
+    Annotated[FunctionTool, Tag("function tool")] | Annotated[HostedTool, Tag("hosted tool")],
+    Discriminator(kind_of, "tool_type", "Input should be an object"),
+]
+
+
+class ResponsesToolChoice(RequestModel):
+    """Which tool must be called: `type` is none, auto, required, or function with its name."""
+
+    type: Literal["none", "auto", "required", "function"]
+    name: str | None = None
+
+    def for_chat(self) -> ToolChoice:
+        """As chat completions have it."""
+        return ToolChoice(type=self.type, function=FunctionName(name=self.name) if self.name is not None else None)
+
+
+ToolChoiceInput = Annotated[
+    ResponsesToolChoice,
+    BeforeValidator(as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ResponsesToolChoice),
+]
+
+
+def functions(tools: Iterable[ToolInput] | None) -> list[FunctionTool]:
+    """The tools that can be offered."""
+    return [tool for tool in tools or () if isinstance(tool, FunctionTool)]
+
+
+def for_chat(tools: Iterable[FunctionTool]) -> list[ToolDefinition]:
+    """As chat completions have them."""
+    fields = FunctionDefinition.model_fields.keys()
+    return [
+        ToolDefinition(type="function", function=FunctionDefinition(**tool.model_dump(include=set(fields))))
+        for tool in tools
+    ]
