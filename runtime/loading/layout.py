@@ -13,6 +13,7 @@ from runtime.backends import library
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 
 WORTH = 0.95  # of the fast layout's speed, from which the exact one is taken unasked
+READING = 1 / 3  # of a usual turn's time, that goes into its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class LayoutTrial:
     @property
     def prefers_exact(self) -> bool:
         """Does the exact layout give something, and cost next to nothing?"""
-        return self.exact_width > self.fast_width and min(self.plain, self.prefill) >= WORTH
+        longer = (1 - READING) / self.plain + READING / self.prefill  # a usual turn, against one in the fast layout
+        return self.exact_width > self.fast_width and 1 / longer >= WORTH
 
     @property
     def promise(self) -> str:
