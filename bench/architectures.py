@@ -29,7 +29,6 @@ from tests.support.architectures.families import FAMILIES, TEXT
 from tests.support.architectures.replies import Asked, Said, replies, requests
 from tests.support.architectures.rewinds import ROUNDING, random_rewinds
 from tests.support.architectures.shapes import QUIET
-from tests.support.architectures.textless import TEXTLESS
 from tests.support.architectures.writer import write_family
 
 N_CTX, MAX_TOKENS = 1024, 64
@@ -90,12 +89,12 @@ def measure(name: str, folder: Path) -> Row:
     path, row = write_family(name, folder), Row(name)
     try:
         plain = replies(path, None, PLAIN, ASKED)
-    except ModelError as error:
+    except (ModelError, SettingsError) as error:
         row.answers, row.notes, row.is_right = "refused", str(error).split(":")[0], name not in TEXT
         return row
     row.answers = "yes"
     is_same = see_replies(row, path, write_poor(name, folder), plain)
-    row.is_right = see_rewinds(row, path) and is_same and name not in TEXTLESS
+    row.is_right = see_rewinds(row, path) and is_same and name in TEXT
     return row
 
 

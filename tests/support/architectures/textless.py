@@ -30,5 +30,5 @@ TEXTLESS: dict[str, Family] = {
         pooling_type=MEAN,
     ),
 }
-# Made for embeddings, but it runs as the text model that it was
-UNDECIDED: dict[str, Family] = {"qwen3embedding": usual("qwen3", head=64, is_tied=True, pooling_type=LAST)}
+# Made for embeddings of a model that wrote: it loads, and is refused when it is asked to write
+EMBEDDERS: dict[str, Family] = {"qwen3embedding": usual("qwen3", head=64, is_tied=True, pooling_type=LAST)}
