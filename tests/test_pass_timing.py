@@ -13,9 +13,9 @@ def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost(clock: Clock
     """Even where the time is up after it."""
     costs, seen = PassCosts(), list[int]()
 
-    def run(width: int) -> None:
+    def run(width: int) -> float:
         seen.append(width)
-        clock.advance(0.05 if len(seen) == 2 else 0.001)
+        return clock.advance(0.05 if len(seen) == 2 else 0.001)
 
     measure(costs, run, 8, deadline=0.0)
     assert costs.seconds(1, 0) == pytest.approx(0.001)
@@ -24,9 +24,9 @@ def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost(clock: Clock
 def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock) -> None:
     costs, seen = PassCosts(), list[int]()
 
-    def run(width: int) -> None:
+    def run(width: int) -> float:
         seen.append(width)
-        clock.advance(0.1 * width)
+        return clock.advance(0.1 * width)
 
     measure(costs, run, 8, deadline=0.0)
     assert set(seen) == {1}
@@ -37,8 +37,8 @@ def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock
 def test_the_fastest_number_of_threads_wins(clock: Clock) -> None:
     tried: list[int] = []
 
-    def work(rows: int) -> None:
-        clock.advance({1: 0.6, 2: 0.05, 4: 0.6}[tried[-1]])
+    def work(rows: int) -> float:
+        return clock.advance({1: 0.6, 2: 0.05, 4: 0.6}[tried[-1]])
 
     assert fastest_threads([1, 2, 4], tried.append, work, 1, float("inf")) == 2
     assert tried == [4, 2, 1]

@@ -1,11 +1,13 @@
-"""The number of threads under scripted times; no clock, no threads."""
+"""The number of threads under scripted times and busy cores; no clock but a scripted one, no threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from runtime.core.clock import steadiest, wall
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.threads import ThreadChoice, Threads
+from runtime.speculative.control.threads import INTERVAL, ThreadChoice, Threads, Watch
+from tests.support.clock import Clock
 
 
 def decode(seconds: Callable[[int], float], steps: int, choice: ThreadChoice, costs: PassCosts) -> list[int]:
@@ -70,3 +72,69 @@ def test_passes_of_one_row_and_of_several_are_chosen_apart_and_applied_once() ->
     threads.set()
     assert applied == [(1, 2, 1)]
     assert threads.of(1) is not threads.of(2) is threads.of(5)
+
+
+class Cores:
+    """Two cores, of which others keep some busy; each look at them comes at a new moment."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.busy = clock, 0.0
+        self.watch = Watch(2, lambda: self.busy)
+
+    def look(self, busy: float) -> int:
+        """What is free after a look that finds so many busy."""
+        self.busy = busy
+        self.clock.advance(INTERVAL)
+        self.watch.look()
+        return self.watch.n_free
+
+
+def test_a_core_that_others_take_is_left_at_once_and_taken_again_after_two_looks(clock: Clock) -> None:
+    cores = Cores(clock)
+    assert [cores.look(busy) for busy in (0.2, 0.7, 0.2, 0.9, 0.3, 0.1, 2.0)] == [2, 1, 1, 1, 1, 2, 1]
+
+
+def test_nobody_is_asked_between_two_looks(clock: Clock) -> None:
+    asked: list[float] = []
+    watch = Watch(2, lambda: asked.append(clock.now))
+    for _ in range(10):
+        watch.look()
+        clock.advance(0.3 * INTERVAL)
+    assert len(asked) == 3
+    assert watch.n_free == 2  # where nobody knows, all cores are free
+
+
+def two_threads(clock: Clock) -> tuple[Threads, list[tuple[int, ...]], Cores]:
+    """Threads on two cores, and the numbers that were applied."""
+    applied: list[tuple[int, ...]] = []
+    cores = Cores(clock)
+    return Threads([1, 2], 2, 2, 1, lambda *numbers: applied.append(numbers), cores.watch), applied, cores
+
+
+def test_no_more_threads_than_free_cores_and_what_a_pass_takes_then_is_learned(clock: Clock) -> None:
+    threads, applied, cores = two_threads(clock)
+    threads.set()
+    cores.look(1.0)
+    threads.set()
+    assert applied == [(2, 2, 1), (1, 1, 1)]
+    assert [threads.observe(1, seconds, 1.0, 1.0) for seconds in (1.8, 9.0, 1.7)] == [None, None, 1.8]
+    assert threads.observe(1, 1.8, 1.8, 1.0) == 1.0
+
+
+def test_a_pass_that_is_held_up_for_want_of_cores_leaves_one_at_once(clock: Clock) -> None:
+    threads, applied, _ = two_threads(clock)
+    threads.set()
+    threads.observe(1, 4.0, 1.0, 1.0)  # slow, but not by as much as a thread that waits for one without a core
+    threads.observe(1, 40.0, 1.0, 2.0)  # held up by something else than cores
+    threads.set()
+    assert applied == [(2, 2, 1)]
+    threads.observe(1, 40.0, 1.0, 1.2)
+    threads.set()
+    assert applied == [(2, 2, 1), (1, 1, 1)]
+
+
+def test_where_others_compute_steps_are_timed_by_the_clock_that_they_disturb_least(clock: Clock) -> None:
+    threads, _, cores = two_threads(clock)
+    assert threads.clock is wall
+    cores.look(1.0)
+    assert threads.clock is steadiest()

@@ -58,6 +58,7 @@ class Drafter:
 
     name = "none"
     is_model_free = False  # a lookup: it costs so little that it may be asked in every step
+    must_earn = False  # it expects repetition: how often that is right must be seen before it is believed
     has_passes = False  # each of its tokens takes a pass of a model
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:

@@ -20,7 +20,7 @@ class NgramDrafter(Drafter):
     """Proposes what followed the longest earlier matches of the context's end."""
 
     name = "ngram"
-    is_model_free = True
+    is_model_free = must_earn = True
 
     def __init__(self) -> None:
         self._lookups = [Lookup()]  # of conversations, the last one last

@@ -26,7 +26,7 @@ class SuffixDrafter(Drafter):
     """Proposes what followed the longest matches of the context's end in past replies."""
 
     name = "suffix"
-    is_model_free = True
+    is_model_free = must_earn = True
 
     def __init__(self, store: Replies) -> None:
         self._store = store

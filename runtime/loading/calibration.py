@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from runtime.core.backend import Backend
+from runtime.core.clock import Clock, wall
 from runtime.loading.pass_timing import fastest_threads, measure, pass_runner, timed
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
@@ -40,17 +41,19 @@ class Calibration:
         return costs
 
 
-def calibrate(backend: Backend, max_width: int, counts: list[int], cache: ProfileCache) -> Calibration:
+def calibrate(
+    backend: Backend, max_width: int, counts: list[int], cache: ProfileCache, clock: Clock = wall
+) -> Calibration:
     """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
     calibration = remembered(cache)
-    change = change_since(calibration, backend) if calibration else 0.0
+    change = change_since(calibration, backend, clock) if calibration else 0.0
     if (
         calibration is not None
         and HOLDS[0] < change < HOLDS[1]
         and not wants_more_threads(calibration.scaled(change), backend, max(counts))
     ):
         return calibration.scaled(change)
-    calibration = take(backend, max_width, counts)
+    calibration = take(backend, max_width, counts, clock)
     cache.write(asdict(calibration))
     backend.set_threads(calibration.one, calibration.many)
     return calibration
@@ -68,13 +71,13 @@ def remembered(cache: ProfileCache) -> Calibration | None:
     return found if min(found.pass_seconds, default=0) == 1 and min(found.pass_seconds.values()) > 0 else None
 
 
-def change_since(calibration: Calibration, backend: Backend) -> float:
+def change_since(calibration: Calibration, backend: Backend, clock: Clock) -> float:
     """How many times as long a plain pass takes now; sets the backend's threads.
 
     A busy or a throttled machine is another machine.
     """
     backend.set_threads(calibration.one, calibration.many)
-    run = pass_runner(backend)
+    run = pass_runner(backend, clock)
     run(1)
     return timed(run, 1, 5, float("inf")) / calibration.pass_seconds[1]
 
@@ -93,9 +96,9 @@ def wants_more_threads(calibration: Calibration, backend: Backend, most: int) ->
     return is_faster
 
 
-def take(backend: Backend, max_width: int, counts: list[int]) -> Calibration:
+def take(backend: Backend, max_width: int, counts: list[int], clock: Clock) -> Calibration:
     """Measures everything: threads first, because passes depend on them."""
-    began, run = time.perf_counter(), pass_runner(backend)
+    began, run = time.perf_counter(), pass_runner(backend, clock)
     one = many = fastest_threads(counts, lambda n: backend.set_threads(n, n), run, 1, began + 0.25 * BUDGET)
     if max_width > 1:
         many = fastest_threads(

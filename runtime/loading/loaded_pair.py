@@ -17,6 +17,7 @@ from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
+from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
 from runtime.core.errors import NoMemoryError
 from runtime.drafters.grammar import GrammarDrafter
@@ -29,9 +30,10 @@ from runtime.drafters.suffix import SuffixDrafter
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
+from runtime.loading.neighbours import Neighbours
 from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import pass_runner, thread_counts, timed
+from runtime.loading.pass_timing import n_cores, pass_runner, thread_counts, timed
 from runtime.loading.planning import n_snapshots, pair_spec, plan_of
 from runtime.loading.profile import TargetProfile, replies_of
 from runtime.memory.footprint import ALL_LAYERS
@@ -40,7 +42,7 @@ from runtime.memory.system import MemoryReader
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
-from runtime.speculative.control.threads import Threads
+from runtime.speculative.control.threads import Threads, Watch
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.loop import SpecLoop
 
@@ -64,6 +66,7 @@ class LoadedPair:
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
         self._closers: list[Callable[[], None]] = []
         self._embedder: Embedder | None = None
+        self._neighbours = Neighbours()
         try:
             self._plan()
             self._open(on_progress or (lambda what, share: True))
@@ -125,13 +128,15 @@ class LoadedPair:
 
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
-        self._counts = [self.options.threads] if self.options.threads else thread_counts()
+        self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
+        clock = steadiest() if self._n_taken else wall
+        self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
         n_rows = self.options.max_k + 1
-        self.costs = self.profile.calibration(self.backend, self.pair.target, self._counts, n_rows)
+        self.costs = self.profile.calibration(self.backend, self.pair.target, self._counts, n_rows, clock)
         self.draft_costs: Calibration | None = None
         if self.draft is not None and self.pair.draft is not None:
-            self.draft_costs = self.profile.calibration(self.draft.backend, self.pair.draft, self._counts, 1)
+            self.draft_costs = self.profile.calibration(self.draft.backend, self.pair.draft, self._counts, 1, clock)
         self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
         self._factories = self._drafter_factories()
         self.exactness = self.profile.exactness(self.backend) if self._factories else Exactness(1, 1)
@@ -209,6 +214,7 @@ class LoadedPair:
             self.off,
             model_free=[drafter.name for drafter in drafters if drafter.is_model_free],
             own_costs=[LayerSkipDrafter.name],
+            must_earn=[drafter.name for drafter in drafters if drafter.must_earn],
             window_rows={LookaheadDrafter.name: self._shape.n_window} if self._shape else {},
         )
         if drafters and self.options.fixed_k is None:
@@ -227,7 +233,13 @@ class LoadedPair:
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one
         apply = partial(set_threads, self.backend, self.draft)
-        return Threads(self._counts, self.costs.one, self.costs.many, drafting, apply)
+        one, many = self.costs.one, self.costs.many
+        if self.options.threads or library.has_gpu():
+            return Threads(self._counts, one, many, drafting, apply)
+        # Where all that were free are fastest, so will those be that become free
+        one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))
+        watch = Watch(n_cores(), self._neighbours.busy_cores, self._n_taken)
+        return Threads(thread_counts(), one, many, drafting, apply, watch)
 
     def _degradation(self) -> Degradation:
         """Drafters are given up between two tokens when memory runs short."""

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 
 from runtime.core.backend import Backend
+from runtime.core.clock import Clock, wall
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.speculative.control.costs import PassCosts
 
@@ -19,7 +20,10 @@ PATIENCE = 1.0  # seconds
 ROUNDS = 5  # of measurements, where there is time
 # Plain passes that are timed even where there is none: all else is compared with them, and one may have been held up
 LEAST = 3
-Pass = Callable[[int], object]  # decodes that many rows
+# A pass of so few seconds, as of a tiny draft model, must gain clearly by more threads: one thread that is held up for
+# a moment costs as much as many of its tokens
+SHORT, CLEAR = 1e-3, 1.4
+Pass = Callable[[int], float]  # decodes that many rows, and says what seconds that took
 
 
 def n_cores() -> int:
@@ -27,24 +31,29 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def thread_counts() -> list[int]:
-    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use."""
-    physical = min(n_cores(), psutil.cpu_count(logical=False) or n_cores())
+def thread_counts(n_taken: int = 0) -> list[int]:
+    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use and others have
+    not taken.
+    """
+    free = max(1, n_cores() - n_taken)
+    physical = min(free, psutil.cpu_count(logical=False) or free)
     return sorted({1, max(1, physical // 2), physical})
 
 
-def pass_runner(backend: Backend) -> Callable[[int], object]:
+def pass_runner(backend: Backend, clock: Clock = wall) -> Pass:
     """A function that decodes n rows at the end of a short context, which becomes a token longer each time: a pass over
-    the same rows again is one that not every architecture can go back for.
+    the same rows again is one that not every architecture can go back for. Seconds are by that `clock`.
     """
     n = min(32, backend.n_ctx // 2)
     context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
     backend.forward(context[:n])
     ends = cycle(range(n + 1, min(2 * n, backend.n_ctx) + 1))
 
-    def run(rows: int) -> None:
+    def run(rows: int) -> float:
         end = min(next(ends), backend.n_ctx - rows + 1)
+        began = clock()
         backend.forward(context[:end], Draft((0,) * (rows - 1)) if rows > 1 and backend.n_rewindable else NO_DRAFT)
+        return clock() - began
 
     return run
 
@@ -53,16 +62,15 @@ def timed(run: Pass, width: int, times: int, deadline: float) -> float:
     """The median of up to `times` runs; only one when the deadline has passed."""
     taken: list[float] = []
     while len(taken) < times and (not taken or time.perf_counter() < deadline):
-        began = time.perf_counter()
-        run(width)
-        taken.append(time.perf_counter() - began)
+        taken.append(run(width))
     return median(taken)
 
 
 def fastest_threads(
     options: Iterable[int], set_threads: Callable[[int], None], run: Pass, width: int, deadline: float
 ) -> int:
-    """The number of threads that makes a pass of that width fastest; fewer when it is within 3%.
+    """The number of threads that makes a pass of that width fastest; fewer when it is within 3%, or CLEAR of a short
+    pass.
 
     Begins with the most, so that a model too slow for all to be tried keeps those. All are tried for PATIENCE seconds
     beyond the deadline: on a busy machine the most are by far the slowest.
@@ -74,7 +82,7 @@ def fastest_threads(
         set_threads(n)
         run(width)
         seconds = timed(run, width, 5, deadline)
-        if seconds < 1.03 * best_seconds:
+        if seconds < (CLEAR if seconds < SHORT else 1.03) * best_seconds:
             best, best_seconds = n, min(seconds, best_seconds)
     return best
 

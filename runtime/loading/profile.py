@@ -14,6 +14,7 @@ from runtime.backends import library
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.vocab import Vocab
 from runtime.core.backend import Backend
+from runtime.core.clock import Clock
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
@@ -36,9 +37,10 @@ class TargetProfile:
         settings = library.version(), library.are_tiled(), library.has_gpu(), self._cache_types, self._options.exact
         return ProfileCache(fingerprint(self._target, what, *settings, *facts))
 
-    def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int) -> Calibration:
+    def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int, clock: Clock) -> Calibration:
         """What passes of that model cost beside this target; `counts` are numbers of threads."""
-        return calibrate(backend, max_width, counts, self.cache("calibration", counts, max_width, fingerprint(path)))
+        cache = self.cache("calibration", counts, max_width, fingerprint(path))
+        return calibrate(backend, max_width, counts, cache, clock)
 
     def exactness(self, backend: LlamaBackend) -> Exactness:
         """What the self-test of the target finds."""

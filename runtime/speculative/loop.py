@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from runtime.core.backend import Backend
+from runtime.core.clock import wall
 from runtime.core.draft import NO_DRAFT, Tokens, merge
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
@@ -177,7 +178,8 @@ class SpecLoop:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
         self._switch_to(request, context)
         self._degrade_if_due(context)
-        began = time.perf_counter()
+        clock = self.controller.clock = self.threads.clock if self.threads else wall
+        began = clock()
         self.controller.set_kind(request.kind)
         most_drafted = self._most_drafted(request)
         self.controller.begin(len(context), sampler.is_coupled, most_drafted)
@@ -188,22 +190,24 @@ class SpecLoop:
         proposals = self._proposals(context, sampler, room) if room > 0 and self.drafters else []
         used = [proposal for proposal in proposals if proposal.draft.tokens]
         draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
-        drafted = time.perf_counter()
         if self.threads:
             self.threads.set()
+        drafted, had = clock(), time.process_time()
         logits = self.backend.forward(context, draft)
-        passed = time.perf_counter()
+        passed, had = clock(), time.process_time() - had
         verdict = verify(draft, logits, sampler)
         for drafter in self._observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = logprobs(logits[rows], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
         names = tuple([proposal.name for proposal in used])
-        seconds = drafted - began, passed - drafted, time.perf_counter() - began
+        seconds = drafted - began, passed - drafted, clock() - began
         outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
         self.controller.learn(outcomes, 1 + len(verdict.accepted), *seconds)
         if used or self.controller.is_steady:
-            self._learn_cost(names, 1 + len(draft.tokens), len(context), passed - drafted)
+            self._learn_cost(
+                names, 1 + len(draft.tokens), len(context), passed - drafted, had / max(passed - drafted, 1e-9)
+            )
         return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), names, *seconds, each_logprobs)
 
     def _no_room(self, n_context: int) -> Reason | None:
@@ -220,12 +224,14 @@ class SpecLoop:
             self._drop(drafter, error)
         return proposals
 
-    def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
-        """Learns what a pass cost, unless it tried a number of threads that was not taken."""
+    def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_had: float) -> None:
+        """Learns what a pass cost whose threads had `n_had` cores, unless it tried a number of threads that was not
+        taken.
+        """
         change: float | None = 1.0
         if self.threads:
             expected = self.controller.costs_of(drafters, width).seconds(width, n_context)
-            change = self.threads.of(width).observe(width, seconds, expected)
+            change = self.threads.observe(width, seconds, expected, n_had)
         if change == 1.0:
             self.controller.learn_pass(drafters, width, n_context, seconds)
         elif change is not None:

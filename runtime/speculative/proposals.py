@@ -5,7 +5,6 @@ Knows drafters, the controller and times; knows no target and no rule of accepta
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
@@ -99,7 +98,8 @@ class Proposer:
         Of a tree, that is all that is as likely as its trunk.
         """
         confidences: list[float] = []
-        began = time.perf_counter()
+        clock = self.controller.clock
+        began = clock()
 
         def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
             confidences.append(confidence)
@@ -112,7 +112,7 @@ class Proposer:
         k, gain = self.controller.length(drafter.name, confidences)
         draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
         tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
-        return Proposal(drafter.name, tokens, confidences, draft, time.perf_counter() - began, expected_gain=gain)
+        return Proposal(drafter.name, tokens, confidences, draft, clock() - began, expected_gain=gain)
 
 
 def only_best(proposals: list[Proposal]) -> list[Proposal]:

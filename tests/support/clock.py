@@ -12,6 +12,7 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def advance(self, seconds: float) -> None:
-        """So many seconds pass."""
+    def advance(self, seconds: float) -> float:
+        """So many seconds pass; returns them."""
         self.now += seconds
+        return seconds

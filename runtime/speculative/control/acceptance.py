@@ -36,9 +36,10 @@ class Acceptance:
     accepted window says "at least".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hope: float = 1.0) -> None:
+        """Until it is known better, `hope` times what a drafter says of itself is its chance."""
         middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
-        self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * middle] for middle in middles]  # tried, accepted
+        self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * hope * middle] for middle in middles]  # tried, accepted
         # From a confidence's bin to the next one's: within a draft; from the last one of the step before, the last row
         # where none is known.
         self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.policy import StoppingCriterion, best_length
@@ -57,7 +58,8 @@ class Controller:
 
     `drafters` maps names to the seconds of a draft token, as measured. Those in `model_free` cost nothing to use once
     they have answered; those with `own_costs` leave work behind that makes the target's pass over their tokens cheaper;
-    `window_rows` says how many rows others have in every pass that they are asked before.
+    `window_rows` says how many rows others have in every pass that they are asked before; those in `must_earn` expect
+    repetition.
     """
 
     def __init__(
@@ -70,10 +72,13 @@ class Controller:
         model_free: Collection[str] = (),
         own_costs: Collection[str] = (),
         window_rows: Mapping[str, int] | None = None,
+        must_earn: Collection[str] = (),
     ) -> None:
         self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
         self.states = {
-            name: DrafterState(seconds, name in model_free, costs.copy() if name in own_costs else None)
+            name: DrafterState(
+                seconds, name in model_free, costs.copy() if name in own_costs else None, name in must_earn
+            )
             for name, seconds in drafters.items()
         }
         self._suspended: dict[str, DrafterState] = {}  # of drafters that were given up for want of memory
@@ -86,6 +91,7 @@ class Controller:
         self._probe_k = 0  # of its tokens that are verified then
         self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
+        self.clock: Clock = wall  # what the times that it is told are by
         self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
         self.begin(0)
@@ -155,8 +161,10 @@ class Controller:
     def decide(self, name: str) -> Decision:
         """Is the drafter asked in this step?"""
         state = self.states[name]
-        if self.fixed_k is not None or (state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]):
+        if self.fixed_k is not None:
             return LOOK_UP
+        if state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]:
+            return LOOK_UP if state.is_lookup_due else WAIT
         if self._is_plain:
             return SKIP
         if self._pays_now(state):
@@ -182,6 +190,8 @@ class Controller:
         state = self.states[name]
         if decision is USE:
             state.note_use()
+        elif decision is LOOK_UP:
+            state.note_lookup()
         elif decision is WAIT:
             state.note_wait()
         elif decision is PROBE:
@@ -193,7 +203,7 @@ class Controller:
         limit = self.fixed_k
         if limit is None and self._probing == name:
             limit = self._probe_k
-        return StoppingCriterion(self.states[name].policy, self.states[name].acceptance, limit)
+        return StoppingCriterion(self.states[name].policy, self.states[name].acceptance, limit, self.clock)
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a lookup proposes to use, and the tokens that the best length would bring.
@@ -217,8 +227,10 @@ class Controller:
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self._n_plain = self._n_plain + 1 if is_plain else 0
         self._since_steady = 0 if self._n_plain >= PLAIN_RUN else self._since_steady + 1
-        for name in self.states.keys() - {each.name for each in outcomes}:
-            self.states[name].acceptance.rest()
+        heard = [each.name for each in outcomes]
+        for name, state in self.states.items():
+            if not state.is_model_free and name not in heard:
+                state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)
 
@@ -229,7 +241,7 @@ class Controller:
             state.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
         state.learn_times(outcome)
         if self.fixed_k is None and state.is_model_free:
-            state.expected_gain += LEARN * (outcome.expected_gain - state.expected_gain)
+            state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if self._probing == outcome.name:
             self.probes.learn(state, outcome, lost)

@@ -17,8 +17,13 @@ MAX_COOLDOWN = 1024  # steps that a drafter is disabled for at most
 LEARN = 0.1  # weight of a new time
 # Times what a step usually loses or gains against plain decode: so much may be lost before drafting is a mistake
 PATIENCE = 8
+# Of what a drafter that expects repetition says of itself, as much is believed until it is known
+HOPE = 0.5
 NEWS = 0.03  # in the mean chance of acceptance
 PACE = 0.8  # weight of an earlier step's tokens and seconds, for each step since
+# Answers of such a drafter that were of no use before it is asked in every second step, then in every fourth; one that
+# would have been right makes up for so many
+MISSES, FORGIVEN = 8, 2
 PREFILL_LEARN = 0.5  # weight of a new time of a prefill, which is rare and long
 PREFILL_SHARE = 0.25  # of a draft token's seconds, for a token of a prompt, before any was measured
 
@@ -40,9 +45,11 @@ class DraftOutcome(NamedTuple):
 class DrafterState:
     """Beliefs about one drafter. `costs` are those of the target's passes over its tokens, where they are its own."""
 
-    def __init__(self, seconds: float, is_model_free: bool, costs: PassCosts | None = None) -> None:
-        self.is_model_free, self.costs = is_model_free, costs
-        self.acceptance = Acceptance()
+    def __init__(
+        self, seconds: float, is_model_free: bool, costs: PassCosts | None = None, must_earn: bool = False
+    ) -> None:
+        self.is_model_free, self.costs, self.must_earn = is_model_free, costs, must_earn
+        self.acceptance = Acceptance(HOPE if must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a draft token
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not model-free
@@ -54,6 +61,7 @@ class DrafterState:
         self.recent_tokens, self.recent_seconds = 0.0, 1e-9  # that steps with it brought and took lately
         self.since_probe, self.probe_interval = 0, FIRST_PROBE  # steps since it was parked or probed; until the next
         self.n_right_probes = 0  # in a row, since it was parked
+        self.n_misses = 0  # of a lookup, since it was of use
         self.is_new = True  # nothing was learned of it at an earlier start
         self.is_disabled = False  # it lost more than was believed
 
@@ -71,9 +79,24 @@ class DrafterState:
         """Has the parked drafter waited for its next probe?"""
         return self.since_probe >= self.probe_interval
 
+    @property
+    def is_lookup_due(self) -> bool:
+        """Is a lookup asked in this step? The longer repetition was of no use, the more seldom."""
+        return not self.must_earn or self.since_probe + 1 >= 1 << min(self.n_misses // MISSES, 2)
+
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
         return self.first_seconds + (0.0 if self.is_model_free else (k - 1) * self.rest_seconds)
+
+    def learn_use(self, outcome: DraftOutcome) -> None:
+        """Takes in what a lookup's answer was good for."""
+        self.expected_gain += LEARN * (outcome.expected_gain - self.expected_gain)
+        if outcome.is_used:
+            self.n_misses = 0
+        elif outcome.n_matched:
+            self.n_misses = max(0, self.n_misses - FORGIVEN)
+        else:
+            self.n_misses = min(self.n_misses + 1, 2 * MISSES)
 
     def learn_times(self, outcome: DraftOutcome) -> None:
         """Clamped averages of the seconds per draft token."""
@@ -92,6 +115,10 @@ class DrafterState:
     def note_use(self) -> None:
         """The drafter is asked because it pays: pauses between probes begin short again."""
         self.since_probe, self.probe_interval, self.n_right_probes = 0, FIRST_PROBE, 0
+
+    def note_lookup(self) -> None:
+        """It is looked up."""
+        self.since_probe = 0
 
     def note_wait(self) -> None:
         """A step has passed in which it was not asked."""

@@ -7,13 +7,13 @@ method for the ratio of expected tokens to expected time). Knows chances and sec
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.core.clock import Clock, wall
 from runtime.core.drafter import CONTINUE, LAST, REJECT, UNKNOWN_TOKEN, Answer
 from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 
@@ -112,9 +112,9 @@ class StoppingCriterion:
     is. The last of `confidences` and `tokens` may be a token that was rejected.
     """
 
-    def __init__(self, policy: Policy | None, acceptance: Acceptance, limit: int | None) -> None:
-        self._policy, self._acceptance, self._limit = policy, acceptance, limit
-        self._began, self._first_seconds = time.perf_counter(), 0.0
+    def __init__(self, policy: Policy | None, acceptance: Acceptance, limit: int | None, clock: Clock = wall) -> None:
+        self._policy, self._acceptance, self._limit, self._clock = policy, acceptance, limit, clock
+        self._began, self._first_seconds = clock(), 0.0
         self._survival, self._n_drafted = 1.0, 0
         self.confidences: list[float] = []
         self.tokens: list[int] = []
@@ -122,7 +122,7 @@ class StoppingCriterion:
     def should_continue(self, confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
         """Is the next token, of that confidence, worth verifying, and if so, is one more worth drafting?"""
         if not self.confidences:
-            self._first_seconds = time.perf_counter() - self._began
+            self._first_seconds = self._clock() - self._began
         self.confidences.append(confidence)
         if token != UNKNOWN_TOKEN:
             self.tokens.append(token)
@@ -143,7 +143,7 @@ class StoppingCriterion:
 
     def seconds(self) -> tuple[float, float]:
         """Seconds until the first token was known, and since then."""
-        total = time.perf_counter() - self._began
+        total = self._clock() - self._began
         first = self._first_seconds or total
         return first, total - first
 

@@ -1,33 +1,55 @@
-"""Which number of threads is fastest, watched while decoding: another busy process can make two threads three times
-slower than one.
+"""Which number of threads is fastest, watched while decoding: another busy process can make two threads a hundred times
+slower than one, because each waits for the other at every step of a pass.
 
-Knows times and numbers; the pass itself is made by others. A trial is an ordinary pass with another number of threads,
-so it costs only the difference.
+Knows times and numbers; the pass itself is made by others. No more threads are used than there are cores that nobody
+else keeps busy. Among as many as that, a trial is an ordinary pass with another number, so it costs only the
+difference.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
+
+from runtime.core.clock import Clock, steadiest, wall
 
 FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
 TRIES = 3  # passes of a trial that goes well
 BETTER = 0.9  # of the present time, below which another number is taken
 DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at once
+STALLED = 5.0  # times what a pass was expected to take, after which it is asked what held it up
+LACKED = 0.5  # cores that the threads of a pass must have lacked to be held up by others
+INTERVAL = 0.25  # seconds between two looks at that
 
 
 class ThreadChoice:
-    """One kind of passes: `n` threads are used, unless a trial is on."""
+    """One kind of passes: `n` threads are used, as far as the limit allows, unless a trial is on."""
 
     def __init__(self, options: Sequence[int], n: int) -> None:
         self.options, self.n = sorted({*options, n}), n
-        self.tried = n  # the number that the next pass is made with
+        self._tried, self._limit = n, max(self.options)
+        self._is_settling = False  # the limit has changed, and what passes take now is not known yet
         self._recent: deque[float] = deque(maxlen=5)  # times with n, over the expected
         self._trial: list[float] = []
         self._waited, self._wait = 0, FIRST_TRIAL
         self._before: dict[int, float] = {}  # width -> seconds expected after the last trial
         self._next = 0
+
+    @property
+    def tried(self) -> int:
+        """The number that the next pass is made with."""
+        return min(self._tried, self._limit)
+
+    def limit(self, most: int) -> None:
+        """At most so many from now on."""
+        if most == self._limit:
+            return
+        before, self._limit = self.tried, most
+        if self.tried != before:
+            self._tried, self._is_settling, self._trial = self.n, True, []
+            self._recent.clear()
 
     def observe(self, width: int, seconds: float, expected: float) -> float | None:
         """Takes in a pass made with `tried`.
@@ -35,23 +57,35 @@ class ThreadChoice:
         Returns by how much passes are expected to take longer or shorter from now on, when the number was changed; 1
         when it was not; None while a trial is on, whose times say nothing about `n`.
         """
-        if self.tried != self.n:
+        if self._is_settling:
+            return self._settle(seconds / expected)
+        if self._tried != self.n:
             return self._judge(seconds / expected)
         self._recent.append(seconds / expected)
         self._waited += 1
         has_drifted = expected > DRIFTED * self._before.setdefault(width, expected)
-        if (
-            len(self.options) > 1
-            and len(self._recent) == self._recent.maxlen
-            and (has_drifted or self._waited >= self._wait)
-        ):
+        if self._others and len(self._recent) == self._recent.maxlen and (has_drifted or self._waited >= self._wait):
             self._begin_trial()
         return 1.0
 
+    def _settle(self, relative: float) -> float | None:
+        """A few passes say what they take with the number that the limit has left."""
+        self._trial.append(relative)
+        if len(self._trial) < TRIES:
+            return None
+        self._is_settling = False
+        self._before.clear()
+        return median(self._trial)
+
+    @property
+    def _others(self) -> list[int]:
+        """What could be tried."""
+        return [option for option in self.options if option != self.n and option <= self._limit]
+
     def _begin_trial(self) -> None:
         """Begins a trial of another number; the others take turns."""
-        others = [option for option in self.options if option != self.n]
-        self.tried, self._next = others[self._next % len(others)], self._next + 1
+        others = self._others
+        self._tried, self._next = others[self._next % len(others)], self._next + 1
         self._waited, self._trial = 0, []
         self._before.clear()
 
@@ -60,31 +94,92 @@ class ThreadChoice:
         self._trial.append(relative)
         now = median(self._recent)
         if median(self._trial) >= BETTER * now:
-            self.tried, self._wait = self.n, min(2 * self._wait, LAST_TRIAL)
+            self._tried, self._wait = self.n, min(2 * self._wait, LAST_TRIAL)
             return None
         if len(self._trial) < TRIES:
             return None
-        self.n, self._wait = self.tried, FIRST_TRIAL
+        self.n, self._wait = self._tried, FIRST_TRIAL
         self._recent.clear()
         return median(self._trial)
+
+
+class Watch:
+    """How many cores others take, of `n_cores`. `busy_cores` says how many they kept busy since it was last asked, if
+    that is known; `n_taken` is what is known at first.
+    """
+
+    def __init__(self, n_cores: int, busy_cores: Callable[[], float | None], n_taken: int = 0) -> None:
+        self.n_cores, self.n_taken = n_cores, n_taken
+        self._busy_cores, self._found, self._next_look = busy_cores, n_taken, 0.0
+
+    @property
+    def n_free(self) -> int:
+        """Cores that are left, at least one."""
+        return max(1, self.n_cores - self.n_taken)
+
+    def look(self) -> None:
+        """More are taken at once; fewer when two looks have found that."""
+        if (now := time.perf_counter()) < self._next_look:
+            return
+        self._next_look = now + INTERVAL
+        if (busy := self._busy_cores()) is not None:
+            before, self._found = self._found, round(busy)
+            self.n_taken = max(self._found, min(self.n_taken, before))
+
+    def note_held_up(self, n_had: float) -> None:
+        """The threads of a pass had only so many cores."""
+        self._found = self.n_taken = max(self.n_taken, self.n_cores - int(n_had))
 
 
 class Threads:
     """Threads for the target's passes of one row and of several, and the draft model's; applied where they changed."""
 
     def __init__(
-        self, options: Sequence[int], one: int, many: int, draft: int, apply: Callable[[int, int, int], None]
+        self,
+        options: Sequence[int],
+        one: int,
+        many: int,
+        draft: int,
+        apply: Callable[[int, int, int], None],
+        watch: Watch | None = None,
     ) -> None:
         self.one, self.many, self.draft = (ThreadChoice(options, n) for n in (one, many, draft))
-        self._apply, self._applied = apply, (0, 0, 0)
+        self._apply, self._applied, self._watch = apply, (0, 0, 0), watch
+        self._steadiest = steadiest()
+        self._limit()
+
+    @property
+    def clock(self) -> Clock:
+        """What steps are timed by: where others compute, the time for which they kept us waiting says nothing."""
+        return self._steadiest if self._watch and self._watch.n_taken else wall
 
     def of(self, width: int) -> ThreadChoice:
         """The choice for the target's passes of that many rows."""
         return self.one if width == 1 else self.many
 
+    def observe(self, width: int, seconds: float, expected: float, n_had: float) -> float | None:
+        """Takes in a pass of the target whose threads had `n_had` cores, as its choice does. One that was held up for
+        want of them is proof that others compute.
+        """
+        choice = self.of(width)
+        tried, change = choice.tried, choice.observe(width, seconds, expected)
+        if self._watch and seconds > STALLED * expected and n_had < tried - LACKED:
+            self._watch.note_held_up(n_had)
+            self._limit()
+        return change
+
     def set(self) -> None:
         """Applies the numbers of threads that the next pass is to be made with."""
+        if self._watch:
+            self._watch.look()
+            self._limit()
         wanted = self.one.tried, self.many.tried, self.draft.tried
         if wanted != self._applied:
             self._apply(*wanted)
             self._applied = wanted
+
+    def _limit(self) -> None:
+        """No more threads of any kind than cores are left."""
+        for choice in (self.one, self.many, self.draft):
+            if self._watch:
+                choice.limit(self._watch.n_free)

@@ -1,0 +1,24 @@
+"""The two clocks by which decoding is timed. On a machine of its own they agree; knows no model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]  # seconds since some moment
+FINE = 1e-5  # seconds that a clock must be able to tell apart; Windows counts a thread's time in sixtieths of a second
+
+
+def wall() -> float:
+    """Seconds as people count them."""
+    return time.perf_counter()
+
+
+def worked() -> float:
+    """Seconds for which this thread had a core: what it waits while other processes have it does not count."""
+    return time.thread_time()
+
+
+def steadiest() -> Clock:
+    """The clock that other processes disturb least."""
+    return worked if time.get_clock_info("thread_time").resolution < FINE else wall

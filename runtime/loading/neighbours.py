@@ -1,0 +1,50 @@
+"""How busy other processes keep the cores that this one may use. Knows the system's counters and the clock; decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import psutil
+
+WINDOW = 0.06  # seconds that a reading must span: the counters move in steps of a hundredth
+# Of a core's seconds, those in which it works for anyone; processes that are said to give way ("nice") do so only
+# within their own session
+TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
+
+
+class Neighbours:
+    """What other processes take of this one's cores, since the last look."""
+
+    def __init__(self) -> None:
+        self._last = readings()
+
+    def busy_cores(self) -> float | None:
+        """Cores that others kept busy since the last look; None where that is too short ago, or nobody knows."""
+        before, now = self._last, readings()
+        if before is None or now is None or now[0] - before[0] < WINDOW:
+            return None
+        self._last = now
+        span, taken, own = (after - then for after, then in zip(now, before, strict=True))
+        return max(0.0, taken - own) / span
+
+    def wait(self) -> float:
+        """Cores that others keep busy, as soon as the time since the last look is long enough to tell; 0 where nobody
+        knows.
+        """
+        if self._last is not None:
+            time.sleep(max(0.0, self._last[0] + WINDOW - time.perf_counter()))
+        return self.busy_cores() or 0.0
+
+
+def readings() -> tuple[float, float, float] | None:
+    """The time, what this process's cores did for anyone, and what this process did, in seconds."""
+    try:
+        cores = psutil.cpu_times(percpu=True)
+    except (OSError, RuntimeError, psutil.Error):
+        return None
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
+    taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
+    return time.perf_counter(), taken, time.process_time()

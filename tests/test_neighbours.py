@@ -1,0 +1,71 @@
+"""What other processes take of the cores: by scripted counters, and by real ones beside a process that computes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from bench.processes import busy_core
+from runtime.loading import neighbours
+from runtime.loading.neighbours import WINDOW, Neighbours
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Seconds of two cores, and of this process, that a test counts up."""
+    now = {"time": 100.0, "user": 50.0, "nice": 0.0, "idle": 50.0, "own": 7.0}
+
+    def cores(percpu: bool) -> list[SimpleNamespace]:
+        half = {name: now[name] / 2 for name in ("user", "nice", "idle")}
+        return [SimpleNamespace(**half), SimpleNamespace(**half)]
+
+    monkeypatch.setattr(neighbours.psutil, "cpu_times", cores)
+    monkeypatch.setattr(neighbours.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(neighbours.time, "perf_counter", lambda: now["time"])
+    monkeypatch.setattr(neighbours.time, "process_time", lambda: now["own"])
+    return now
+
+
+def pass_by(counters: dict[str, float], seconds: float, **more: float) -> None:
+    """So much time passes, in which the counters go up."""
+    counters["time"] += seconds
+    for name, value in more.items():
+        counters[name] += value
+
+
+def test_what_others_take_is_what_is_not_ours_and_not_idle(counters: dict[str, float]) -> None:
+    watched = Neighbours()
+    pass_by(counters, 1.0, user=1.2, nice=0.5, own=0.9, idle=0.3)
+    assert watched.busy_cores() == pytest.approx(0.8)
+    pass_by(counters, 0.5, user=0.5, own=0.5, idle=0.5)
+    assert watched.busy_cores() == pytest.approx(0.0)
+
+
+def test_counters_that_move_in_steps_are_not_read_too_soon(counters: dict[str, float]) -> None:
+    watched = Neighbours()
+    pass_by(counters, WINDOW / 2, user=0.01)
+    assert watched.busy_cores() is None
+    pass_by(counters, WINDOW, user=0.03)
+    assert watched.busy_cores() == pytest.approx(0.04 / (1.5 * WINDOW))
+
+
+def test_where_nobody_may_read_the_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(percpu: bool) -> None:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(neighbours.psutil, "cpu_times", refused)
+    watched = Neighbours()
+    assert watched.busy_cores() is None
+    assert watched.wait() == 0.0
+
+
+def test_a_process_that_computes_is_seen() -> None:
+    with busy_core():
+        watched = Neighbours()
+        counted = sum(range(30_000_000))  # both compute for a while
+        busy = watched.busy_cores()
+    assert counted
+    assert busy is not None
+    assert busy > 0.2
