@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from runtime.core.backend import Backend
 from runtime.core.clock import wall
-from runtime.core.draft import NO_DRAFT, Tokens, merge
+from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.sampling.logits import logprobs
@@ -62,6 +62,7 @@ class SpecLoop:
         """Sets the drafters that take part from now on, in order of cost."""
         self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
         self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
+        self._proposer.n_idle = 0
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of a prompt need no decoding."""
@@ -85,6 +86,7 @@ class SpecLoop:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
         request.drafters, request.left_out = set(), None
+        self._proposer.n_idle = 0
         self.controller.begin(len(context), most=self._most_drafted(request))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
@@ -134,6 +136,7 @@ class SpecLoop:
         if request is self.request:
             return
         began, self.request = time.perf_counter(), request
+        self._proposer.n_idle = 0
         self.backend.resume(context)
         for drafter in list(self.drafters):
             if drafter.name in request.drafters:
@@ -180,16 +183,9 @@ class SpecLoop:
         self._degrade_if_due(context)
         clock = self.controller.clock = self.threads.clock if self.threads else wall
         began = clock()
-        self.controller.set_kind(request.kind)
-        most_drafted = self._most_drafted(request)
-        self.controller.begin(len(context), sampler.is_coupled, most_drafted)
         sampler.begin(context, position)
-        room = min(most_drafted, most - 1, self.backend.n_rewindable - len(context))
-        if room <= 0:
-            request.left_out = self._no_room(len(context)) or request.left_out
-        proposals = self._proposals(context, sampler, room) if room > 0 and self.drafters else []
-        used = [proposal for proposal in proposals if proposal.draft.tokens]
-        draft = merge([proposal.draft for proposal in used]).first(room) if used else NO_DRAFT
+        is_idle = self._proposer.n_idle > 0
+        proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, context, sampler, most)
         if self.threads:
             self.threads.set()
         drafted, had = clock(), time.process_time()
@@ -200,14 +196,14 @@ class SpecLoop:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = logprobs(logits[rows], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
-        names = tuple([proposal.name for proposal in used])
+        names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
         seconds = drafted - began, passed - drafted, clock() - began
-        outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
-        self.controller.learn(outcomes, 1 + len(verdict.accepted), *seconds)
-        if used or self.controller.is_steady:
-            self._learn_cost(
-                names, 1 + len(draft.tokens), len(context), passed - drafted, had / max(passed - drafted, 1e-9)
-            )
+        if is_idle and self.controller.is_usual(passed - drafted):
+            self._proposer.n_idle -= 1
+            self.controller.idle(seconds[-1])
+        else:
+            self._proposer.n_idle *= not is_idle
+            self._learn(proposals, names, verdict.tokens, 1 + len(draft.tokens), len(context), seconds, had)
         return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), names, *seconds, each_logprobs)
 
     def _no_room(self, n_context: int) -> Reason | None:
@@ -217,12 +213,43 @@ class SpecLoop:
             return None
         return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for want of memory")
 
-    def _proposals(self, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
-        """What the drafters of this reply propose; one that breaks is dropped."""
+    def _propose(
+        self, request: RequestState, context: Tokens, sampler: Sampler, most: int
+    ) -> tuple[list[Proposal], Draft]:
+        """What the drafters of this reply propose for a step of `most` tokens, and the draft of it; one that breaks is
+        dropped.
+        """
+        self.controller.set_kind(request.kind)
+        most_drafted = self._most_drafted(request)
+        self.controller.begin(len(context), sampler.is_coupled, most_drafted)
+        room = min(most_drafted, most - 1, self.backend.n_rewindable - len(context))
+        if room <= 0:
+            request.left_out = self._no_room(len(context)) or request.left_out
+        if room <= 0 or not self.drafters:
+            return [], NO_DRAFT
         proposals, broken = self._proposer.propose(self.drafters, self.request.drafters, context, sampler, room)
         for drafter, error in broken:
             self._drop(drafter, error)
-        return proposals
+        used = [proposal.draft for proposal in proposals if proposal.draft.tokens]
+        return proposals, merge(used).first(room) if used else NO_DRAFT
+
+    def _learn(
+        self,
+        proposals: Sequence[Proposal],
+        names: tuple[str, ...],
+        tokens: tuple[int, ...],
+        width: int,
+        n_context: int,
+        seconds: tuple[float, float, float],
+        worked: float,
+    ) -> None:
+        """Takes in a step: which proposals came true, and what the pass over those of `names` cost, for which all
+        threads together `worked` so long.
+        """
+        outcomes, (drafting, verifying, total) = [outcome(proposal, tokens) for proposal in proposals], seconds
+        self.controller.learn(outcomes, len(tokens), drafting, verifying, total)
+        if names or self.controller.is_steady:
+            self._learn_cost(names, width, n_context, verifying, worked / max(verifying, 1e-9))
 
     def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_had: float) -> None:
         """Learns what a pass cost whose threads had `n_had` cores, unless it tried a number of threads that was not

@@ -79,10 +79,14 @@ class Acceptance:
             self.kind = kind
             self._shift_by(self._offsets[kind])
 
-    def rest(self) -> None:
-        """A step in which nothing was said."""
+    def rest(self, n_steps: int = 1) -> None:
+        """Steps in which nothing was said."""
         self._visit()
         self.last = UNKNOWN
+        if n_steps > 1:
+            left = DECAY ** (n_steps - 1)
+            self.visits = [left * count for count in self.visits]
+            self.visits[UNKNOWN] += (1 - left) / (1 - DECAY)
 
     def _visit(self) -> None:
         self.visits = [DECAY * count for count in self.visits]

@@ -6,7 +6,7 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -32,6 +32,8 @@ RARE = 0.25  # weight of such a pass where there are few
 CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as a drafter that does not pay
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
+MOST_IDLE = 7  # steps in a row that are made without a look at what could be drafted
+UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -89,6 +91,8 @@ class Controller:
         self.probes, self.decode_seconds = ProbeLedger(), 0.0
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self._probe_k = 0  # of its tokens that are verified then
+        self._n_idle = 0  # steps since the last one in which anything was asked or learned
+        self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
         self.rate = 0.0  # tokens per second of the best way known
         self.clock: Clock = wall  # what the times that it is told are by
@@ -118,8 +122,10 @@ class Controller:
             self._k = max(1, self.max_k if most is None else min(most, self.max_k))
         self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
-        if self._n_steps % REFRESH == 0 or self._k != before:
-            self._value_all(is_time=self._n_steps % (8 * REFRESH) == 0 or self._k != before)
+        if self._n_idle:
+            self._end_idling()
+        if self._n_steps >= self._next_valuation or self._k != before:
+            self._value_all(is_time=self._n_steps >= self._next_of_all or self._k != before)
         self._n_steps += 1
         self._probing = None
         self._is_plain = self.fixed_k is None and self._since_steady >= self._plain_every
@@ -132,6 +138,9 @@ class Controller:
 
     def _value_all(self, is_time: bool) -> None:
         """Values drafters, all of them when it `is_time`, and lets those go that the machine had held up."""
+        self._next_valuation = self._n_steps + REFRESH
+        if is_time:
+            self._next_of_all = self._n_steps + 8 * REFRESH
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
         for state in self.states.values():
             state.reenable(self.plain_rate)
@@ -163,8 +172,8 @@ class Controller:
         state = self.states[name]
         if self.fixed_k is not None:
             return LOOK_UP
-        if state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]:
-            return LOOK_UP if state.is_lookup_due else WAIT
+        if self._is_cheap(state):
+            return LOOK_UP if state.n_idle(self._pass_seconds[0]) <= 0 else WAIT
         if self._is_plain:
             return SKIP
         if self._pays_now(state):
@@ -172,6 +181,10 @@ class Controller:
         if self.n_waiting or not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
+
+    def _is_cheap(self, state: DrafterState) -> bool:
+        """Does asking cost next to nothing?"""
+        return state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
@@ -197,6 +210,35 @@ class Controller:
         elif decision is PROBE:
             self._probing = name
             self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
+
+    def n_idle(self, names: Iterable[str]) -> int:
+        """Steps for which none of these, which were not asked in this one, will be asked: they may be made without."""
+        if self.fixed_k is not None or self._is_plain:
+            return 0
+        plain, waits = self._pass_seconds[0], [MOST_IDLE]
+        for state in map(self.states.__getitem__, names):
+            if self._is_cheap(state):
+                waits.append(state.n_idle(plain))
+            elif self._can_afford_probe(state):
+                waits.append(state.probe_interval - state.since_probe)
+        return max(0, min(waits))
+
+    def idle(self, seconds: float) -> None:
+        """A plain step was made without asking anything."""
+        self._n_idle += 1
+        self.decode_seconds += seconds
+
+    def _end_idling(self) -> None:
+        """Takes in what such steps leave to be counted."""
+        n, self._n_idle = self._n_idle, 0
+        self._n_steps, self._n_plain, self._since_steady = self._n_steps + n, self._n_plain + n, 0
+        for state in self.states.values():
+            state.note_wait(n)
+            state.acceptance.rest(n)
+
+    def is_usual(self, seconds: float) -> bool:
+        """Did a plain pass take what is believed?"""
+        return seconds < UNUSUAL * self._pass_seconds[0]
 
     def criterion(self, name: str) -> StoppingCriterion:
         """The stopping criterion for a proposal of that drafter, which begins now."""

@@ -5,6 +5,7 @@ Knows counts and times; the choice among drafters is the controller's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,9 +22,8 @@ PATIENCE = 8
 HOPE = 0.5
 NEWS = 0.03  # in the mean chance of acceptance
 PACE = 0.8  # weight of an earlier step's tokens and seconds, for each step since
-# Answers of such a drafter that were of no use before it is asked in every second step, then in every fourth; one that
-# would have been right makes up for so many
-MISSES, FORGIVEN = 8, 2
+MISSES = 8  # answers of such a drafter that were of no use, after which it is asked more seldom
+IDLE_SHARE, LONGEST_IDLE = 0.003, 4  # of a plain pass that asking it may cost then, at best; steps to the next, at most
 PREFILL_LEARN = 0.5  # weight of a new time of a prefill, which is rare and long
 PREFILL_SHARE = 0.25  # of a draft token's seconds, for a token of a prompt, before any was measured
 
@@ -79,10 +79,12 @@ class DrafterState:
         """Has the parked drafter waited for its next probe?"""
         return self.since_probe >= self.probe_interval
 
-    @property
-    def is_lookup_due(self) -> bool:
-        """Is a lookup asked in this step? The longer repetition was of no use, the more seldom."""
-        return not self.must_earn or self.since_probe + 1 >= 1 << min(self.n_misses // MISSES, 2)
+    def n_idle(self, plain_seconds: float) -> int:
+        """Steps in which a lookup is not asked yet: some, where it was of no use lately and asking is not free."""
+        if not self.must_earn or self.n_misses < MISSES:
+            return 0
+        wanted = self.first_seconds / (IDLE_SHARE * plain_seconds)
+        return math.ceil(min(wanted, LONGEST_IDLE)) - 1 - self.since_probe
 
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
@@ -91,12 +93,7 @@ class DrafterState:
     def learn_use(self, outcome: DraftOutcome) -> None:
         """Takes in what a lookup's answer was good for."""
         self.expected_gain += LEARN * (outcome.expected_gain - self.expected_gain)
-        if outcome.is_used:
-            self.n_misses = 0
-        elif outcome.n_matched:
-            self.n_misses = max(0, self.n_misses - FORGIVEN)
-        else:
-            self.n_misses = min(self.n_misses + 1, 2 * MISSES)
+        self.n_misses = 0 if outcome.is_used else self.n_misses + 1
 
     def learn_times(self, outcome: DraftOutcome) -> None:
         """Clamped averages of the seconds per draft token."""
@@ -120,9 +117,9 @@ class DrafterState:
         """It is looked up."""
         self.since_probe = 0
 
-    def note_wait(self) -> None:
-        """A step has passed in which it was not asked."""
-        self.since_probe += 1
+    def note_wait(self, n_steps: int = 1) -> None:
+        """Steps have passed in which it was not asked."""
+        self.since_probe += n_steps
 
     def note_probe(self) -> None:
         """The drafter is probed; pauses between probes double.
