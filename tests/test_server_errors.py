@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.guard import Guard, is_loopback
+from app.server.guard import OriginGuard, is_loopback
 from runtime.engine import Engine, Options
 from runtime.models.registry import find_pair, load_registry
 from tests.support.serving import Running, running
@@ -218,7 +218,7 @@ def test_a_unix_socket_needs_no_host_name() -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    guard = Guard(nothing, "")
+    guard = OriginGuard(nothing)
     scope: Any = {"type": "http", "path": "/", "server": ("/tmp/s", None)}
     assert guard.refusal(scope, {"host": "anything"}) is None
     assert guard.refusal(scope | {"server": ("127.0.0.1", 1)}, {"host": "anything"}) is not None

@@ -22,6 +22,7 @@ class ScheduledTask:
     def __init__(self, task: EngineTask) -> None:
         self.task, self.submitted_at = task, time.perf_counter()
         self.is_cancelled, self.queue_seconds = False, 0.0
+        self.n_predicted = 0  # tokens of the reply that were read
         self._reason: Exception | None = None  # why it was cancelled, where its reader is to know
         self._deadline: float | None = None  # of generating
         self._is_prefilled = False
@@ -49,6 +50,7 @@ class ScheduledTask:
             if isinstance(event, Exception):
                 raise event
             if event is not None:
+                self.n_predicted += len(event.tokens)
                 yield event
                 if event.finish_reason is not None:
                     return
