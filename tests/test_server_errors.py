@@ -59,7 +59,7 @@ def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
         ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages.0.role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
-            "messages.0.content.0.type",
+            "messages.0.content.0",
         ),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),

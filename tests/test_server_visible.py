@@ -121,7 +121,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_stream_shows_that_it_lives_while_its_prompt_is_read(here: Running, open_demo: OpenEngine) -> None:
     long = {
-        "prompt": "word " * (open_demo(threads=1).n_ctx // 2 - 100),
+        "prompt": "word " * (open_demo(threads=1).n_ctx // 4),
         "n_predict": 1,
         "stream": True,
         "cache_prompt": False,
