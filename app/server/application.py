@@ -23,7 +23,8 @@ from app.server.guard import KeyGuard, OriginGuard
 from app.server.llamacpp import completion, infill, model_status, props, template, tokens
 from app.server.openai import chat, completions, embeddings, models, responses
 from app.server.openapi import description
-from app.server.refusal import error_response
+from app.server.page import page
+from app.server.refusal import PAGE, error_response
 from app.server.wire import JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -62,7 +63,9 @@ def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ())
         Exception: on_error,
     }
     guards = guarded(api_key, pattern(allow_origins))
-    return Starlette(routes=routes(worker), middleware=guards, exception_handlers=handlers)
+    app = Starlette(routes=routes(worker), middleware=guards, exception_handlers=handlers)
+    app.state.has_key, app.state.places = bool(api_key), []
+    return app
 
 
 def guarded(api_key: str, allowed: str) -> list[Middleware]:
@@ -84,13 +87,16 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
 
 
 def routes(worker: Worker) -> list[Route]:
-    """Every endpoint under every prefix, and their description."""
+    """Every endpoint under every prefix, their description, and the page for people."""
     document = JSONBody(description(ENDPOINTS))
 
     async def describe(request: Request) -> Response:
         return document
 
-    return [route for prefix in PREFIXES for route in (
+    async def show(request: Request) -> Response:
+        return page(worker, request)
+
+    return [Route(PAGE, show)] + [route for prefix in PREFIXES for route in (
         *(endpoint.route(worker, prefix) for endpoint in ENDPOINTS), Route(prefix + "/openapi.json", describe)
     )]  # fmt: skip
 
