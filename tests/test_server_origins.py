@@ -45,8 +45,10 @@ def test_an_app_that_is_named_asks_and_reads(client: httpx2.Client, origin: str)
     asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     reply = client.post(CHAT, json=asked, headers={"origin": origin})
     assert reply.status_code == 200
+    assert "x-request-id" in reply.headers["access-control-expose-headers"]
     for answer in (before, reply):
         assert answer.headers["access-control-allow-origin"] == origin
+        assert answer.headers["access-control-allow-credentials"] == "true"
         assert "Origin" in answer.headers["vary"]
 
 

@@ -121,6 +121,8 @@ def test_with_a_key_a_browser_is_asked_for_it() -> None:
             asked = {"authorization": f"Basic {b64encode(wrong.encode()).decode()}"}
             assert client.get("/", headers=asked).status_code == 401
         assert client.get("/", headers={"authorization": "Basic %"}).status_code == 401
+        assert client.get("/", headers=typed | {"sec-fetch-mode": "navigate"}).status_code == 200
+        assert client.get("/", headers=typed | {"sec-fetch-mode": "cors"}).status_code == 401
         assert client.get("/v1/models", headers=typed).status_code == 401  # a browser would send it for any page
 
 

@@ -78,7 +78,8 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
         allow_origin_regex=".*" if api_key else allowed,
         allow_methods=["*"],
         allow_headers=["*"],
-        expose_headers=["*"],
+        allow_credentials=True,
+        expose_headers=["x-request-id", "retry-after"],
         allow_private_network=True,
     )
     return (

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,9 +98,8 @@ def place(sock: socket.socket, path: Path | None) -> str:
 def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
     """Serves until Ctrl+C or SIGTERM. Raises AddressError, and what loading the engine failed with."""
     check(settings.addresses, settings.api_key)
-    if not settings.quiet:
-        request_log.show()
-    with listening(settings.addresses) as sockets, outliving_signals():
+    log = nullcontext() if settings.quiet else request_log.on_stderr()
+    with log, listening(settings.addresses) as sockets, outliving_signals():
         places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
         server = EngineServer(open_engine, settings, lambda: announce(places, server.worker.engine.fit))
         server.run(sockets)

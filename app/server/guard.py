@@ -112,10 +112,10 @@ class KeyGuard(Guard):
 def given_keys(path: str, headers: Mapping[str, str]) -> list[str]:
     """What may be a key. The page for people takes it as a password, which a browser asks for.
 
-    Nothing else does: a browser sends a password along with what any other page has it ask.
+    Only where it is opened: a browser sends a password along with what any other page has it fetch.
     """
     given = headers.get("authorization", "").removeprefix("Bearer ")
-    if path == PAGE and given.startswith("Basic "):
+    if path == PAGE and given.startswith("Basic ") and headers.get("sec-fetch-mode", "navigate") == "navigate":
         given = password(given.removeprefix("Basic "))
     return [given, headers.get("x-api-key", "")]
 

@@ -9,7 +9,8 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from urllib.parse import quote
 
@@ -73,9 +74,15 @@ def answered(status: int, tasks: Iterable[ScheduledTask], seconds: float, reques
     return f"{status}{tokens}, {1e3 * seconds:.0f} ms, {request_id}"
 
 
-def show() -> None:
-    """Has the lines written on standard error."""
+@contextmanager
+def on_stderr() -> Iterator[None]:
+    """Has the lines written on standard error until the block ends."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("slipstream: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
