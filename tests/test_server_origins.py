@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import httpx2
 import pytest
 import typer
 
+from app.cli.main import main
 from app.cli.options import allowed_origins
 from app.origins import as_origin
+from app.server import command
+from app.server.command import ServerSettings
 from app.settings import default_path, read_settings
 from runtime.core.errors import SettingsError
 from tests.support.serving import open_plain, running
@@ -136,3 +140,23 @@ def test_the_settings_file_and_the_command_line_add_up() -> None:
         assert allowed_origins(None) == ["app://obsidian.md"]
     finally:
         path.unlink()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_command_hands_on_whom_to_let_in(monkeypatch: pytest.MonkeyPatch, quiet: bool) -> None:
+    given: list[ServerSettings] = []
+    monkeypatch.setattr(command, "serve", lambda open_engine, settings: given.append(settings))
+    args = ["slipstream", "serve", "--allow-origin", "app://obsidian.md", "--allow-origin", "tauri://localhost"]
+    monkeypatch.setattr(sys, "argv", args + ["--quiet"] * quiet)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert (given[0].allow_origins, given[0].quiet) == (("app://obsidian.md", "tauri://localhost"), quiet)
+
+
+def test_a_wrong_origin_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["slipstream", "serve", "--allow-origin", "obsidian"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert "--allow-origin" in capsys.readouterr().err

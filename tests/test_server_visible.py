@@ -36,9 +36,10 @@ def endless(open_demo: OpenEngine) -> dict[str, Any]:
     return endless_request(open_demo(threads=1)) | {"n_predict": -1, "stream": True}
 
 
-def line_of(caplog: pytest.LogCaptureFixture, here: Running) -> str:
-    wait_for(lambda: caplog.messages and is_idle(here))
-    return caplog.messages[-1]
+def line_of(caplog: pytest.LogCaptureFixture, here: Running, n: int = 1) -> str:
+    """The nth line, which is written when the client has its answer already."""
+    wait_for(lambda: len(caplog.messages) >= n and is_idle(here))
+    return caplog.messages[n - 1]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -61,9 +62,9 @@ def test_what_has_no_tokens_and_what_fails_are_lines_too(here: Running, caplog: 
         here.client().get("/health", headers={"x-request-id": "a-1"})
         assert re.search(r'"GET /health HTTP/1.1" 200, \d+ ms, a-1$', line_of(caplog, here))
         here.client().post("/v1/chat/completions", content="{")
-        assert '"POST /v1/chat/completions HTTP/1.1" 400, ' in line_of(caplog, here)
+        assert '"POST /v1/chat/completions HTTP/1.1" 400, ' in line_of(caplog, here, 2)
         here.client().get("/x%0Ay%22" + "z" * 500)
-        line = line_of(caplog, here)
+        line = line_of(caplog, here, 3)
         assert '"GET /x%0Ay%22zzz' in line
         assert len(line) < 300
 
@@ -82,6 +83,7 @@ def test_every_answer_has_an_id(here: Running, path: str, status: int) -> None:
     client = here.client()
     given = client.get(path, headers={"x-request-id": "trace:12/ab=+"})
     assert (given.status_code, given.headers["x-request-id"]) == (status, "trace:12/ab=+")
+    assert given.headers["request-id"] == "trace:12/ab=+"
     made = [client.get(path, headers=headers).headers["x-request-id"] for headers in ({}, {"x-request-id": "a b"})]
     made.append(client.get(path, headers={"x-request-id": "x" * 129}).headers["x-request-id"])
     assert all(re.fullmatch("req_[0-9a-f]{24}", each) for each in made)

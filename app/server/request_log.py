@@ -21,6 +21,7 @@ from app.server.scheduled_task import ScheduledTask
 
 log = logging.getLogger(__name__)
 SANE_ID = re.compile(r"[A-Za-z0-9._:/=+-]{1,128}")
+ID_HEADERS = ("x-request-id", "request-id")  # OpenAI's clients read the first, Anthropic's the second
 LONGEST_PATH = 200  # characters that are written
 CLOSED = 499  # the client left before it was answered
 
@@ -39,7 +40,7 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                MutableHeaders(scope=message).update(dict.fromkeys(ID_HEADERS, request_id))
             await send(message)
 
         try:
