@@ -70,7 +70,7 @@ def asked(scope: Scope) -> str:
 
 def answered(status: int, tasks: Iterable[ScheduledTask], seconds: float, request_id: str) -> str:
     """How it went: the status, tokens of the prompt and of the reply, milliseconds, the id."""
-    counts = [(task.task.n_prompt, task.n_predicted) for task in tasks]
+    counts = [(task.n_prompt, task.n_predicted) for task in tasks]
     tokens = f", {sum(n for n, _ in counts)}+{sum(n for _, n in counts)} tokens" if counts else ""
     return f"{status}{tokens}, {1e3 * seconds:.0f} ms, {request_id}"
 

@@ -35,6 +35,11 @@ class ScheduledTask:
         """Does it go before long tasks?"""
         return self.task.is_short
 
+    @property
+    def n_prompt(self) -> int:
+        """Tokens to read."""
+        return self.task.n_prompt
+
     # on the event loop
 
     async def started(self) -> None:
