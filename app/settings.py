@@ -1,20 +1,25 @@
-"""The user's settings file: so far, when memory counts as short. Read strictly; knows the file and its names.
+"""The user's settings file: when memory counts as short, who may ask the server. Read strictly; knows the file and its
+names.
 
 `settings.toml` in the user's configuration folder, all of it optional:
 
     [memory]
     tight_bytes = 3_000_000_000  # free memory below which the draft model is given up
+
+    [server]
+    allow_origins = ["app://obsidian.md"]  # apps and pages that may ask without a key
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from platformdirs import user_config_path
-from pydantic import ConfigDict, ValidatorFunctionWrapHandler, WrapValidator, with_config
+from pydantic import BeforeValidator, ConfigDict, ValidatorFunctionWrapHandler, WrapValidator, with_config
 
+from app.origins import as_origin
 from runtime.core.errors import SettingsError
 from runtime.memory.pressure import USUAL, Thresholds
 from runtime.models.strict_toml import read_toml, validated
@@ -32,12 +37,31 @@ def read_memory(table: Any, validate: ValidatorFunctionWrapHandler) -> Threshold
     return found
 
 
+def read_origins(value: Any) -> tuple[str, ...]:
+    """The list of origins; the key is named here, since a mistake in a list has no name."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError("'allow_origins' must be a list of texts, such as [\"app://obsidian.md\"].")
+    try:
+        return tuple(map(as_origin, value))
+    except SettingsError as error:
+        raise ValueError(f"'allow_origins': {error}") from error
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class ServerTable:
+    """The table [server]."""
+
+    allow_origins: Annotated[tuple[str, ...], BeforeValidator(read_origins)] = ()
+
+
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a person may set once for all commands."""
 
     memory: Annotated[Thresholds, WrapValidator(read_memory)] = USUAL
+    server: ServerTable = field(default_factory=ServerTable)
 
 
 def default_path() -> Path:

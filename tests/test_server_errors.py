@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.guard import Guard, is_loopback
+from app.server.guard import OriginGuard, is_loopback
 from runtime.engine import Engine, Options
 from runtime.models.registry import find_pair, load_registry
 from tests.support.serving import Running, running
@@ -59,7 +59,7 @@ def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
         ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages.0.role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
-            "messages.0.content.0.type",
+            "messages.0.content.0",
         ),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
@@ -218,7 +218,7 @@ def test_a_unix_socket_needs_no_host_name() -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    guard = Guard(nothing, "")
+    guard = OriginGuard(nothing)
     scope: Any = {"type": "http", "path": "/", "server": ("/tmp/s", None)}
     assert guard.refusal(scope, {"host": "anything"}) is None
     assert guard.refusal(scope | {"server": ("127.0.0.1", 1)}, {"host": "anything"}) is not None

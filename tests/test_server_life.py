@@ -78,7 +78,7 @@ def test_what_cannot_be_served_is_one_line(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
-    args = ["--threads", "1", "--drafters", "none", "--socket", str(tmp_path / "s")]
+    args = ["--threads", "1", "--drafters", "none", "--quiet", "--socket", str(tmp_path / "s")]
     with subprocess.Popen([*SERVE, *args], stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert server.stderr.readline() == f"slipstream: answering at {tmp_path / 's'}\n"

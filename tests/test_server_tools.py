@@ -99,7 +99,7 @@ def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
     calls, deltas = ToolCallParser(), []
     for at in range(0, len(text), size):
         deltas += list(calls.feed(text[at : at + size]))
-    deltas += list(calls.finish())
+    deltas += list(calls.finish(is_cut=False))
     assert "".join(delta.get("content", "") for delta in deltas) == "So:\n"
     found = [call["function"] for call in merge_tool_calls(deltas)]
     assert [(call["name"], json.loads(call["arguments"])) for call in found] == [
@@ -114,8 +114,48 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
     def read(*pieces: str) -> list[object]:
         calls = ToolCallParser()
         deltas = [delta for piece in pieces for delta in calls.feed(piece)]
-        return [call["function"] for call in merge_tool_calls([*deltas, *calls.finish()])]
+        return [call["function"] for call in merge_tool_calls([*deltas, *calls.finish(is_cut=False)])]
 
     assert all(
         read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text))
     )
+
+
+def test_a_reply_that_is_cut_shows_no_markup() -> None:
+    text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>\n<tool_call>\n{"name": "g", "argu'
+    for at in range(len(text)):
+        calls = ToolCallParser()
+        deltas = [*calls.feed(text[:at]), *calls.finish(is_cut=True)]
+        assert "So:\n".startswith("".join(delta.get("content", "") for delta in deltas))
+        found = merge_tool_calls(deltas)
+        assert len(found) == calls.n_calls <= 1
+        assert all('{"a": "}"}'.startswith(call["function"]["arguments"]) for call in found)
+
+
+def test_a_reply_that_is_whole_may_end_as_a_mark_begins() -> None:
+    calls = ToolCallParser()
+    assert [*calls.feed("a <"), *calls.finish(is_cut=False)] == [{"content": "a "}, {"content": "<"}]
+
+
+FUNCTION = {"type": "function", **READ_FILE["function"]}
+ASKED = "Read a.py"
+TOOL = {"name": "read_file", "input_schema": READ_FILE["function"]["parameters"]}
+CUT: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {
+        "messages": [{"role": "user", "content": ASKED}], "tools": [READ_FILE], "tool_choice": "required"
+    },
+    "/v1/responses": {"input": ASKED, "tools": [FUNCTION], "tool_choice": "required"},
+    "/v1/messages": {
+        "messages": [{"role": "user", "content": ASKED}], "tools": [TOOL], "tool_choice": {"type": "any"}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", CUT)
+def test_a_call_that_is_cut_short_anywhere_shows_no_markup(demo: httpx2.Client, path: str, stream: bool) -> None:
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    for n in (1, 2, 3, 4, 6, 8, 12, 20, 28, 30, 32, 34, 36):
+        told = demo.post(path, json=CUT[path] | {limit: n, "stream": stream, "temperature": 0}).text
+        assert "<" not in told
+        assert "tool_call>" not in told

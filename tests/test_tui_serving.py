@@ -84,11 +84,11 @@ def test_a_port_that_none_is_is_refused() -> None:
         addresses_of("70000")
 
 
-def say(path: Path) -> str:
+def say(path: Path, headers: dict[str, str] | None = None) -> str:
     """What an editor gets of the server at that socket."""
     body = {"messages": [{"role": "user", "content": "What does os.path.join do?"}], "temperature": 0, "max_tokens": 8}
     with httpx2.Client(
-        transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://chat", timeout=PATIENCE
+        transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://chat", timeout=PATIENCE, headers=headers
     ) as client:
         return str(
             client.post("/v1/chat/completions", json=body).raise_for_status().json()["choices"][0]["message"]["content"]
@@ -101,9 +101,10 @@ async def test_editors_are_answered_from_the_chats_model_until_it_is_switched_of
 ) -> None:
     engine, place = open_demo(threads=1), tmp_path / "s.sock"
     async with opened(tmp_path / "chats.db", lambda *_: engine, size=(120, 30), pair=load_registry()["demo"]) as chat:
+        chat.screen.session.allow_origins = ("app://obsidian.md",)
         await chat.say(f"/serve {place}")
         await chat.until("serving: 0 answered")
-        text = await asyncio.to_thread(say, place)
+        text = await asyncio.to_thread(say, place, {"origin": "app://obsidian.md"})
         assert "Join two or more" in text
         await chat.until("serving: 1 answered")
         await chat.ask("/set max_tokens 8")

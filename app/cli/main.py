@@ -123,6 +123,7 @@ def chat(
     port: opt.Port = None,
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
+    allow_origin: opt.AllowOrigin = None,
     chats: opt.Chats = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
@@ -135,14 +136,14 @@ def chat(
 
     if not serve and (port is not None or socket is not None):
         raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
-    settings = None
+    settings, origins = None, tuple(allow_origin or ())
     if serve:
         from app.server.command import PORT, ServerSettings
         from app.server.sockets import Addresses
 
         tcp = PORT if port is None and socket is None else port
-        settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key)
-    open_chat(chosen, options, chats, draft, settings, api_key)
+        settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key, allow_origins=origins)
+    open_chat(chosen, options, chats, draft, settings, api_key, origins)
 
 
 @app.command()
@@ -190,6 +191,8 @@ def serve(
     host: opt.Host = "127.0.0.1",
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
+    allow_origin: opt.AllowOrigin = None,
+    quiet: opt.Quiet = False,
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
     draft: opt.Draft = "auto",
@@ -212,7 +215,8 @@ def serve(
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     tcp = command.PORT if port is None and socket is None else port
-    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
+    origins = tuple(allow_origin or ())
+    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel, origins, quiet)
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

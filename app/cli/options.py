@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from runtime.core.errors import SettingsError
+
 generation = partial(typer.Option, rich_help_panel="What to say")
 models = partial(typer.Option, rich_help_panel="Which models")
 sampling = partial(typer.Option, rich_help_panel="Sampling")
@@ -15,6 +17,19 @@ form = partial(typer.Option, rich_help_panel="Form of the reply")
 measuring = partial(typer.Option, rich_help_panel="What to measure")
 output = partial(typer.Option, rich_help_panel="Output")
 listening = partial(typer.Option, rich_help_panel="Where to listen")
+
+
+def allowed_origins(given: list[str] | None) -> list[str]:
+    """Origins of the command line and of the settings file. Raises SettingsError for the latter."""
+    from app.origins import as_origin
+    from app.settings import read_settings
+
+    saved = read_settings().server.allow_origins
+    try:
+        return [*saved, *map(as_origin, given or ())]
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+
 
 Prompt = Annotated[
     str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)
@@ -88,3 +103,13 @@ MaxWaiting = Annotated[int, listening(min=0, help="Requests in line; more are se
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
 ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]
+AllowOrigin = Annotated[
+    list[str] | None,
+    listening(
+        callback=allowed_origins,
+        metavar="ORIGIN",
+        show_default=False,
+        help="An app or page that may ask without a key, such as app://obsidian.md (may be given often).",
+    ),
+]
+Quiet = Annotated[bool, listening("--quiet", help="Print no line for each request.")]

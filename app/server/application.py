@@ -5,6 +5,8 @@ Must not know what an endpoint says: an endpoint is made in its own module and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -13,14 +15,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from app.origins import pattern
 from app.server import monitoring
 from app.server.anthropic import count_tokens, messages
 from app.server.errors import ApiError, as_api_error, client_gone
-from app.server.guard import LOCAL_ORIGIN, Guard
+from app.server.guard import KeyGuard, OriginGuard
 from app.server.llamacpp import completion, infill, model_status, props, template, tokens
 from app.server.openai import chat, completions, embeddings, models, responses
 from app.server.openapi import description
-from app.server.refusal import error_response
+from app.server.page import page
+from app.server.refusal import PAGE, error_response
 from app.server.wire import JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -49,13 +53,8 @@ ENDPOINTS = (
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, as some clients leave it out
 
 
-def application(worker: Worker, api_key: str) -> Starlette:
+def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:
     """All endpoints, answered by a worker."""
-    everywhere = ".*" if api_key else LOCAL_ORIGIN
-    middleware = [
-        Middleware(CORSMiddleware, allow_origin_regex=everywhere, allow_methods=["*"], allow_headers=["*"]),
-        Middleware(Guard, api_key=api_key),
-    ]
     handlers = {
         ApiError: on_error,
         SlipstreamError: on_error,
@@ -63,17 +62,42 @@ def application(worker: Worker, api_key: str) -> Starlette:
         ClientDisconnect: on_disconnect,
         Exception: on_error,
     }
-    return Starlette(routes=routes(worker), middleware=middleware, exception_handlers=handlers)
+    guards = guarded(api_key, pattern(allow_origins))
+    app = Starlette(routes=routes(worker), middleware=guards, exception_handlers=handlers)
+    app.state.has_key, app.state.places = bool(api_key), []
+    return app
+
+
+def guarded(api_key: str, allowed: str) -> list[Middleware]:
+    """Who is let in: with a key whoever has it, otherwise origins that match `allowed`.
+
+    A preflight has no key, and a page can read a refusal only with CORS headers: the key is looked at last.
+    """
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origin_regex=".*" if api_key else allowed,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        allow_credentials=True,
+        expose_headers=["x-request-id", "retry-after"],
+        allow_private_network=True,
+    )
+    return (
+        [cors, Middleware(KeyGuard, api_key=api_key)] if api_key else [Middleware(OriginGuard, allowed=allowed), cors]
+    )
 
 
 def routes(worker: Worker) -> list[Route]:
-    """Every endpoint under every prefix, and their description."""
+    """Every endpoint under every prefix, their description, and the page for people."""
     document = JSONBody(description(ENDPOINTS))
 
     async def describe(request: Request) -> Response:
         return document
 
-    return [route for prefix in PREFIXES for route in (
+    async def show(request: Request) -> Response:
+        return page(worker, request)
+
+    return [Route(PAGE, show)] + [route for prefix in PREFIXES for route in (
         *(endpoint.route(worker, prefix) for endpoint in ENDPOINTS), Route(prefix + "/openapi.json", describe)
     )]  # fmt: skip
 

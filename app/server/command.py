@@ -9,13 +9,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
+from app.server import request_log
 from app.server.application import application
+from app.server.request_log import RequestLog
 from app.server.sockets import Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
 
@@ -31,6 +33,8 @@ class ServerSettings:
     api_key: str = ""
     max_waiting: int = 16  # requests in the queue; more are sent away
     max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
+    allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without a key
+    quiet: bool = False  # no line for each request
 
 
 class EngineServer(uvicorn.Server):
@@ -41,9 +45,10 @@ class EngineServer(uvicorn.Server):
     ) -> None:
         self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active)
         self.failure: Exception | None = None
-        app = application(self.worker, settings.api_key)
+        self.settings = settings
+        self.app = application(self.worker, settings.api_key, settings.allow_origins)
         config = uvicorn.Config(
-            app, lifespan="off", ws="none", access_log=False, log_level="warning", server_header=False,
+            RequestLog(self.app), lifespan="off", ws="none", access_log=False, log_level="warning", server_header=False,
             timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)
@@ -53,6 +58,7 @@ class EngineServer(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal comes or loading fails. Raises what loading failed with."""
+        self.app.state.places = [place(sock, self.settings.addresses.path) for sock in sockets or ()]
         self.worker.start()
         try:
             super().run(sockets)
@@ -92,7 +98,8 @@ def place(sock: socket.socket, path: Path | None) -> str:
 def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
     """Serves until Ctrl+C or SIGTERM. Raises AddressError, and what loading the engine failed with."""
     check(settings.addresses, settings.api_key)
-    with listening(settings.addresses) as sockets, outliving_signals():
+    log = nullcontext() if settings.quiet else request_log.on_stderr()
+    with log, listening(settings.addresses) as sockets, outliving_signals():
         places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
         server = EngineServer(open_engine, settings, lambda: announce(places, server.worker.engine.fit))
         server.run(sockets)

@@ -11,10 +11,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from app.server.errors import ApiError, from_validation
+from app.server.errors import from_validation
+from app.server.request_body import read_bytes
 
-MIB = 2**20
-MAX_BODY = 32 * MIB  # bytes
+# What some models read and these do not, by the types that clients give such parts.
+MEDIA = {
+    "image": "image", "image_url": "image", "input_image": "image",
+    "audio": "audio", "audio_url": "audio", "input_audio": "audio",
+    "video": "video", "video_url": "video", "input_video": "video",
+    "file": "file", "input_file": "file", "document": "document",
+}  # fmt: skip
 
 
 class RequestModel(BaseModel):
@@ -27,22 +33,11 @@ AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 
 
 async def read_body(request: Request, kind: type[AnyRequest]) -> AnyRequest:
-    """The request's body. Raises ApiError for one that is too long, not JSON, or wrong in a field."""
-    body = bytearray()
-    if int(request.headers.get("content-length") or 0) > MAX_BODY:
-        raise _too_long()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY:
-            raise _too_long()
+    """The request's body. Raises ApiError for one that cannot be read, is not JSON, or is wrong in a field."""
     try:
-        return kind.model_validate_json(bytes(body))
+        return kind.model_validate_json(await read_bytes(request))
     except ValidationError as error:
         raise from_validation(error) from None  # its own text would repeat the request
-
-
-def _too_long() -> ApiError:
-    return ApiError(413, f"The request is longer than {MAX_BODY // MIB} MiB. Send less text.", code="request_too_large")
 
 
 def as_list(value: object) -> object:
@@ -54,6 +49,15 @@ def require_list(value: object) -> object:
     """Raises PydanticCustomError for anything but a list, where the caller has dealt with text."""
     if not isinstance(value, list):
         raise PydanticCustomError("list_type", "Input should be a text or a list")
+    return value
+
+
+def refuse_media(value: object) -> object:
+    """Raises PydanticCustomError for a part of a message that is no text."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind in MEDIA:
+        sentence = "Input should be text: {kind} input is not supported, so leave it out"
+        raise PydanticCustomError("unsupported", sentence, {"kind": MEDIA[kind]})
     return value
 
 
@@ -69,7 +73,8 @@ def as_parts(value: object) -> object:
     return [{"type": "text", "text": value}] if isinstance(value, str) else require_list(value)
 
 
-Content = Annotated[list[TextPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart])]
+AnyPart = Annotated[TextPart, BeforeValidator(refuse_media)]
+Content = Annotated[list[AnyPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart])]
 
 
 def text_of(content: list[TextPart] | None) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hmac
 import re
+from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -14,10 +16,10 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.origins import LOCAL_ORIGIN
 from app.server.errors import ApiError
-from app.server.refusal import error_response
+from app.server.refusal import PAGE, error_response
 
-LOCAL_ORIGIN = r"https?://(localhost|[a-z0-9-]+\.localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 OPEN = {"/health", "/v1/health"}  # for supervisors, which have no key
 
 
@@ -39,14 +41,11 @@ def host_name(header: str) -> str:
         return ""
 
 
-class Guard:
-    """Middleware that refuses strangers.
+class Guard(ABC):
+    """Middleware that refuses strangers."""
 
-    With a key any host name is good: a web page that was rebound to this address (DNS rebinding) has no key.
-    """
-
-    def __init__(self, app: ASGIApp, api_key: str) -> None:
-        self.app, self.api_key = app, api_key
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers the request with a refusal, or passes it on."""
@@ -55,13 +54,20 @@ class Guard:
         else:
             await self.app(scope, receive, send)
 
+    @abstractmethod
     def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
         """Why the request is refused, if it is."""
-        if self.api_key:
-            return None if scope["path"] in OPEN or self._has_key(headers) else ApiError(
-                401, "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.",
-                code="invalid_api_key",
-            )  # fmt: skip
+
+
+class OriginGuard(Guard):
+    """Lets in this machine's programs and pages, and the origins that a regular expression allows."""
+
+    def __init__(self, app: ASGIApp, allowed: str = LOCAL_ORIGIN) -> None:
+        super().__init__(app)
+        self.allowed = re.compile(allowed)
+
+    def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
+        """By the headers that a browser sets and a page cannot change."""
         if is_tcp(scope) and not is_loopback(host_name(headers.get("host", ""))):
             return ApiError(
                 403,
@@ -69,18 +75,57 @@ class Guard:
                 code="wrong_host",
             )
         origin = headers.get("origin")
-        if origin is not None and not re.fullmatch(LOCAL_ORIGIN, origin):
+        if origin is not None and not self.allowed.fullmatch(origin):
             return ApiError(
                 403,
-                "Web pages from elsewhere may not use this server. Start it with an API key to allow them.",
+                "Apps and web pages from elsewhere may not use this server. Start it with --allow-origin ORIGIN (such "
+                "as app://obsidian.md), name it in allow_origins of [server] in settings.toml, or set an API key.",
                 code="wrong_origin",
             )
         return None
 
-    def _has_key(self, headers: Mapping[str, str]) -> bool:
+
+class KeyGuard(Guard):
+    """Lets in who has the key.
+
+    Any host name and origin is good then: a web page that was rebound to this address (DNS rebinding) has no key.
+    """
+
+    def __init__(self, app: ASGIApp, api_key: str) -> None:
+        super().__init__(app)
+        self.api_key = api_key
+
+    def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
+        """By the key alone."""
+        if scope["path"] in OPEN or any(map(self._is_key, given_keys(scope["path"], headers))):
+            return None
+        return ApiError(
+            401, "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.",
+            code="invalid_api_key",
+        )  # fmt: skip
+
+    def _is_key(self, given: str) -> bool:
         """Compares in constant time; a header's bytes come as Latin-1."""
-        given = headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key", "")
-        return any(hmac.compare_digest(key.encode("latin-1"), self.api_key.encode()) for key in given)
+        return hmac.compare_digest(given.encode("latin-1"), self.api_key.encode())
+
+
+def given_keys(path: str, headers: Mapping[str, str]) -> list[str]:
+    """What may be a key. The page for people takes it as a password, which a browser asks for.
+
+    Only where it is opened: a browser sends a password along with what any other page has it fetch.
+    """
+    given = headers.get("authorization", "").removeprefix("Bearer ")
+    if path == PAGE and given.startswith("Basic ") and headers.get("sec-fetch-mode", "navigate") == "navigate":
+        given = password(given.removeprefix("Basic "))
+    return [given, headers.get("x-api-key", "")]
+
+
+def password(credentials: str) -> str:
+    """Of a name and a password in base64; "" where they are not."""
+    try:
+        return b64decode(credentials, validate=True).decode("latin-1").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def is_tcp(scope: Scope) -> bool:

@@ -7,6 +7,7 @@ from app.server.errors import ApiError
 from app.server.wire import Event, JSONBody
 
 ANTHROPIC = "/messages"  # whatever begins so is Anthropic's
+PAGE = "/"  # for people, whose browser asks them for the key as a password
 
 
 def error_body(error: ApiError, path: str) -> Event:
@@ -18,5 +19,5 @@ def error_response(error: ApiError, path: str) -> JSONBody:
     """With Retry-After where trying again makes sense."""
     headers = {"retry-after": str(error.retry_after)} if error.retry_after else {}
     if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
+        headers["www-authenticate"] = 'Basic realm="Slipstream", charset="UTF-8"' if path == PAGE else "Bearer"
     return JSONBody(error_body(error, path), error.status, headers)

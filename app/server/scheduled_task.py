@@ -22,6 +22,7 @@ class ScheduledTask:
     def __init__(self, task: EngineTask) -> None:
         self.task, self.submitted_at = task, time.perf_counter()
         self.is_cancelled, self.queue_seconds = False, 0.0
+        self.n_predicted = 0  # tokens of the reply that were read
         self._reason: Exception | None = None  # why it was cancelled, where its reader is to know
         self._deadline: float | None = None  # of generating
         self._is_prefilled = False
@@ -33,6 +34,11 @@ class ScheduledTask:
     def is_short(self) -> bool:
         """Does it go before long tasks?"""
         return self.task.is_short
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens to read."""
+        return self.task.n_prompt
 
     # on the event loop
 
@@ -49,6 +55,7 @@ class ScheduledTask:
             if isinstance(event, Exception):
                 raise event
             if event is not None:
+                self.n_predicted += len(event.tokens)
                 yield event
                 if event.finish_reason is not None:
                     return

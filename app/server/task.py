@@ -21,6 +21,10 @@ class EngineTask(Protocol):
         """Does it go before long tasks?"""
 
     @property
+    def n_prompt(self) -> int:
+        """Tokens to read."""
+
+    @property
     def max_tokens(self) -> int | None:
         """The most tokens to generate. 0: it ends when the prompt has been read; None: no limit."""
 

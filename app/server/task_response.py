@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.refusal import error_response
+from app.server.request_log import tasks_of
 from app.server.scheduled_task import ScheduledTask
-from app.server.wire import Event, JSONBody, event_stream, sse
+from app.server.wire import PING, Event, JSONBody, event_stream, sse
 from runtime.engine import Chunk
 
 
@@ -52,22 +54,32 @@ class TaskResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Errors before the first chunk become a status; later ones, in a stream, an event."""
+        tasks_of(scope).append(self.scheduled)
         async with cancelled_on_disconnect(receive, self.scheduled):
             try:
-                await self.scheduled.started()
-                lines = self._lines()
-                response = event_stream(lines) if self.stream else JSONBody(await self._body())
+                response = await self._response()
             except ApiError as error:
                 response = error_response(error, scope["path"])
             await response(scope, receive, send)
 
+    async def _response(self) -> Response:
+        """A stream begins with its task, or in line when the wait is long: then it shows that it lives."""
+        started = asyncio.ensure_future(self.scheduled.started())
+        if self.stream:
+            await asyncio.wait({started}, timeout=PING)
+        if self.stream and not started.done():
+            return event_stream(self._lines(started))
+        await started
+        return event_stream(self._lines(started)) if self.stream else JSONBody(await self._body())
+
     async def _body(self) -> Event:
         return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
 
-    async def _lines(self) -> AsyncIterator[bytes]:
+    async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
         """The events as they go over the wire, those of one chunk in one piece."""
         yield b"".join(map(sse, self.formatter.first_events()))
         try:
+            await started
             async for chunk in self.scheduled.chunks():
                 yield b"".join(map(sse, self._events(chunk)))
         except Exception as error:

@@ -9,7 +9,7 @@ from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
 Event = dict[str, object]
-PING = 15.0  # seconds between two comment lines, by which an idle stream shows that it lives
+PING = 3.0  # seconds between two comment lines, by which a stream shows that it lives while a prompt is read
 GRACE = 5.0  # seconds that a stream has for its last event when the server stops
 
 

@@ -102,11 +102,12 @@ def run(
     draft: str = "auto",
     serve: ServerSettings | None = None,
     api_key: str = "",
+    allow_origins: tuple[str, ...] = (),
 ) -> None:
     """Runs the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
-    session = Session(pair, options, opened, Engine, keys, serve, api_key)
+    session = Session(pair, options, opened, Engine, keys, serve, api_key, allow_origins)
     app = ChatApp(session)
 
     def say(text: str) -> None:

@@ -42,6 +42,7 @@ class Session:
     keymap: dict[str, str] = field(default_factory=dict)
     serve: ServerSettings | None = None  # where editors are answered, when they are to be
     api_key: str = ""  # what editors must know
+    allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without it
     engine: SharedEngine | None = None  # None while a pair is loaded
     serving: Serving | None = None  # once there is an engine
     sampling: Sampling = field(default_factory=Sampling)

@@ -61,12 +61,17 @@ class Running:
 
 @contextmanager
 def running(
-    open_engine: OpenEngine, path: Path | None = None, api_key: str = "", max_waiting: int = 16, loads: bool = True
+    open_engine: OpenEngine,
+    path: Path | None = None,
+    api_key: str = "",
+    max_waiting: int = 16,
+    loads: bool = True,
+    allow_origins: tuple[str, ...] = (),
 ) -> Iterator[Running]:
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
-        settings = ServerSettings(Addresses("127.0.0.1", 0, path), api_key, max_waiting)
+        settings = ServerSettings(Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins)
         server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
@@ -99,9 +104,11 @@ def is_idle(here: Running) -> bool:
 
 
 def events(reply: httpx2.Response) -> list[Any]:
-    """What a stream says, without its end mark."""
+    """What a stream says, without its end mark and its signs of life."""
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].startswith("text/event-stream")
     return [
-        json.loads(line.removeprefix("data: ")) for line in reply.text.split("\n\n") if line and line != "data: [DONE]"
+        json.loads(line.removeprefix("data: "))
+        for line in reply.text.split("\n\n")
+        if line and line != "data: [DONE]" and not line.startswith(":")
     ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.fields import RequestModel, as_parts
+from app.server.fields import RequestModel, as_parts, refuse_media
 from app.server.openai.chat import ChatMessage
 from app.server.openai.tools import CalledFunction, PastToolCall
 
@@ -18,11 +18,8 @@ KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
 def check_kind(value: object) -> object:
     """Raises PydanticCustomError for a block that cannot be read."""
+    refuse_media(value)
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind in ("image", "document"):
-        raise PydanticCustomError(
-            "unsupported", "Input should be text: image input is not supported, nor are documents"
-        )
     if kind not in KINDS:
         raise PydanticCustomError(
             "block_type", "Input should be an object of type {kinds}", {"kinds": " or ".join(KINDS)}

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from app.server.endpoint import generation_endpoint
 from app.server.generation import GenerationRequest
@@ -23,6 +24,16 @@ SHORT_SECONDS = 5  # of generating: who sets a lower limit is typing
 NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
 
 
+def refuse_images(value: object) -> object:
+    """Raises PydanticCustomError for anything but an empty list, which older clients send."""
+    if value:
+        raise PydanticCustomError("unsupported", "Input should be empty: image input is not supported, so leave it out")
+    return value
+
+
+NoImages = Annotated[list[Any] | None, BeforeValidator(refuse_images)]
+
+
 class LlamaCppRequest(GenerationRequest):
     """What /completion and /infill share."""
 
@@ -31,6 +42,7 @@ class LlamaCppRequest(GenerationRequest):
     n_probs: int | None = None
     t_max_predict_ms: int | None = None  # 0 or less: no limit
     response_fields: list[str] | None = None
+    image_data: NoImages = None
 
     def sampling(self, pair: Pair) -> Sampling:
         """In llama.cpp a negative top_k is off, no last tokens are no penalty, and -1 of them are all."""

@@ -70,6 +70,7 @@ class EmbeddingTask:
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)
         self.is_short = len(self.tokens) == 1
+        self.n_prompt = sum(map(len, self.tokens))
         self.vectors: list[list[float]] = []
 
     def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
@@ -128,7 +129,7 @@ class EmbeddingsFormatter(Formatter):
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The body of EmbeddingsResponse."""
-        n = sum(map(len, self.task.tokens))
+        n = self.task.n_prompt
         data = [
             {"object": "embedding", "index": i, "embedding": self._encoded(vector)}
             for i, vector in enumerate(self.task.vectors)

@@ -36,7 +36,7 @@ class ReplyReader:
             else:
                 yield delta
         if self._tool_calls and chunk.finish_reason:
-            yield from self._tool_calls.finish()
+            yield from self._tool_calls.finish(is_cut=chunk.finish_reason != "stop")
 
     def _reasoning_and_content(self, chunk: Chunk) -> Iterator[Delta]:
         if self._reasoning:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import BeforeValidator, Discriminator, Tag
 
-from app.server.fields import Content, RequestModel, TextPart, text_of
+from app.server.fields import Content, RequestModel, TextPart, refuse_media, text_of
 from app.server.openai.chat import ChatMessage
 from app.server.openai.tools import CalledFunction, PastToolCall
 
@@ -122,7 +122,7 @@ def kind_of(item: Any) -> str | None:
     return f"{kind} item" if kind in known else "foreign item"
 
 
-InputItem = Annotated[
+AnyItem = Annotated[
     Annotated[InputMessage, Tag("message item")]
     | Annotated[ReasoningItem, Tag("reasoning item")]
     | Annotated[CallItem, Tag("function_call item")]
@@ -131,6 +131,7 @@ InputItem = Annotated[
     | Annotated[ForeignItem, Tag("foreign item")],
     Discriminator(kind_of, "item_type", "Input should be an object"),
 ]
+InputItem = Annotated[AnyItem, BeforeValidator(refuse_media)]
 
 
 def text_parts(text: str) -> list[TextPart]:

@@ -24,7 +24,7 @@ class ToolCallParser:
     """Reads a reply piece by piece."""
 
     def __init__(self) -> None:
-        self.n_calls = 0  # so far
+        self.n_calls = 0  # so far, of which the name is known
         self._held = ""  # not yet known to be text or a mark
         self._is_inside = self._has_head = False
 
@@ -39,13 +39,12 @@ class ToolCallParser:
                 return
             yield from self._close(before) if inside else self._outside(before, 0)
             self._held, self._is_inside, self._has_head = after, not inside, False
-            self.n_calls += self._is_inside
 
-    def finish(self) -> Iterator[Delta]:
-        """What was held back when the reply ended, in the middle of a call perhaps."""
+    def finish(self, is_cut: bool) -> Iterator[Delta]:
+        """What was held back when the reply ended; where it was cut, the beginning of a mark is no text."""
         if self._is_inside:
-            yield from self._close(self._held)
-        else:
+            yield from self._close(self._held[: len(self._held) - overlap(self._held, END)])
+        elif not is_cut:
             yield from self._outside(self._held, 0)
 
     def _outside(self, text: str, n_held: int) -> Iterator[Delta]:
@@ -62,6 +61,7 @@ class ToolCallParser:
             if head is None:
                 return
             self._has_head, text = True, text[head.end() :]
+            self.n_calls += 1
             function = {"name": json.loads(head[1]), "arguments": ""}
             yield self._delta(id=f"call_{secrets.token_hex(8)}", type="function", function=function)
         certain = text[: len(text) - overlap(text, END)]

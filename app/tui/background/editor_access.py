@@ -55,7 +55,9 @@ class EditorAccess(Widget):
         from app.server.command import ServerSettings  # slow to import, and seldom needed
         from app.tui.serving import addresses_of
 
-        self.session.serve = ServerSettings(addresses_of(argument), self.session.api_key)
+        self.session.serve = ServerSettings(
+            addresses_of(argument), self.session.api_key, allow_origins=self.session.allow_origins
+        )
         if self.session.engine is not None:
             self.start()
 

@@ -1,0 +1,26 @@
+"""Origins: how browsers and webviews name the page or app that asks. Must not know who lets them in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from runtime.core.errors import SettingsError
+
+LOCAL_ORIGIN = r"https?://(localhost|[a-z0-9-]+\.localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(\*|[a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+
+
+def as_origin(text: str) -> str:
+    """An origin as it is sent; `*` stands for any host of an app's scheme. Raises SettingsError."""
+    found = ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None:
+        raise SettingsError(f"'{text}' is no origin. Write SCHEME://HOST, such as app://obsidian.md.")
+    if found[2] == "*" and found[1] in ("http", "https"):
+        raise SettingsError(f"'{text}' would let in every web page. Name its host, or set an API key instead.")
+    return found[0]
+
+
+def pattern(origins: Iterable[str]) -> str:
+    """A regular expression for this machine's own pages and for these origins."""
+    return "|".join([LOCAL_ORIGIN, *(re.escape(origin).replace(r"\*", "[^/:]+") for origin in origins)])

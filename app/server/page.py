@@ -1,0 +1,91 @@
+"""The page for people at `/`: what runs, where it answers, the settings of its clients, the numbers so far.
+
+No script and nothing from elsewhere, which its policy forbids as well.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from app.server.errors import ApiError
+from app.server.guard import is_tcp
+from app.server.metrics import Load
+from app.server.openai.models import model_card
+from app.server.wire import Event
+from app.server.worker import Worker
+
+HERE = Path(__file__).parent
+STYLE = (HERE / "page.css").read_text(encoding="utf8")
+POLICY = "; ".join([
+    "default-src 'none'",
+    f"style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+])  # fmt: skip
+HEADERS = {
+    "content-security-policy": POLICY,
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+TEMPLATE = Environment(
+    loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+).get_template("page.html")
+
+
+def page(worker: Worker, request: Request) -> HTMLResponse:
+    """The page as things are; its status is that of /health."""
+    card, absence = card_or_reason(worker)
+    text = TEMPLATE.render(
+        style=STYLE,
+        card=card,
+        absence=absence,
+        places=request.app.state.places,
+        base=base_of(request),
+        has_key=request.app.state.has_key,
+        key="KEY" if request.app.state.has_key else "none",
+        numbers=list(numbers(worker)),
+    )
+    return HTMLResponse(text, 200 if card else 503, HEADERS)
+
+
+def card_or_reason(worker: Worker) -> tuple[Event | None, str]:
+    """What is served; or nothing, and why."""
+    try:
+        return model_card(worker), ""
+    except ApiError as error:
+        return None, str(error)
+
+
+def base_of(request: Request) -> str:
+    """The address by which the page was asked for: it is the one that this client can reach."""
+    return str(request.base_url).rstrip("/") if is_tcp(request.scope) else "http://localhost"
+
+
+def numbers(load: Load) -> Iterator[tuple[str, str]]:
+    """What /metrics counts, as far as it is of interest at a glance."""
+    totals = load.totals
+    yield "Replies", f"{totals.replies.total():,}"
+    yield "Being made, in line", f"{load.n_active}, {load.n_waiting}"
+    yield "Tokens read", f"{totals.prompt_n - totals.cached_n:,}"
+    yield "Tokens cached", f"{totals.cached_n:,}"
+    yield "Tokens written", f"{totals.predicted_n:,}"
+    yield "Tokens a second", ratio(totals.predicted_n, totals.decode_seconds, ".1f")
+    yield "Tokens a pass", ratio(totals.predicted_n, totals.passes.total(), ".2f")
+    yield "Drafts accepted", ratio(totals.accepted.total(), totals.drafted.total(), ".0%")
+    yield "Conversations held", f"{load.n_held}"
+    yield "Memory", f"{totals.memory_bytes / 2**20:,.0f} MiB" if totals.memory_bytes else "none yet"
+    yield "Level of memory", load.memory_level or "none yet"
+
+
+def ratio(n: float, of: float, form: str) -> str:
+    """A quotient, once there is something to divide by."""
+    return format(n / of, form) if of else "none yet"

@@ -1,0 +1,89 @@
+"""A request's body as it comes over the wire: bounded, and unpacked where the client packed it.
+
+Must not know what it says.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from starlette.requests import Request
+
+from app.server.errors import ApiError
+
+MIB = 2**20
+MAX_BODY = 32 * MIB  # bytes, packed or not
+PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window and the header that zlib is to expect
+
+
+async def read_bytes(request: Request) -> bytes:
+    """The body, unpacked. Raises ApiError for one that is too long or packed in a way that cannot be read."""
+    body, unpacker = bytearray(), unpacker_for(request.headers.get("content-encoding", "identity"))
+    if int(request.headers.get("content-length") or 0) > MAX_BODY:
+        raise _too_long()
+    async for part in request.stream():
+        body += unpacker.feed(part, MAX_BODY + 1 - len(body))
+        if len(body) > MAX_BODY:
+            raise _too_long()
+    unpacker.finish()
+    return bytes(body)
+
+
+class Unpacker:
+    """Bytes as they are."""
+
+    def feed(self, part: bytes, limit: int) -> bytes:
+        """The next bytes of the body, of which those past the limit need not be there."""
+        return part
+
+    def finish(self) -> None:
+        """Raises ApiError where something is missing."""
+
+
+class Inflater(Unpacker):
+    """What zlib packed: any number of packed parts one after the other, as gzip allows."""
+
+    def __init__(self, window: int) -> None:
+        self._window, self._zlib, self._is_fresh = window, zlib.decompressobj(window), True
+
+    def feed(self, part: bytes, limit: int) -> bytes:
+        """Never unpacks more than the limit, however small the part is. Raises ApiError."""
+        found = bytearray()
+        while part and len(found) < limit:
+            try:
+                found += self._zlib.decompress(part, limit - len(found))
+            except zlib.error:
+                raise _broken() from None
+            self._is_fresh, part = self._zlib.eof, self._zlib.unused_data
+            if self._zlib.eof:
+                self._zlib = zlib.decompressobj(self._window)
+        return bytes(found)
+
+    def finish(self) -> None:
+        """Raises ApiError where the last packed part has no end."""
+        if not self._is_fresh:
+            raise _broken()
+
+
+def unpacker_for(encoding: str) -> Unpacker:
+    """By the name in the header Content-Encoding. Raises ApiError for one that is not known."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return Unpacker()
+    if name not in PACKED:
+        raise ApiError(
+            415, "Content-Encoding must be gzip or deflate. Send the body packed so, or as it is.", code="encoding"
+        )
+    return Inflater(PACKED[name])
+
+
+def _too_long() -> ApiError:
+    return ApiError(413, f"The request is longer than {MAX_BODY // MIB} MiB. Send less text.", code="request_too_large")
+
+
+def _broken() -> ApiError:
+    return ApiError(
+        400,
+        "The body is not packed as Content-Encoding says. Pack all of it, or leave the header out.",
+        code="encoding",
+    )
