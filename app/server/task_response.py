@@ -37,8 +37,18 @@ class Formatter(Protocol):
         """Events for what ends a stream before its time."""
         return [error.body()]
 
-    def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The whole reply as one JSON body."""
+    def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
+        """All replies as one JSON body."""
+
+
+def by_reply(chunks: Iterable[Chunk]) -> list[list[Chunk]]:
+    """The chunks of each reply, out of those of several one after the other."""
+    found: list[list[Chunk]] = [[]]
+    for chunk in chunks:
+        found[-1].append(chunk)
+        if chunk.finish_reason:
+            found.append([])
+    return found[:-1]
 
 
 class TaskResponse:
@@ -61,7 +71,7 @@ class TaskResponse:
                 response = error_response(error, scope["path"])
             await response(scope, receive, send)
 
-    async def _body(self) -> Event:
+    async def _body(self) -> Event | list[Event]:
         return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
 
     async def _lines(self) -> AsyncIterator[bytes]:

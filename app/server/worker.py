@@ -243,6 +243,6 @@ class Worker:
             return True
         if last is None:
             return False
-        self.totals.count(last, task.queue_seconds, perf_counter() - task.submitted_at - task.queue_seconds)
+        self.totals.count(last, task.queue_seconds, perf_counter() - task.began_at)
         task.emit(last)
-        return True
+        return task.is_done

@@ -102,7 +102,7 @@ class Stats:
         """The numbers for programs, by llama.cpp's names where it has them; times in milliseconds."""
         accepted_lengths, drafters, k = self.accepted_lengths, self.drafters, self.k
         return {
-            "prompt_n": self.prompt_n,
+            "prompt_n": self.prompt_n - self.cached_n,
             "cache_n": self.cached_n,
             "prompt_ms": round(1e3 * self.prompt_seconds, 3),
             "predicted_n": self.predicted_n,

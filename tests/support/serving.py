@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -85,6 +86,13 @@ def running(
 def open_plain(on_progress: Any) -> Engine:
     """The bundled pair without drafters."""
     return Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+
+
+def named(name: str) -> Any:
+    """What a formatter asks of an engine that says nothing: what it is."""
+    return SimpleNamespace(
+        pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf")), n_bytes=1, n_ctx=1, is_reproducible=True
+    )
 
 
 def endless_request(engine: Engine) -> dict[str, Any]:
