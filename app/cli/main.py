@@ -192,6 +192,7 @@ def serve(
     api_key: opt.ApiKey = "",
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
+    slots: opt.Slots = False,
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
@@ -212,7 +213,7 @@ def serve(
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     tcp = command.PORT if port is None and socket is None else port
-    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel)
+    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel, slots)
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

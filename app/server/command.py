@@ -31,6 +31,7 @@ class ServerSettings:
     api_key: str = ""
     max_waiting: int = 16  # requests in the queue; more are sent away
     max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
+    shows_slots: bool = False  # may a client see what is being done for others?
 
 
 class EngineServer(uvicorn.Server):
@@ -39,7 +40,9 @@ class EngineServer(uvicorn.Server):
     def __init__(
         self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
     ) -> None:
-        self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active)
+        self.worker = Worker(
+            open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active, settings.shows_slots
+        )
         self.failure: Exception | None = None
         app = application(self.worker, settings.api_key)
         config = uvicorn.Config(

@@ -28,6 +28,7 @@ class ScheduledTask:
         self._reason: Exception | None = None  # why it was cancelled, where its reader is to know
         self._deadline: float | None = None  # of generating
         self._is_prefilled = False
+        self.number, self.n_decoded = -1, 0  # the worker's number for it; tokens of the reply that is made
         self._steps: Iterator[Chunk] | None = None  # None until it starts
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
@@ -91,6 +92,7 @@ class ScheduledTask:
         if self._steps is None:
             self._steps = self._begin(engine)
         chunk = next(self._steps)
+        self.n_decoded += len(chunk.tokens)
         if chunk.finish_reason is None:
             if chunk.tokens or chunk.text or chunk.stats:
                 self.emit(chunk)
@@ -106,6 +108,7 @@ class ScheduledTask:
     def _begin(self, engine: Engine) -> Iterator[Chunk]:
         """The steps of the next task. Only the first had to wait in line."""
         self.began_at, self._is_prefilled, self._deadline = time.perf_counter(), False, None
+        self.n_decoded = 0
         self.queue_seconds = 0.0 if self._n_ended else self.began_at - self._submitted_at
         steps = self.task.run(engine, self.should_stop, self._on_prefilled)
         if not self._n_ended:

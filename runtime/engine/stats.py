@@ -25,6 +25,7 @@ class Stats:
     memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
     exact_only: bool = False  # no pass was wider than those that are exact
+    embedded_n: int = 0  # texts made into vectors, where that was asked
     n_near_ties: int = 0  # choices that rounding could have turned, where wider passes were used
 
     @property

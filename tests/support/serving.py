@@ -62,12 +62,17 @@ class Running:
 
 @contextmanager
 def running(
-    open_engine: OpenEngine, path: Path | None = None, api_key: str = "", max_waiting: int = 16, loads: bool = True
+    open_engine: OpenEngine,
+    path: Path | None = None,
+    api_key: str = "",
+    max_waiting: int = 16,
+    loads: bool = True,
+    shows_slots: bool = False,
 ) -> Iterator[Running]:
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
-        settings = ServerSettings(Addresses("127.0.0.1", 0, path), api_key, max_waiting)
+        settings = ServerSettings(Addresses("127.0.0.1", 0, path), api_key, max_waiting, shows_slots=shows_slots)
         server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
