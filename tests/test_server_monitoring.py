@@ -102,7 +102,7 @@ def test_slots_are_off_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/reranking"])
-def test_ranking_is_refused_by_the_models_name(demo: httpx2.Client, path: str) -> None:
+def test_ranking_is_refused_in_a_sentence(demo: httpx2.Client, path: str) -> None:
     reply = demo.post(path, json={"query": "x", "documents": ["y"]})
     assert reply.status_code == 501
-    assert "cannot rank" in reply.json()["error"]["message"]
+    assert "not ranked" in reply.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""/rerank: which texts answer a query best. Refused, as no model that writes text was trained to say that."""
+"""/rerank: which texts answer a query best. Refused, as that takes models of a kind that is not run here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ async def refuse(worker: Worker, request: Request) -> ASGIApp:
     """Raises ApiError."""
     raise ApiError(
         501,
-        f"{worker.engine.pair.target.name} cannot rank texts. Compare their vectors from /v1/embeddings with the "
-        "query's, or ask a server that runs a reranking model.",
+        "Texts are not ranked here, whatever the model. Compare their vectors from /v1/embeddings with the query's, or "
+        "ask a server that runs reranking models.",
     )
 
 
