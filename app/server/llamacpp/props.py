@@ -39,11 +39,9 @@ def props(worker: Worker) -> Event:
     Tools work with any chat template: one that does not support them has them described in the system prompt.
     """
     engine, pair = worker.engine, worker.engine.pair
+    params = sampling_settings(Sampling(**pair.sampling_defaults))
     return {
-        "default_generation_settings": {
-            "n_ctx": engine.n_ctx,
-            "params": sampling_settings(Sampling(**pair.sampling_defaults)),
-        },
+        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": params},
         "total_slots": worker.max_active,
         "model_alias": pair.name,
         "model_path": pair.target.name,
