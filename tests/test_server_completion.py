@@ -196,6 +196,15 @@ def test_streamed_choices_are_those_of_the_body(client: openai.OpenAI) -> None:
     assert usage == whole.usage
 
 
+def test_without_v1_text_is_found_where_llamacpps_clients_look(demo: httpx2.Client) -> None:
+    asked = {"prompt": "import", "max_tokens": 4, "temperature": 0}
+    body = demo.post("/completions", json=asked).json()
+    assert body["content"] == body["choices"][0]["text"]
+    streamed = events(demo.post("/completions", json=asked | {"stream": True}))
+    assert "".join(event["content"] for event in streamed) == body["content"]
+    assert [event["stop"] for event in streamed] == [False] * (len(streamed) - 1) + [True]
+
+
 def test_the_best_of_several_is_the_likeliest(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "demo", "prompt": "import", "max_tokens": 4, "temperature": 1.5, "logprobs": 0}
     made = client.completions.create(**asked, n=4, seed=1).choices

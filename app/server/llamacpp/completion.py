@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field
 
 from app.server.endpoint import generation_endpoint
 from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
-from app.server.llamacpp.completion_response import LlamaCppCompletion, LlamaCppFormatter, Wanted
+from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppFormatter, Wanted
 from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_settings
 from app.server.openai.completions import SHORT
 from app.server.progress import Progress
@@ -116,4 +116,4 @@ class RawCompletionRequest(LlamaCppRequest):
         return [self.task_for(partial(prompt_ids, prompt), engine, is_short=False) for prompt in self.prompt]
 
 
-ENDPOINT = generation_endpoint("/completion", RawCompletionRequest, LlamaCppCompletion)
+ENDPOINT = generation_endpoint("/completion", RawCompletionRequest, LlamaCppBody)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from app.server.generation import PromptIds
 from app.server.logprobs import TokenLogprob, token_logprobs, token_probs
@@ -20,10 +20,7 @@ from runtime.engine.stats import Stats
 
 
 class LlamaCppCompletion(BaseModel):
-    """The body that answers /completion and /infill; with `response_fields` it has only those.
-
-    Several replies are a list of such bodies.
-    """
+    """A reply to /completion or /infill; with `response_fields` it has only those."""
 
     content: str = ""
     index: int = 0
@@ -41,6 +38,10 @@ class LlamaCppCompletion(BaseModel):
     tokens_cached: int = 0
     timings: Timings | dict[str, Any] = {}
     completion_probabilities: list[TokenLogprob | dict[str, Any]] = []
+
+
+class LlamaCppBody(RootModel[LlamaCppCompletion | list[LlamaCppCompletion]]):
+    """The body that answers /completion and /infill: a reply, or a list of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class LlamaCppFormatter(Formatter):
         self._index, self._has_new_line, self._progress = self._index + 1, False, self.wanted.progress()
 
     def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
-        """The body of LlamaCppCompletion, or of several."""
+        """The body of LlamaCppBody."""
         bodies = [self._reply_body(reply) for reply in by_reply(chunks)]
         return bodies[0] if len(self.prompts) == 1 else bodies
 

@@ -30,7 +30,7 @@ class TextChoice(BaseModel):
 
 
 class TextCompletion(BaseModel):
-    """The body that answers a request to /v1/completions."""
+    """The body that answers a request to /v1/completions; llama.cpp's clients ask without /v1, and read `content`."""
 
     id: str
     object: Literal["text_completion"]
@@ -38,6 +38,7 @@ class TextCompletion(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[TextChoice]
+    content: str
     usage: Usage
     timings: Timings
 
@@ -99,6 +100,7 @@ class CompletionFormatter(Formatter):
 
     def _event(self, index: int, text: str, chunks: Sequence[Chunk] = (), finish_reason: str | None = None) -> Event:
         event = self.head | {"choices": [self._choice(index, text, chunks, finish_reason)]}
+        event |= {"content": text, "stop": finish_reason is not None}
         return event | {"usage": None} if self.wanted.usage else event
 
     def _choice(self, index: int, text: str, chunks: Sequence[Chunk], finish_reason: str | None) -> Event:
@@ -114,7 +116,13 @@ class CompletionFormatter(Formatter):
             for reply in best(replies[i * n_made : (i + 1) * n_made], self.wanted.n):
                 text = echo + "".join(chunk.text for chunk in reply)
                 choices.append(self._choice(len(choices), text, reply, reply[-1].finish_reason))
-        return self.head | {"choices": choices} | self._tally.usage() | self._tally.timings()
+        content = choices[0]["text"] if choices else ""
+        return (
+            self.head
+            | {"choices": choices, "content": content, "stop": True}
+            | self._tally.usage()
+            | self._tally.timings()
+        )
 
 
 def best(replies: Sequence[Reply], n: int) -> Sequence[Reply]:
