@@ -31,7 +31,8 @@ from tests.support.waiting import PATIENCE
 
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
-    "/detokenize", "/apply-template", "/messages", "/messages/count_tokens", "/responses/input_tokens", "/rerank", "/reranking",
+    "/detokenize", "/apply-template", "/messages", "/messages/count_tokens", "/responses/input_tokens",
+    "/rerank", "/reranking",
 }  # fmt: skip
 LIMITS = {
     "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",
