@@ -116,8 +116,8 @@ class CompletionFormatter(Formatter):
             for reply in best(replies[i * n_made : (i + 1) * n_made], self.wanted.n):
                 text = echo + "".join(chunk.text for chunk in reply)
                 choices.append(self._choice(len(choices), text, reply, reply[-1].finish_reason))
-        text: Event = {"choices": choices, "content": choices[0]["text"], "stop": True}
-        return self.head | text | self._tally.usage() | self._tally.timings()
+        found: Event = {"choices": choices, "content": choices[0]["text"], "stop": True}
+        return self.head | found | self._tally.usage() | self._tally.timings()
 
 
 def best(replies: Sequence[Reply], n: int) -> Sequence[Reply]:
