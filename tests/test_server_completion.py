@@ -222,6 +222,7 @@ def test_the_best_of_several_is_the_likeliest(client: openai.OpenAI) -> None:
     [
         ({"best_of": 2, "stream": True}, "best_of"),
         ({"best_of": 1, "n": 2}, "best_of"),
+        ({"prompt": ["x"] * 2000, "n": 2}, "prompt"),
         ({"echo": True, "logprobs": 1}, "echo"),
         ({"logprobs": 21}, "logprobs"),
         ({"prompt": {"prompt_string": "x", "multimodal_data": ["aaaa"]}}, "prompt"),

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ErrorBody, as_api_error
+from app.server.errors import ApiError, ErrorBody, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest, PromptIds
 from app.server.scheduled_task import ScheduledTask
@@ -27,6 +27,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
+MAX_REPLIES = 2048  # to one request
 Handler = Callable[[Worker, Request], Awaitable[ASGIApp]]  # returns the response
 
 
@@ -98,6 +99,9 @@ async def generated(
 ) -> TaskResponse:
     """The answer of a worker and its engine to a request for text. Raises ApiError."""
     tasks = body.tasks(engine)
+    if len(tasks) * body.n_choices > MAX_REPLIES:
+        message = f"A request may ask for {MAX_REPLIES} replies, prompts times n. Send fewer prompts, or lower n."
+        raise ApiError(400, message, tasks[0].prompt_field)
     try:
         tasks = await run_in_threadpool(tokenized, tasks, engine)
     except SlipstreamError as error:
