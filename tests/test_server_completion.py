@@ -170,6 +170,20 @@ def test_probabilities_after_sampling_are_those_of_what_is_left(demo: httpx2.Cli
         assert entry["prob"] == 1
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_log_probabilities_after_sampling_are_zero_where_nothing_else_was_left(demo: httpx2.Client, path: str) -> None:
+    asked = {"prompt": "import", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "top_k": 1}
+    asked |= {"temperature": 1.0, "logprobs": "chat" in path or 1}
+
+    def found(after: bool) -> list[float]:
+        (choice,) = demo.post(path, json=asked | {"post_sampling_probs": after}).json()["choices"]
+        told = choice["logprobs"]
+        return told.get("token_logprobs") or [entry["logprob"] for entry in told["content"]]
+
+    assert found(True) == [0.0] * 3
+    assert all(each < 0 for each in found(False))
+
+
 def test_choices_of_a_text_completion(client: openai.OpenAI) -> None:
     prompts = ["import os", "import re"]
     reply = client.completions.create(model="demo", prompt=prompts, n=2, max_tokens=4, seed=1, temperature=1)
