@@ -13,6 +13,7 @@ from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.reasoning import ReasoningReader
 from runtime.engine import Chunk
+from tests.support.serving import named
 
 
 def chunks(*pieces: str) -> list[Chunk]:
@@ -28,7 +29,7 @@ THOUGHT = (BEGIN, "Hm", ".", END, "\n\nSo", ":", '<tool_call>\n{"name": "f", "ar
 
 
 def test_thoughts_text_and_calls_are_blocks_of_their_own() -> None:
-    engine: Any = type("Named", (), {"pair": type("Pair", (), {"name": "m"})})
+    engine = named("m")
     body: Any = formatter(engine).body(chunks(*THOUGHT))
     thinking, text, call = body["content"]
     assert thinking == {"type": "thinking", "thinking": "Hm.", "signature": ""}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from app.server.reasoning import ReasoningReader
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
+from tests.support.serving import named
 
 CASES = [
     ("<think>\nI wonder</think>\n\nYes.", False, ("\nI wonder", "Yes.")),
@@ -83,9 +83,8 @@ def chunks(pieces: list[str], width: int) -> list[Chunk]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
-    engine: Any = SimpleNamespace(pair=SimpleNamespace(name="m"))
     formatter = ChatFormatter(
-        engine, logprobs=False, include_usage=True, reply=ReplyReader(reasoning=ReasoningReader(True))
+        named("m"), logprobs=False, include_usage=True, reply=ReplyReader(reasoning=ReasoningReader(True))
     )
     stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=1)] * 4)
     said = [

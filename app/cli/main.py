@@ -195,6 +195,7 @@ def serve(
     quiet: opt.Quiet = False,
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
+    slots: opt.Slots = False,
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
@@ -216,7 +217,8 @@ def serve(
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
-    settings = command.ServerSettings(Addresses(host, tcp, socket), api_key, max_waiting, parallel, origins, quiet)
+    addresses = Addresses(host, tcp, socket)
+    settings = command.ServerSettings(addresses, api_key, max_waiting, parallel, origins, quiet, slots)
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

@@ -100,6 +100,7 @@ Serve = Annotated[bool, listening("--serve", help="Answer editors from the same 
 Host = Annotated[str, listening(help="Address; others than this machine's own need a key.")]
 Parallel = Annotated[int, listening(min=1, help="Chats that are answered in turns.")]
 MaxWaiting = Annotated[int, listening(min=0, help="Requests in line; more are sent away.")]
+Slots = Annotated[bool, listening(help="Show at /slots what is being done, without its text.")]
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
 ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]

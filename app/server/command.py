@@ -35,6 +35,7 @@ class ServerSettings:
     max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
     allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without a key
     quiet: bool = False  # no line for each request
+    shows_slots: bool = False  # may a client see what is being done for others?
 
 
 class EngineServer(uvicorn.Server):
@@ -43,7 +44,9 @@ class EngineServer(uvicorn.Server):
     def __init__(
         self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
     ) -> None:
-        self.worker = Worker(open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active)
+        self.worker = Worker(
+            open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active, settings.shows_slots
+        )
         self.failure: Exception | None = None
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)

@@ -5,7 +5,7 @@ Knows HTTP and the worker; must not know an interface.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ErrorBody, as_api_error
+from app.server.errors import ApiError, ErrorBody, as_api_error
 from app.server.fields import RequestModel, read_body
-from app.server.generation import GenerationRequest
+from app.server.generation import GenerationRequest, PromptIds
 from app.server.scheduled_task import ScheduledTask
+from app.server.task import CompletionTask
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event, JSONBody
 from app.server.worker import Worker
@@ -26,6 +27,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
+MAX_REPLIES = 2048  # to one request
 Handler = Callable[[Worker, Request], Awaitable[ASGIApp]]  # returns the response
 
 
@@ -90,14 +92,26 @@ def generation_endpoint(
 
 
 async def generated(
-    worker: Worker, engine: Engine, body: GenerationRequest, make_formatter: Callable[[Engine, int], Formatter]
+    worker: Worker,
+    engine: Engine,
+    body: GenerationRequest,
+    make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
     """The answer of a worker and its engine to a request for text. Raises ApiError."""
-    task = body.task(engine)
+    tasks = body.tasks(engine)
+    if len(tasks) * body.n_choices > MAX_REPLIES:
+        message = f"A request may ask for {MAX_REPLIES} replies, prompts times n. Send fewer prompts, or lower n."
+        raise ApiError(400, message, tasks[0].prompt_field)
     try:
-        task = await run_in_threadpool(task.tokenized, engine)
+        tasks = await run_in_threadpool(tokenized, tasks, engine)
     except SlipstreamError as error:
-        raise as_api_error(error, task.prompt_field) from error
-    scheduled = ScheduledTask(task)
+        raise as_api_error(error, tasks[0].prompt_field) from error
+    choices = [task.another(i) for task in tasks for i in range(body.n_choices)]
+    scheduled = ScheduledTask(*choices)
     worker.submit(scheduled)
-    return TaskResponse(scheduled, make_formatter(engine, task.n_prompt), bool(body.stream))
+    return TaskResponse(scheduled, make_formatter(engine, [task.prompt_ids for task in choices]), bool(body.stream))
+
+
+def tokenized(tasks: Sequence[CompletionTask], engine: Engine) -> list[CompletionTask]:
+    """The tasks with their prompts as ids. Raises SlipstreamError."""
+    return [task.tokenized(engine) for task in tasks]

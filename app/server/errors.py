@@ -12,7 +12,7 @@ from runtime.core.errors import ContextError, SettingsError, SlipstreamError, Te
 
 TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
-    500: "server_error", 503: "unavailable_error",
+    500: "server_error", 501: "not_supported_error", 503: "unavailable_error",
 }  # fmt: skip
 # A setting's name in the engine, where the request calls it otherwise.
 FIELDS = {

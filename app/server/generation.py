@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, as_list
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter
 from runtime.engine import Engine, Grammar, Sampling
-from runtime.models.registry import Pair
 
 SETTINGS = (
     "temperature",
@@ -30,21 +31,24 @@ SETTINGS = (
     "penalty_last_n",
 )
 LIKELIEST = 1e-9  # a top_p below any token's probability that matters
-Biases = dict[str, float | Literal[False]] | list[tuple[int, float | Literal[False]]]
+Bias = float | Literal[False]
+Biases = dict[str, Bias] | list[tuple[int | str, Bias]]
+PromptIds = tuple[int, ...]
+MAX_CHOICES = 128  # as with OpenAI
 
 
-def as_bias(value: object) -> object:
-    """A list of [token, bias] pairs as a map; `false` forbids a token."""
-    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        value = {str(token): bias for token, bias in value}
-    if not isinstance(value, dict):
-        return value
-    return {token: -math.inf if bias is False else bias for token, bias in value.items()}
+def as_biases(value: object) -> object:
+    """A map as pairs of a token's id, or a text for all of its tokens, and the bias; `false` forbids them."""
+    if isinstance(value, dict):
+        value = [(int(key) if key.lstrip("-").isdecimal() else key, bias) for key, bias in value.items()]
+    if not isinstance(value, list):
+        raise PydanticCustomError("bias_type", "Input should be a map of tokens to numbers, or a list of such pairs")
+    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in value):
+        raise PydanticCustomError("bias_type", "Input should have pairs of a token and a number")
+    return [(key, -math.inf if bias is False else bias) for key, bias in value]
 
 
-LogitBias = Annotated[
-    dict[Annotated[int, Field(strict=False)], float], BeforeValidator(as_bias, json_schema_input_type=Biases)
-]
+LogitBias = Annotated[list[tuple[int | str, float]], BeforeValidator(as_biases, json_schema_input_type=Biases)]
 Stops = Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
 
 
@@ -65,6 +69,7 @@ class GenerationRequest(RequestModel, ABC):
     )
     penalty_last_n: int | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
     logit_bias: LogitBias | None = None
+    ignore_eos: bool | None = None  # go on where the model would end
     stop: Stops | None = None
     json_schema: dict[str, Any] | None = None
     grammar: str | None = None  # in GBNF
@@ -81,11 +86,20 @@ class GenerationRequest(RequestModel, ABC):
     def task(self, engine: Engine) -> CompletionTask:
         """What the engine is to do. Raises SettingsError and ApiError."""
 
-    @abstractmethod
-    def formatter(self, engine: Engine, n_prompt: int) -> Formatter:
-        """How the reply to a prompt of so many tokens is written."""
+    def tasks(self, engine: Engine) -> list[CompletionTask]:
+        """One for each prompt. Raises SettingsError and ApiError."""
+        return [self.task(engine)]
 
-    def sampling(self, pair: Pair) -> Sampling:
+    @property
+    def n_choices(self) -> int:
+        """Replies to each prompt."""
+        return 1
+
+    @abstractmethod
+    def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> Formatter:
+        """How the replies are written, given the prompt of each."""
+
+    def sampling(self, engine: Engine) -> Sampling:
         """How tokens are sampled. Raises SettingsError.
 
         A seed of -1 means none, as in llama.cpp; a top_p of 0 leaves the likeliest token, as at OpenAI.
@@ -94,4 +108,12 @@ class GenerationRequest(RequestModel, ABC):
         if given.get("top_p") == 0:
             given["top_p"] = LIKELIEST
         seed = None if self.seed == -1 else self.seed
-        return Sampling(**pair.sampling_defaults | given, seed=seed, logit_bias=tuple((self.logit_bias or {}).items()))
+        return Sampling(**engine.pair.sampling_defaults | given, seed=seed, logit_bias=tuple(self._biases(engine)))
+
+    def _biases(self, engine: Engine) -> Iterator[tuple[int, float]]:
+        """What is added to the logits of which tokens."""
+        for key, bias in self.logit_bias or ():
+            tokens = engine.tokenize(key, special=False) if isinstance(key, str) else [key]
+            yield from ((token, bias) for token in tokens)
+        if self.ignore_eos:
+            yield from ((token, -math.inf) for token in engine.end_tokens)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -51,13 +53,26 @@ def top_logprob(engine: Engine, token: int, logprob: float) -> Event:
     return {"id": token, "token": text, "logprob": logprob, "bytes": as_bytes}
 
 
-def token_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> list[Event]:
+def token_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> list[dict[str, Any]]:
     """The bodies of TokenLogprob."""
     return [
         top_logprob(engine, entry.token, entry.logprob)
         | {"top_logprobs": [top_logprob(engine, *other) for other in entry.top]}
         for entry in text_tokens(engine, chunks)
     ]
+
+
+def token_probs(engine: Engine, chunks: Iterable[Chunk]) -> list[Event]:
+    """The bodies of TokenLogprob with probabilities, by the names that llama.cpp has for these."""
+    return [
+        as_prob(entry) | {"top_probs": [as_prob(other) for other in entry["top_logprobs"]]}
+        for entry in token_logprobs(engine, chunks)
+    ]
+
+
+def as_prob(entry: Mapping[str, Any]) -> Event:
+    """One of them without its logarithm."""
+    return {name: entry[name] for name in ("id", "token", "bytes")} | {"prob": math.exp(entry["logprob"])}
 
 
 def chat_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> Event:

@@ -40,6 +40,8 @@ class Totals:
     accepted_at: Counter[str] = field(default_factory=Counter)  # tokens by place in the draft, from 0
     fallbacks: Counter[str] = field(default_factory=Counter)  # replies that were mostly plain, by reason
     memory_bytes: int = 0
+    context_n: int = 0  # tokens of the longest context
+    n_embedded: int = 0  # texts that were made into vectors
     seconds_per_reply: float = 0.0  # moving average
 
     def count(self, last: Chunk, queue_seconds: float, seconds: float) -> None:
@@ -47,7 +49,10 @@ class Totals:
         stats = last.stats
         if stats is None:
             return
-        self.replies[last.finish_reason or "none"] += 1
+        if stats.steps or not stats.embedded_n:
+            self.replies[last.finish_reason or "none"] += 1
+        self.n_embedded += stats.embedded_n
+        self.context_n = max(self.context_n, stats.prompt_n + stats.predicted_n)
         self.prompt_n += stats.prompt_n
         self.cached_n += stats.cached_n
         self.prompt_seconds += stats.prompt_seconds
@@ -114,7 +119,7 @@ class Metrics(Collector):
         """In Prometheus' text format."""
         registry = CollectorRegistry()
         registry.register(self)
-        return generate_latest(registry)
+        return generate_latest(registry) + longest_context(self.load.totals)
 
     def collect(self) -> Iterable[Metric]:
         """Every family."""
@@ -168,10 +173,33 @@ def slipstream_metrics(totals: Totals) -> Iterator[Metric]:
 def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
     """Counts by the names of llama.cpp's server."""
     yield counter("llamacpp:prompt_tokens", "Tokens of prompts that were read.", totals.prompt_n - totals.cached_n)
+    yield counter("llamacpp:prompt_tokens_cached", "Tokens of prompts that the cache held.", totals.cached_n)
     yield counter("llamacpp:prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
     yield counter("llamacpp:tokens_predicted", "Tokens of replies.", totals.predicted_n)
     yield counter("llamacpp:tokens_predicted_seconds", "Time spent on writing replies.", totals.decode_seconds)
-    yield counter("llamacpp:n_decode", "Passes of the target.", totals.passes.total())
+    n_passes = totals.passes.total()
+    yield counter("llamacpp:n_decode", "Passes of the target, and texts embedded.", n_passes + totals.n_embedded)
+    drafted = sum(n for k, n in totals.k.items() if k != "0")
+    yield counter("llamacpp:spec_decode_num_drafts", "Passes with a draft.", drafted)
+    yield counter("llamacpp:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
+    yield counter("llamacpp:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
+    n_read = totals.prompt_n - totals.cached_n
+    read, made = per_second(n_read, totals.prompt_seconds), per_second(totals.predicted_n, totals.decode_seconds)
+    yield gauge("llamacpp:prompt_tokens_seconds", "Tokens of prompts read per second, on average.", read)
+    yield gauge("llamacpp:predicted_tokens_seconds", "Tokens of replies per second, on average.", made)
+    yield gauge("llamacpp:n_busy_slots_per_decode", "Replies that share a pass.", float(n_passes > 0))
+
+
+def per_second(n: int, seconds: float) -> float:
+    """A rate; 0 where nothing has been measured."""
+    return n / seconds if seconds else 0.0
+
+
+def longest_context(totals: Totals) -> bytes:
+    """The one counter of llama.cpp's whose name does not end as the library has all counters end."""
+    name = "llamacpp:n_tokens_max"
+    text = f"# HELP {name} Tokens of the longest context.\n# TYPE {name} counter\n{name} {totals.context_n}\n"
+    return text.encode()
 
 
 def vllm_metrics(totals: Totals) -> Iterator[Metric]:

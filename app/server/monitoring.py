@@ -29,7 +29,8 @@ def health(worker: Worker) -> Event:
 
 async def metrics(worker: Worker, request: Request) -> Response:
     """Counts over all replies, in Prometheus' text format."""
-    return Response(Metrics(worker).text(), media_type=CONTENT_TYPE_LATEST)
+    started = {"process-start-time-unix": str(worker.created_at)}
+    return Response(Metrics(worker).text(), media_type=CONTENT_TYPE_LATEST, headers=started)
 
 
 HEALTH = fact_endpoint("/health", HealthResponse, health)

@@ -1,5 +1,5 @@
-"""A task between its request and the engine: submitted on the event loop, run step by step on the engine's thread, its
-chunks read on the event loop again.
+"""A request's tasks between it and the engine: submitted on the event loop, run one after the other, step by step, on
+the engine's thread, their chunks read on the event loop again.
 
 Chunks wait here until they are read, so a slow client holds nobody up. Must not know HTTP.
 """
@@ -17,15 +17,19 @@ from runtime.engine import Chunk, Engine
 
 
 class ScheduledTask:
-    """A task and the queue of its chunks. Must be made on the event loop that reads them."""
+    """The tasks of a request, in line as one, and the queue of their chunks. Must be made on the event loop that reads
+    them.
+    """
 
-    def __init__(self, task: EngineTask) -> None:
-        self.task, self.submitted_at = task, time.perf_counter()
+    def __init__(self, *tasks: EngineTask) -> None:
+        self._tasks, self._n_ended = tasks, 0
         self.is_cancelled, self.queue_seconds = False, 0.0
         self.n_predicted = 0  # tokens of the reply that were read
+        self.began_at = self._submitted_at = time.perf_counter()  # began: the task that runs
         self._reason: Exception | None = None  # why it was cancelled, where its reader is to know
         self._deadline: float | None = None  # of generating
         self._is_prefilled = False
+        self.number, self.n_decoded = -1, 0  # the worker's number for it; tokens of the reply that is made
         self._steps: Iterator[Chunk] | None = None  # None until it starts
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
@@ -33,12 +37,22 @@ class ScheduledTask:
     @property
     def is_short(self) -> bool:
         """Does it go before long tasks?"""
-        return self.task.is_short
+        return len(self._tasks) == 1 and self.task.is_short
+
+    @property
+    def task(self) -> EngineTask:
+        """The one that runs."""
+        return self._tasks[min(self._n_ended, len(self._tasks) - 1)]
+
+    @property
+    def is_done(self) -> bool:
+        """Has the last task ended, or does nobody want the rest?"""
+        return self._n_ended == len(self._tasks) or self.is_cancelled
 
     @property
     def n_prompt(self) -> int:
         """Tokens to read."""
-        return self.task.n_prompt
+        return sum(task.n_prompt for task in self._tasks)
 
     # on the event loop
 
@@ -49,16 +63,19 @@ class ScheduledTask:
             raise event
 
     async def chunks(self) -> AsyncIterator[Chunk]:
-        """The reply; the last chunk has a finish reason. Raises what failed on the way."""
-        while True:
+        """The replies one after the other; the last chunk of each has a finish reason.
+
+        Raises what failed on the way.
+        """
+        n_left = len(self._tasks)
+        while n_left:
             event = await self._events.get()
             if isinstance(event, Exception):
                 raise event
             if event is not None:
                 self.n_predicted += len(event.tokens)
+                n_left -= event.finish_reason is not None
                 yield event
-                if event.finish_reason is not None:
-                    return
 
     # on either
 
@@ -74,26 +91,36 @@ class ScheduledTask:
     # on the engine's thread
 
     def step(self, engine: Engine) -> Chunk | None:
-        """Runs the task for one step.
+        """Runs the current task for one step.
 
-        Returns the last chunk, which the caller is to emit, or None. Raises what the engine raises, and the reason of
+        Returns its last chunk, which the caller is to emit, or None. Raises what the engine raises, and the reason of
         a cancellation.
         """
         if self._steps is None:
-            self.queue_seconds = time.perf_counter() - self.submitted_at
-            self._steps = self.task.run(engine, self.should_stop, self._on_prefilled)
-            self.emit(None)
+            self._steps = self._begin(engine)
         chunk = next(self._steps)
+        self.n_decoded += len(chunk.tokens)
         if chunk.finish_reason is None:
-            if chunk.tokens or chunk.text:
+            if chunk.tokens or chunk.text or chunk.stats:
                 self.emit(chunk)
             return None
         self._steps = None  # left on the thread that began them, which may hold a lock until then
+        self._n_ended += 1
         if chunk.finish_reason == "cancelled" and self._reason:
             raise self._reason
         if chunk.finish_reason == "cancelled" and not self.is_cancelled:
             return replace(chunk, finish_reason="length")
         return chunk
+
+    def _begin(self, engine: Engine) -> Iterator[Chunk]:
+        """The steps of the next task. Only the first had to wait in line."""
+        self.began_at, self._is_prefilled, self._deadline = time.perf_counter(), False, None
+        self.n_decoded = 0
+        self.queue_seconds = 0.0 if self._n_ended else self.began_at - self._submitted_at
+        steps = self.task.run(engine, self.should_stop, self._on_prefilled)
+        if not self._n_ended:
+            self.emit(None)
+        return steps
 
     def _on_prefilled(self) -> None:
         self._is_prefilled = True

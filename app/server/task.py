@@ -8,6 +8,8 @@ from typing import Protocol
 
 from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling
 
+MASK = 2**64 - 1  # the largest seed
+
 
 class EngineTask(Protocol):
     """Something the engine does step by step: text to complete, or texts to embed."""
@@ -46,16 +48,27 @@ class CompletionTask:
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
     n_logprobs: int | None = None
+    after_sampling: bool = False  # are log probabilities those that the sampling settings leave?
     prediction: str = ""
     max_decode_seconds: float | None = None
     is_short: bool = False  # such as an editor's completion
     prompt_field: str = "prompt"
-    n_prompt: int = 0  # tokens, once it is tokenized
+    prompt_ids: tuple[int, ...] = ()  # once it is tokenized
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens to read, once it is tokenized."""
+        return len(self.prompt_ids)
 
     def tokenized(self, engine: Engine) -> CompletionTask:
         """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
         ids = Ids(tuple(engine.encode(self.prompt(engine))))
-        return replace(self, prompt=lambda engine: ids, n_prompt=len(ids.tokens))
+        return replace(self, prompt=lambda engine: ids, prompt_ids=ids.tokens)
+
+    def another(self, i: int) -> CompletionTask:
+        """The same for the choice of index `i`, which is another one: a seed is as many further."""
+        seed = self.sampling.seed
+        return self if seed is None else replace(self, sampling=replace(self.sampling, seed=(seed + i) & MASK))
 
     def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
         """The reply in chunks; `on_prefilled` is called when the prompt has been read. Raises what Engine.reply does.
@@ -69,5 +82,6 @@ class CompletionTask:
 
         return engine.reply(
             self.prompt(engine), self.sampling, self.max_tokens or None, self.stops, cancel, report,
-            grammar=self.grammar, n_logprobs=self.n_logprobs, prediction=self.prediction, pauses=True,
+            grammar=self.grammar, n_logprobs=self.n_logprobs, after_sampling=self.after_sampling,
+            prediction=self.prediction, pauses=True,
         )  # fmt: skip

@@ -39,8 +39,18 @@ class Formatter(Protocol):
         """Events for what ends a stream before its time."""
         return [error.body()]
 
-    def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The whole reply as one JSON body."""
+    def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
+        """All replies as one JSON body."""
+
+
+def by_reply(chunks: Iterable[Chunk]) -> list[list[Chunk]]:
+    """The chunks of each reply, out of those of several one after the other."""
+    found: list[list[Chunk]] = [[]]
+    for chunk in chunks:
+        found[-1].append(chunk)
+        if chunk.finish_reason:
+            found.append([])
+    return found[:-1]
 
 
 class TaskResponse:
@@ -72,7 +82,7 @@ class TaskResponse:
         await started
         return event_stream(self._lines(started)) if self.stream else JSONBody(await self._body())
 
-    async def _body(self) -> Event:
+    async def _body(self) -> Event | list[Event]:
         return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:

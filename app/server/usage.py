@@ -5,9 +5,13 @@ Must not know how they are sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from pydantic import BaseModel
 
 from app.server.wire import Event
+from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 
 
@@ -38,7 +42,8 @@ class Usage(BaseModel):
 class Timings(BaseModel):
     """Counts and milliseconds, with llama.cpp's names where it has them. The body has more than is promised here."""
 
-    prompt_n: int
+    prompt_n: int  # without those that the cache held
+    cache_n: int
     prompt_ms: float
     predicted_n: int
     predicted_ms: float
@@ -70,9 +75,52 @@ def usage(stats: Stats, n_reasoning: int = 0) -> Event:
 
 def timings(stats: Stats) -> Event:
     """The body of Timings, with the rates that llama.cpp's clients read."""
+    n_read = stats.prompt_n - stats.cached_n
     prompt_ms, predicted_ms = 1e3 * stats.prompt_seconds, 1e3 * stats.decode_seconds
     return stats.timings() | {
-        "prompt_per_token_ms": round(prompt_ms / max(1, stats.prompt_n), 3),
-        "prompt_per_second": round(1e3 * stats.prompt_n / prompt_ms, 2) if prompt_ms else 0.0,
+        "prompt_per_token_ms": round(prompt_ms / max(1, n_read), 3),
+        "prompt_per_second": round(1e3 * n_read / prompt_ms, 2) if prompt_ms else 0.0,
         "predicted_per_token_ms": round(predicted_ms / max(1, stats.predicted_n), 3),
     }
+
+
+class Tally:
+    """The numbers of a request's replies as they end: so many to each of so many prompts, a prompt's own together."""
+
+    def __init__(self, n_prompts: int = 1, n_choices: int = 1) -> None:
+        self._n, self._n_choices, self._stats = n_prompts * n_choices, n_choices, list[Stats]()
+        self.n_ended = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Have all ended?"""
+        return self.n_ended == self._n
+
+    def add(self, last: Chunk) -> None:
+        """A reply has ended."""
+        self.n_ended += 1
+        if last.stats:
+            self._stats.append(last.stats)
+
+    def usage(self, n_reasoning: int = 0) -> Event:
+        """The body's `usage`, in which a prompt counts once however many replies it has."""
+        if not self._stats:
+            return {}
+        return {"usage": usage(total(self._stats, self._stats[:: self._n_choices]), n_reasoning)}
+
+    def timings(self) -> Event:
+        """The body's `timings`."""
+        return {"timings": timings(total(self._stats, self._stats))} if self._stats else {}
+
+
+def total(replies: Sequence[Stats], prompts: Sequence[Stats]) -> Stats:
+    """The numbers of all replies as those of one, with the tokens of these prompts."""
+    return replace(
+        replies[-1],
+        prompt_n=sum(each.prompt_n for each in prompts),
+        cached_n=sum(each.cached_n for each in prompts),
+        prompt_seconds=sum(each.prompt_seconds for each in replies),
+        decode_seconds=sum(each.decode_seconds for each in replies),
+        n_near_ties=sum(each.n_near_ties for each in replies),
+        steps=[step for each in replies for step in each.steps],
+    )

@@ -9,6 +9,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from itertools import count
 from time import perf_counter, time
 
 from app.server.errors import ApiError, as_api_error
@@ -34,7 +35,9 @@ class Worker:
         on_loaded: Callable[[], None],
         on_failed: Callable[[Exception], None],
         max_active: int = 1,
+        shows_slots: bool = False,
     ) -> None:
+        self.shows_slots, self._numbers = shows_slots, count()
         self.totals, self.created_at = Totals(), int(time())
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[ScheduledTask]()
@@ -72,6 +75,12 @@ class Worker:
     def n_waiting(self) -> int:
         """Tasks in the queue."""
         return len(self._waiting)
+
+    @property
+    def active(self) -> list[ScheduledTask]:
+        """The tasks that run in turns, in the order in which they came."""
+        with self._changed:
+            return sorted(self._active, key=lambda task: task.number)
 
     @property
     def n_active(self) -> int:
@@ -113,6 +122,7 @@ class Worker:
                     code="queue_full",
                     retry_after=seconds,
                 )
+            task.number = next(self._numbers)
             self._waiting.append(task)
             self._changed.notify()
 
@@ -243,6 +253,6 @@ class Worker:
             return True
         if last is None:
             return False
-        self.totals.count(last, task.queue_seconds, perf_counter() - task.submitted_at - task.queue_seconds)
+        self.totals.count(last, task.queue_seconds, perf_counter() - task.began_at)
         task.emit(last)
-        return True
+        return task.is_done

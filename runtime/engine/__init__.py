@@ -10,9 +10,10 @@ from runtime.engine.engine import Engine
 from runtime.engine.prompt import Ids, Infill, Prompt
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
-from runtime.sampling.grammar import Grammar
+from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.logits import TokenLogprobs
 from runtime.sampling.sampler import Sampling
+from runtime.sampling.schema import closed, is_usable, unsupported
 
 __all__ = [
     "Chunk",
@@ -25,5 +26,9 @@ __all__ = [
     "Prompt",
     "Sampling",
     "TokenLogprobs",
+    "check_schema",
+    "closed",
     "forget_replies",
+    "is_usable",
+    "unsupported",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from runtime.core.backend import OnProgress
@@ -24,7 +25,6 @@ from runtime.sampling.sampler import Sampler, Sampling, check
 from runtime.speculative.control.explain import Explanation, Pass, explain
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
-MAX_LOGPROBS = 20
 TURN = 10  # times what it takes to change from one reply to another
 
 
@@ -65,11 +65,13 @@ class Engine:
         *,
         grammar: Grammar | None = None,
         n_logprobs: int | None = None,
+        after_sampling: bool = False,
         when_full: str = "stop",
         prediction: str = "",
         pauses: bool = False,
     ) -> Iterator[Chunk]:
-        """Streams the reply. `n_logprobs` likeliest tokens come with each token; `when_full` is one of POLICIES.
+        """Streams the reply. `n_logprobs` likeliest tokens come with each token, as the model sees it or as it is
+        `after_sampling`; `when_full` is one of POLICIES.
 
         `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use
         of it. Between two chunks other replies may go on; where it `pauses`, empty chunks come while the prompt is
@@ -91,9 +93,8 @@ class Engine:
                 "`--context`."
             )
         expected = self.vocab.encode(prediction, special=False) if prediction else ()
-        reply = Reply(
-            self.loop, self.vocab, window, ids, sampler, max_tokens, stops, n_logprobs, self.exactness, expected
-        )
+        report = None if n_logprobs is None else sampler.report(n_logprobs, after_sampling)
+        reply = Reply(self.loop, self.vocab, window, ids, sampler, max_tokens, stops, report, self.exactness, expected)
         self._stats = reply.stats
         return reply.run(cancel, on_prefill, pauses)
 
@@ -142,9 +143,7 @@ class Engine:
                 f"stop has {len(stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters."
             )
         check("max_tokens", max_tokens, max_tokens is None or max_tokens >= 1, "at least 1")
-        check(
-            "n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}"
-        )
+        check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
         if when_full not in POLICIES:
             raise SettingsError(f"when_full is '{when_full}': it must be one of {', '.join(POLICIES)}.")
         mask = GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), n_vocab) if grammar else None
@@ -158,6 +157,11 @@ class Engine:
     def is_end(self, token: int) -> bool:
         """Does the model end its turn with this token?"""
         return self.vocab.ends[token]
+
+    @cached_property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens with which the model ends its turn."""
+        return tuple(token for token in range(self.vocab.n_vocab) if self.vocab.ends[token])
 
     def token_text(self, token: int) -> str:
         """The token as text; control tokens by their names."""

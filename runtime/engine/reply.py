@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import psutil
@@ -19,7 +19,7 @@ from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.engine.window import PromptWindow
 from runtime.loading.exactness import Exactness
-from runtime.sampling.logits import TokenLogprobs
+from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.loop import SpecLoop
@@ -31,7 +31,9 @@ EXPECTED = 256  # tokens of a reply of which nothing is known
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a reply. The last one has a finish reason and the final stats."""
+    """A piece of a reply. The last one has a finish reason and the final stats; one that only tells how much of the
+    prompt has been read has the stats so far.
+    """
 
     text: str
     tokens: tuple[int, ...] = ()
@@ -42,6 +44,8 @@ class Chunk:
     notice: str = ""  # a sentence for the person, such as that the context is full
     stats: Stats | None = None
     stop: str = ""  # the stop string that ended the reply, in the last one
+    seconds: float = 0.0  # that its pass took
+    n_read: int = 0  # tokens of the prompt that have been read, while that is all that is done
 
 
 class Reply:
@@ -56,11 +60,11 @@ class Reply:
         sampler: Sampler,
         max_tokens: int | None,
         stops: Sequence[str],
-        n_logprobs: int | None,
+        report: Report | None,
         exactness: Exactness,
         expected: Sequence[int] = (),
     ) -> None:
-        self.loop, self.vocab, self.window, self.sampler, self.n_logprobs = loop, vocab, window, sampler, n_logprobs
+        self.loop, self.vocab, self.window, self.sampler, self.report = loop, vocab, window, sampler, report
         self.n_ctx, self.expected = window.n_ctx, expected
         self.tokens: Tokens = np.empty(self.n_ctx, dtype=np.int32)
         self.tokens[: len(ids)] = ids
@@ -77,12 +81,12 @@ class Reply:
     def run(
         self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool = False
     ) -> Iterator[Chunk]:
-        """Prefill, then one chunk per target pass; where it `pauses`, an empty one for each piece of the prompt before
-        them.
+        """Prefill, then one chunk per target pass; where it `pauses`, an empty one before the prompt and for each piece
+        of it.
         """
-        for _ in self._prefill(cancel, on_prefill):
+        for n_read in self._prefill(cancel, on_prefill):
             if pauses:
-                yield Chunk("")
+                yield Chunk("", n_read=n_read, stats=replace(self.stats))
         self._begin_drafting(cancel)
         try:
             while self.finish_reason is None:
@@ -91,8 +95,9 @@ class Reply:
                     break
                 began = time.perf_counter()
                 chunk = self._step()
-                self.stats.decode_seconds += time.perf_counter() - began
-                yield chunk
+                seconds = time.perf_counter() - began
+                self.stats.decode_seconds += seconds
+                yield replace(chunk, seconds=seconds)
         finally:  # also when nobody wants to hear the rest
             self.loop.finish(self.tokens[: self.n], self.n_prompt)
         self._close_stats()
@@ -102,10 +107,14 @@ class Reply:
             stop=self.text.stop,
         )  # fmt: skip
 
-    def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[None]:
-        """Reads the prompt but for its last token in pieces, so the first step has little left to do."""
+    def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[int]:
+        """Reads the prompt but for its last token in pieces, so the first step has little left to do.
+
+        Yields how much of it has been read, that token included in the end.
+        """
         prompt, total = self.tokens[: self.n_prompt], self.n_prompt - 1
-        self.stats.cached_n = self.loop.n_cached(prompt)
+        self.stats.cached_n = min(self.loop.n_cached(prompt), total)
+        yield self.stats.cached_n
         # Borders do not depend on how much drafts had left in the cache
         first = (self.stats.cached_n // PREFILL + 1) * PREFILL
         for end in [*range(first, total, PREFILL), total]:
@@ -116,7 +125,7 @@ class Reply:
             self.loop.prefill(self.request, prompt, end)
             self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
-            yield
+            yield end + (end == total)
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
         """The drafters learn what is asked, and read the prompt where that will repay itself."""
@@ -133,7 +142,7 @@ class Reply:
         most = room if self.left is None else min(room, self.left)
         self.request.kind = "code" if self.text.is_code else "prose"
         step = self.loop.step(
-            self.request, self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.n_logprobs
+            self.request, self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report
         )
         pieces: list[str] = []
         for token in step.tokens:

@@ -25,6 +25,7 @@ class Stats:
     memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
     exact_only: bool = False  # no pass was wider than those that are exact
+    embedded_n: int = 0  # texts made into vectors, where that was asked
     n_near_ties: int = 0  # choices that rounding could have turned, where wider passes were used
 
     @property
@@ -102,7 +103,7 @@ class Stats:
         """The numbers for programs, by llama.cpp's names where it has them; times in milliseconds."""
         accepted_lengths, drafters, k = self.accepted_lengths, self.drafters, self.k
         return {
-            "prompt_n": self.prompt_n,
+            "prompt_n": self.prompt_n - self.cached_n,
             "cache_n": self.cached_n,
             "prompt_ms": round(1e3 * self.prompt_seconds, 3),
             "predicted_n": self.predicted_n,

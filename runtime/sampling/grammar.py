@@ -8,6 +8,7 @@ a rejected draft leaves no trace in it. Knows token ids; knows no model.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
+from runtime.sampling.schema import closed, unsupported
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -33,7 +35,7 @@ class Grammar:
 
 
 def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
-    """Raises SettingsError with the library's explanation when the grammar is not valid."""
+    """Raises SettingsError with what is wrong when the grammar is not valid: the library's explanation, or keywords."""
     from llguidance import LLMatcher
 
     try:
@@ -42,11 +44,27 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
         what = "GBNF" if grammar.kind == "gbnf" else "JSON"
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Mend it and ask again.") from error
     matcher = LLMatcher(tokenizer, source, log_level=0)
+    if matcher.is_error() and grammar.kind == "json_schema":
+        check_schema(json.loads(grammar.text))
     if matcher.is_error():
         raise SettingsError(
             f"The {grammar.kind} cannot be used: {' '.join(matcher.get_error().split())}. Mend it and ask again."
         )
     return matcher
+
+
+def check_schema(schema: Any) -> None:
+    """Raises SettingsError naming the keywords of a JSON schema that no reply can be bound to."""
+    if isinstance(schema, dict) and (keywords := unsupported(schema)):
+        raise SettingsError(
+            f"The json_schema cannot be used: {named(keywords)} not supported in it as given. Leave that out of the "
+            "schema and ask again."
+        )
+
+
+def named(keywords: Sequence[str]) -> str:
+    """Keywords as a sentence has them, with its verb."""
+    return " and ".join(f"'{keyword}'" for keyword in keywords) + (" are" if len(keywords) > 1 else " is")
 
 
 def translate(grammar: Grammar, matcher: Any) -> str:
@@ -62,6 +80,8 @@ def translate(grammar: Grammar, matcher: Any) -> str:
     schema = json.loads(grammar.text) if grammar.kind == "json_schema" else {"type": "object"}
     if not isinstance(schema, (dict, bool)):
         raise ValueError("a schema is an object")
+    if isinstance(schema, dict):
+        schema = closed(schema)
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
 
 

@@ -5,7 +5,7 @@ Pure functions that are exact and look at as little as they can.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,13 +87,16 @@ def nucleus(probs: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """A token's log probability by the model itself, before any sampling setting, and the likeliest tokens in its
-    place.
+    """A token's log probability and the likeliest tokens in its place: by the model itself, or after all sampling
+    settings, where tokens that those leave out are not among the likeliest.
     """
 
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...]  # (token id, log probability), likeliest first
+
+
+Report = Callable[[Logits, Sequence[int]], tuple[TokenLogprobs, ...]]  # of tokens [m] and their rows [m, n_vocab]
 
 
 def logprobs(rows: Logits, tokens: Sequence[int], n: int) -> tuple[TokenLogprobs, ...]:

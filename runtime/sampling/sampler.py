@@ -8,7 +8,9 @@ min-p. Knows nothing about drafts' acceptance (see verify.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +20,7 @@ from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
 from runtime.core.drafter import Pick
 from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import MASK, gumbel
-from runtime.sampling.logits import Row, nucleus, softmax
+from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs, nucleus, softmax
 
 ROUNDING = 1e-3  # what a bound on exponents must leave to be safe from it
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
@@ -205,6 +207,20 @@ class Sampler:
             if self.sampling.seed is None
             else scores + gumbel(self.sampling.seed, self.position + depth, given.ids)
         )
+
+    def report(self, n: int, after_sampling: bool) -> Report:
+        """What says how likely tokens were and the `n` likeliest in their place: by the model itself, or after all."""
+        return partial(self._logprobs if after_sampling else logprobs, n=n)
+
+    def _logprobs(self, rows: Logits, tokens: Sequence[int], n: int) -> tuple[TokenLogprobs, ...]:
+        """As logits.logprobs, but by the chances that tokens had after the whole pipeline: a greedy choice had all."""
+        found = []
+        for i, token in enumerate(tokens):
+            given = certain(token) if self.is_greedy else self.distribution(rows[i], tuple(tokens[:i]))
+            order = np.argsort(-given.probs, kind="stable")[:n]
+            top = zip(given.ids[order].tolist(), np.log(given.probs[order]).tolist(), strict=True)
+            found.append(TokenLogprobs(token, math.log(given.of(token)), tuple(top)))
+        return tuple(found)
 
     def draw(self, given: Distribution) -> int:
         """A token drawn from `given` with the generator."""

@@ -15,7 +15,7 @@ from runtime.core.clock import wall
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
-from runtime.sampling.logits import logprobs
+from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -176,9 +176,12 @@ class SpecLoop:
         sampler: Sampler,
         position: int,
         most: int,
-        n_logprobs: int | None = None,
+        report: Report | None = None,
     ) -> Step:
-        """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's."""
+        """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's.
+
+        `report` says how likely they were, where that is asked.
+        """
         self._switch_to(request, context)
         self._degrade_if_due(context)
         clock = self.controller.clock = self.threads.clock if self.threads else wall
@@ -195,7 +198,7 @@ class SpecLoop:
         for drafter in self._observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
-        each_logprobs = logprobs(logits[rows], verdict.tokens, n_logprobs) if n_logprobs is not None else ()
+        each_logprobs = report(logits[rows], verdict.tokens) if report else ()
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
         seconds = drafted - began, passed - drafted, clock() - began
         if is_idle and self.controller.is_usual(passed - drafted):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -67,11 +68,14 @@ def running(
     max_waiting: int = 16,
     loads: bool = True,
     allow_origins: tuple[str, ...] = (),
+    shows_slots: bool = False,
 ) -> Iterator[Running]:
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
-        settings = ServerSettings(Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins)
+        settings = ServerSettings(
+            Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins, shows_slots=shows_slots
+        )
         server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
@@ -90,6 +94,13 @@ def running(
 def open_plain(on_progress: Any) -> Engine:
     """The bundled pair without drafters."""
     return Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+
+
+def named(name: str) -> Any:
+    """What a formatter asks of an engine that says nothing: what it is."""
+    return SimpleNamespace(
+        pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf")), n_bytes=1, n_ctx=1, is_reproducible=True
+    )
 
 
 def endless_request(engine: Engine) -> dict[str, Any]:

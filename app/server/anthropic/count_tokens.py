@@ -25,7 +25,7 @@ class TokenCount(BaseModel):
 
 def count_tokens(request: CountTokensRequest, engine: Engine) -> Event:
     """The body of TokenCount. Raises ApiError and TemplateError."""
-    return {"input_tokens": request.chat().task(engine).tokenized(engine).n_prompt}
+    return {"input_tokens": len(request.chat().task(engine).tokenized(engine).prompt_ids)}
 
 
 ENDPOINT = query_endpoint(

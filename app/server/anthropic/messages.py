@@ -5,6 +5,7 @@ Any name of a model is good, as these clients ask for Claude; the reply tells wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from app.server.anthropic.conversation import Conversation
 from app.server.anthropic.errors import AnthropicErrorBody
 from app.server.anthropic.response import MessageBody, MessageFormatter
 from app.server.endpoint import generation_endpoint
-from app.server.generation import GenerationRequest
+from app.server.generation import GenerationRequest, PromptIds
 from app.server.openai.chat import ChatRequest
 from app.server.task import CompletionTask
 from runtime.engine import Engine
@@ -35,9 +36,9 @@ class MessagesRequest(Conversation, GenerationRequest):
         """Raises SettingsError and ApiError."""
         return self.as_chat().task(engine)
 
-    def formatter(self, engine: Engine, n_prompt: int) -> MessageFormatter:
+    def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> MessageFormatter:
         """How the reply is written."""
-        return MessageFormatter(engine.pair.name, self.as_chat().formatter(engine, n_prompt), n_prompt)
+        return MessageFormatter(engine.pair.name, self.as_chat().formatter(engine, prompts), len(prompts[0]))
 
 
 ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody)

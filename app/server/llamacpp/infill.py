@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from app.server.endpoint import generation_endpoint
 from app.server.fields import RequestModel
-from app.server.llamacpp.completion import LlamaCppCompletion, LlamaCppRequest
+from app.server.llamacpp.completion import LlamaCppRequest
+from app.server.llamacpp.completion_response import LlamaCppBody
 from app.server.task import CompletionTask
 from runtime.engine import Engine, Infill
 
@@ -31,4 +32,4 @@ class InfillRequest(LlamaCppRequest):
         return self.task_for(lambda engine: prompt, engine, is_short=True)
 
 
-ENDPOINT = generation_endpoint("/infill", InfillRequest, LlamaCppCompletion)
+ENDPOINT = generation_endpoint("/infill", InfillRequest, LlamaCppBody)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 from pydantic import BaseModel
 
 from app.server.endpoint import fact_endpoint
+from app.server.llamacpp.generation_settings import sampling_settings
 from app.server.wire import Event
 from app.server.worker import Worker
+from runtime.engine import Sampling
 
 
 class GenerationSettings(BaseModel):
     """The settings of a request that names none."""
 
     n_ctx: int
-    params: dict[str, float]
+    params: dict[str, Any]
 
 
 class PropsResponse(BaseModel):
@@ -36,8 +39,9 @@ def props(worker: Worker) -> Event:
     Tools work with any chat template: one that does not support them has them described in the system prompt.
     """
     engine, pair = worker.engine, worker.engine.pair
+    params = sampling_settings(Sampling(**pair.sampling_defaults))
     return {
-        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": pair.sampling_defaults},
+        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": params},
         "total_slots": worker.max_active,
         "model_alias": pair.name,
         "model_path": pair.target.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from app.reasoning import BEGIN, opens_reasoning
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel, text_of
+from app.server.generation import PromptIds
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.reply_reader import ReplyReader
@@ -23,10 +25,12 @@ from app.server.openai.tools import (
     supports_tools,
     with_tools_described,
 )
+from app.server.progress import Progress
 from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
 from runtime.engine import Engine, Ids, Message, Prompt
 
+MAX_LOGPROBS = 20  # as with OpenAI
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
 
@@ -65,7 +69,9 @@ class ChatRequest(OpenAIRequest):
     messages: Messages
     max_completion_tokens: Annotated[int, Field(ge=-1)] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    return_progress: bool | None = None
+    timings_per_token: bool | None = None
     tools: list[ToolDefinition] | None = None
     tool_choice: ToolChoiceInput | None = None
     parallel_tool_calls: bool | None = None
@@ -84,11 +90,12 @@ class ChatRequest(OpenAIRequest):
             raise ApiError(400, "top_logprobs needs logprobs. Set logprobs to true as well.", "top_logprobs")
         return CompletionTask(
             prompt=self._prompt,
-            sampling=self.sampling(engine.pair),
+            sampling=self.sampling(engine),
             max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
             grammar=tools.grammar(grammar) if tools else grammar,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
             prompt_field="messages",
         )
@@ -104,9 +111,13 @@ class ChatRequest(OpenAIRequest):
             return Ids(tuple(engine.tokenize(engine.render(messages, tools.for_template()), bos=True)))
         return with_tools_described(messages, tools) if tools else messages
 
-    def formatter(self, engine: Engine, n_prompt: int) -> ChatFormatter:
-        """How the reply is written."""
-        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, self.reply_reader(engine))
+    def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> ChatFormatter:
+        """How the replies are written."""
+        first, *more = [self.reply_reader(engine) for _ in prompts]
+        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, first, more, self._progress)
+
+    def _progress(self) -> Progress:
+        return Progress(bool(self.return_progress), bool(self.timings_per_token))
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """How the reply is read."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
 
+from app.server.fingerprint import fingerprint
 from app.server.logprobs import ChatLogprobs, chat_logprobs
 from app.server.openai.common import DONE, FinishReason, new_id, now
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import merge_tool_calls
-from app.server.task_response import Formatter
-from app.server.usage import Timings, Usage, timings, usage
+from app.server.progress import Progress
+from app.server.task_response import Formatter, by_reply
+from app.server.usage import Tally, Timings, Usage
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine
-from runtime.engine.stats import Stats
 
 
 class FunctionCall(BaseModel):
@@ -43,9 +44,9 @@ class AssistantMessage(BaseModel):
 
 
 class ChatChoice(BaseModel):
-    """The only message."""
+    """One of the messages."""
 
-    index: Literal[0]
+    index: int
     message: AssistantMessage
     finish_reason: FinishReason
     logprobs: ChatLogprobs | None
@@ -58,19 +59,35 @@ class ChatCompletion(BaseModel):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
     timings: Timings
 
 
 class ChatFormatter(Formatter):
-    """Writes chat completions."""
+    """Writes chat completions: a reply to each reader, one after the other; `reply` reads the current one."""
 
     done = DONE
 
-    def __init__(self, engine: Engine, logprobs: bool, include_usage: bool, reply: ReplyReader) -> None:
-        self.engine, self.logprobs, self.include_usage, self.reply = engine, logprobs, include_usage, reply
-        self.head: Event = {"id": new_id("chatcmpl-"), "created": now(), "model": engine.pair.name}
+    def __init__(
+        self,
+        engine: Engine,
+        logprobs: bool,
+        include_usage: bool,
+        reply: ReplyReader,
+        more: Sequence[ReplyReader] = (),
+        progress: Callable[[], Progress] = Progress,
+    ) -> None:
+        self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
+        self.reply, self._readers, self._new_progress = reply, [reply, *more], progress
+        self._tally, self._progress = Tally(n_choices=len(self._readers)), progress()
+        self.head: Event = {
+            "id": new_id("chatcmpl-"),
+            "created": now(),
+            "model": engine.pair.name,
+            "system_fingerprint": fingerprint(engine),
+        }
 
     def first_events(self) -> Iterable[Event]:
         """The role."""
@@ -78,25 +95,37 @@ class ChatFormatter(Formatter):
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """A delta of text, reasoning or tool calls each; the log probabilities come with the first."""
+        self._progress.see(chunk)
+        if reading := self._progress.reading(chunk):
+            yield self._event({}) | reading | self._progress.time(chunk.n_read)
         deltas: list[Event] = list(self.reply.read(chunk))
         if self.logprobs and chunk.logprobs:
             deltas = deltas or [{"content": ""}]
         for i, delta in enumerate(deltas):
-            yield self._event(delta, () if i else [chunk])
+            yield self._event(delta, () if i else [chunk]) | self._progress.time()
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
-        """The finish reason, and the numbers with the last event."""
-        stats = last.stats
-        numbers: Event = {"timings": timings(stats)} if stats else {}
+        """The finish reason; then the next reply's role, or the numbers with the last event."""
         finish = self._event({}, finish_reason=self.finish_reason(last))
-        if self.include_usage and stats:
+        self._advance(last)
+        if not self._tally.is_complete:
             yield finish
-            yield self.head | {"object": "chat.completion.chunk", "choices": [], "usage": self._usage(stats)} | numbers
+            yield from self.first_events()
+        elif self.include_usage:
+            yield finish
+            yield self.head | {"object": "chat.completion.chunk", "choices": []} | self._usage() | self._tally.timings()
         else:
-            yield finish | numbers
+            yield finish | self._tally.timings()
+
+    def _advance(self, last: Chunk) -> None:
+        """To the next reply."""
+        self._tally.add(last)
+        if not self._tally.is_complete:
+            self.reply, self._progress = self._readers[self._tally.n_ended], self._new_progress()
 
     def _event(self, delta: Event, chunks: Sequence[Chunk] = (), finish_reason: str | None = None) -> Event:
-        choice: Event = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": self._logprobs(chunks)}
+        index, logprobs = self._tally.n_ended, self._logprobs(chunks)
+        choice: Event = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
         event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
         return event | {"usage": None} if self.include_usage else event
 
@@ -104,23 +133,28 @@ class ChatFormatter(Formatter):
         """Why the reply ended, once its chunks have been read."""
         return "tool_calls" if self.reply.n_calls and last.finish_reason == "stop" else last.finish_reason
 
-    def _usage(self, stats: Stats) -> Event:
-        return usage(stats, self.reply.n_reasoning)
+    def _usage(self) -> Event:
+        return self._tally.usage(sum(reader.n_reasoning for reader in self._readers))
 
     def _logprobs(self, chunks: Sequence[Chunk]) -> Event | None:
         return chat_logprobs(self.engine, chunks) if self.logprobs and chunks else None
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """The body of ChatCompletion."""
-        last, message = chunks[-1], self._message([delta for chunk in chunks for delta in self.reply.read(chunk)])
-        choice = {
-            "index": 0,
-            "message": message,
-            "finish_reason": self.finish_reason(last),
+        choices = [self._choice(reply) for reply in by_reply(chunks)]
+        numbers = self._usage() | self._tally.timings()
+        return self.head | {"object": "chat.completion", "choices": choices} | numbers
+
+    def _choice(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of ChatChoice for the next reply."""
+        choice: Event = {
+            "index": self._tally.n_ended,
+            "message": self._message([delta for chunk in chunks for delta in self.reply.read(chunk)]),
+            "finish_reason": self.finish_reason(chunks[-1]),
             "logprobs": self._logprobs(chunks),
         }
-        numbers: Event = {"usage": self._usage(last.stats), "timings": timings(last.stats)} if last.stats else {}
-        return self.head | {"object": "chat.completion", "choices": [choice]} | numbers
+        self._advance(chunks[-1])
+        return choice
 
     def _message(self, deltas: Sequence[Event]) -> Event:
         """The body of AssistantMessage that the deltas add up to."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel, text_of
-from app.server.generation import GenerationRequest
+from app.server.generation import MAX_CHOICES, GenerationRequest
 from runtime.engine import Grammar
 
 DONE = b"data: [DONE]\n\n"
@@ -63,11 +63,18 @@ class OpenAIRequest(GenerationRequest):
     """What the requests of chat and of text completions share."""
 
     stream_options: StreamOptions | None = None
-    n: Literal[1] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: Annotated[int, Field(ge=-1)] | None = None  # -1: no limit
     n_predict: Annotated[int, Field(ge=-1)] | None = None  # llama.cpp's name for it
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
+
+    post_sampling_probs: bool | None = None  # log probabilities as they are after all sampling settings
+
+    @property
+    def n_choices(self) -> int:
+        """Replies to each prompt."""
+        return self.n or 1
 
     @property
     def token_limit(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event
 from app.server.worker import Worker
 from runtime.engine import Chunk, Engine
+from runtime.engine.stats import Stats
 
 TokenIds = list[Annotated[int, Field(ge=0)]]
 MAX_INPUTS = 2048  # as with OpenAI
@@ -75,12 +77,16 @@ class EmbeddingTask:
 
     def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
         """An empty chunk for each vector, so that others may have their turn."""
+        stats = Stats()
         for ids in self.tokens:
             if cancel():
                 break
+            began = time.perf_counter()
             self.vectors.append(engine.embed(ids))
+            stats.prompt_n, stats.embedded_n = stats.prompt_n + len(ids), stats.embedded_n + 1
+            stats.prompt_seconds += time.perf_counter() - began
             yield Chunk("")
-        yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
+        yield Chunk("", finish_reason="cancelled" if cancel() else "stop", stats=stats)
 
 
 class Vector(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
-from app.server.generation import GenerationRequest
+from app.server.generation import GenerationRequest, PromptIds
 from app.server.openai import responses_tools
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
@@ -113,14 +113,14 @@ class ResponsesRequest(GenerationRequest):
         return replace(self.chat().task(engine), prompt_field="input")
 
     def formatter(
-        self, engine: Engine, n_prompt: int, keep: Callable[[Event], None] = lambda body: None
+        self, engine: Engine, prompts: Sequence[PromptIds], keep: Callable[[Event], None] = lambda body: None
     ) -> ResponsesFormatter:
         """How the reply is written; `keep` is given the finished response."""
         return ResponsesFormatter(self.chat().reply_reader(engine), self._head(engine), keep)
 
     def _head(self, engine: Engine) -> Event:
         """What the response says of its request."""
-        sampling, tools = self.sampling(engine.pair), responses_tools.functions(self.tools)
+        sampling, tools = self.sampling(engine), responses_tools.functions(self.tools)
         choice = self.tool_choice or ResponsesToolChoice(type="auto")
         return {
             "model": engine.pair.name, "metadata": self.metadata or {},

@@ -16,11 +16,10 @@ from pydantic import BeforeValidator, Field
 
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
-from runtime.engine import Grammar, Message
+from app.server.openai.tool_schema import arguments_rule
+from runtime.engine import Grammar, Message, check_schema, closed
 
 BEGIN, END = "<tool_call>", "</tool_call>"
-# What is not understood of a schema is left to the model.
-LENIENT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
 COMPACT = {"x-guidance": {"whitespace_flexible": False}}
 SYSTEM_PROMPT = f"""You may call these functions, given as JSON schemas:
 %s
@@ -123,22 +122,29 @@ class ToolSet:
     def grammar(self, answer: Grammar | None = None) -> Grammar:
         """Text without a call or ending in calls; with `answer`, JSON that follows it or calls.
 
-        A call's arguments follow their schema.
+        A call's arguments follow their schema. Raises SettingsError for an answer that cannot be bound to its own.
         """
         rules = []
         for i, function in enumerate(self.functions):
             head = json.dumps(f'\n{{"name": {json.dumps(function.name)}, "arguments": ')
-            schema = json.dumps((function.parameters or {"type": "object"}) | LENIENT)
+            schema = arguments_rule(function.name, json.dumps(function.parameters or {"type": "object"}))
             rules.append(f'call_{i}: {head} %json {schema} "}}\\n{END}"')
         body = f"({' | '.join(f'call_{i}' for i in range(len(rules)))})"
         calls = body + (f' ("\\n{BEGIN}" {body})*' if self.parallel else "")
         if self.required:
             return Grammar("lark", "\n".join([f'start: "{BEGIN}" {calls}', *rules]))
         if answer:
-            schema = json.dumps(json.loads(answer.text or '{"type": "object"}') | COMPACT)
+            schema = json.dumps(answer_schema(answer) | COMPACT)
             return Grammar("lark", "\n".join([f'start: answer | "{BEGIN}" {calls}', f"answer: %json {schema}", *rules]))
         free = rf"FREE: /(.|\n)*/ & ~/(.|\n)*{BEGIN}(.|\n)*/"
         return Grammar("lark", "\n".join([f"start: FREE | BEFORE {calls}", free, f'BEFORE: FREE "{BEGIN}"', *rules]))
+
+
+def answer_schema(answer: Grammar) -> dict[str, Any]:
+    """The schema that an answer follows. Raises SettingsError where it cannot."""
+    schema: dict[str, Any] = json.loads(answer.text or '{"type": "object"}')
+    check_schema(schema)
+    return closed(schema)
 
 
 def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:

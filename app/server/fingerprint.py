@@ -1,0 +1,15 @@
+"""`system_fingerprint`: the same as long as nothing has changed that decides a seeded reply."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+
+from runtime.engine import Engine
+
+
+def fingerprint(engine: Engine) -> str:
+    """Of the program, the library that runs the model, the model and its context. It begins like llama.cpp's builds."""
+    parts = version("slipstream"), version("llama-cpp-python"), engine.pair.name, engine.pair.target.name
+    numbers = engine.n_bytes, engine.n_ctx, engine.is_reproducible
+    return "b" + hashlib.sha256(repr((parts, numbers)).encode()).hexdigest()[:10]

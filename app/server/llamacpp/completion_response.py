@@ -1,0 +1,138 @@
+"""/completion and /infill as llama.cpp's clients read them: a body for each reply, or a stream of their pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, RootModel
+
+from app.server.generation import PromptIds
+from app.server.logprobs import TokenLogprob, token_logprobs, token_probs
+from app.server.progress import Progress
+from app.server.prompts import text_of_ids
+from app.server.task_response import Formatter, by_reply
+from app.server.usage import Timings, timings
+from app.server.wire import Event
+from runtime.engine import Chunk, Engine
+from runtime.engine.stats import Stats
+
+
+class LlamaCppCompletion(BaseModel):
+    """A reply to /completion or /infill; with `response_fields` it has only those."""
+
+    content: str = ""
+    index: int = 0
+    tokens: list[int] = []
+    stop: bool = True
+    stop_type: Literal["limit", "eos", "word"] = "limit"
+    stopping_word: str = ""
+    model: str = ""
+    prompt: str = ""
+    generation_settings: dict[str, Any] = {}
+    has_new_line: bool = False
+    truncated: bool = False
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0
+    tokens_cached: int = 0
+    timings: Timings | dict[str, Any] = {}
+    completion_probabilities: list[TokenLogprob | dict[str, Any]] = []
+
+
+class LlamaCppBody(RootModel[LlamaCppCompletion | list[LlamaCppCompletion]]):
+    """The body that answers /completion and /infill: a reply, or a list of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client wants to know besides the text."""
+
+    tokens: bool  # in a body; events have them anyway
+    after_sampling: bool  # probabilities, not their logarithms
+    fields: tuple[str, ...]  # the only ones of a body; none: all
+    progress: Callable[[], Progress]  # made anew for each reply
+
+
+class LlamaCppFormatter(Formatter):
+    """Writes the replies of /completion and /infill, one after the other."""
+
+    done = b""
+
+    def __init__(self, engine: Engine, prompts: Sequence[PromptIds], settings: Event, wanted: Wanted) -> None:
+        self.engine, self.prompts, self.settings, self.wanted = engine, prompts, settings, wanted
+        self._index, self._has_new_line, self._progress = 0, False, wanted.progress()
+
+    def first_events(self) -> Iterable[Event]:
+        """Nothing comes before the text."""
+        return ()
+
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """Text and its tokens; how much of the prompt has been read, where that is asked."""
+        self._progress.see(chunk)
+        self._has_new_line |= "\n" in chunk.text
+        head: Event = {"index": self._index, "content": chunk.text, "tokens": list(chunk.tokens), "stop": False}
+        if chunk.tokens or chunk.text:
+            yield head | self._progress.time() | self._probabilities([chunk])
+        elif reading := self._progress.reading(chunk):
+            yield head | reading | self._progress.time(chunk.n_read)
+
+    def last_events(self, last: Chunk) -> Iterable[Event]:
+        """The numbers; the text has come before. What follows is the next reply."""
+        yield self._with_fields(self._final(last, "", []))
+        self._index, self._has_new_line, self._progress = self._index + 1, False, self.wanted.progress()
+
+    def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
+        """The body of LlamaCppBody."""
+        bodies = [self._reply_body(reply) for reply in by_reply(chunks)]
+        return bodies[0] if len(self.prompts) == 1 else bodies
+
+    def _reply_body(self, chunks: Sequence[Chunk]) -> Event:
+        text = "".join(chunk.text for chunk in chunks)
+        tokens = [token for chunk in chunks for token in chunk.tokens] if self.wanted.tokens else []
+        self._has_new_line = "\n" in text
+        body = self._with_fields(self._final(chunks[-1], text, tokens) | self._probabilities(chunks))
+        self._index += 1
+        return body
+
+    def _final(self, last: Chunk, text: str, tokens: list[int]) -> Event:
+        """`content` comes first: llama.vim looks for it before it reads the JSON."""
+        body: Event = {"content": text, "index": self._index, "tokens": tokens, "id_slot": 0, "stop": True}
+        body |= {"stop_type": stop_type(last), "stopping_word": last.stop, "model": self.engine.pair.name}
+        body |= {"has_new_line": self._has_new_line, "generation_settings": self.settings}
+        body["prompt"] = text_of_ids(self.prompts[self._index], self.engine)
+        return body | (self._numbers(last.stats) if last.stats else {"truncated": False})
+
+    def _numbers(self, stats: Stats) -> Event:
+        return {
+            "truncated": stats.prompt_n + stats.predicted_n >= self.engine.n_ctx,
+            "tokens_predicted": stats.predicted_n,
+            "tokens_evaluated": stats.prompt_n,
+            "tokens_cached": stats.cached_n,
+            "timings": timings(stats),
+        }
+
+    def _probabilities(self, chunks: Sequence[Chunk]) -> Event:
+        found = (token_probs if self.wanted.after_sampling else token_logprobs)(self.engine, chunks)
+        return {"completion_probabilities": found} if found else {}
+
+    def _with_fields(self, body: Event) -> Event:
+        """Only the fields that were asked for; `a/b` picks b out of a and keeps that name."""
+        if not self.wanted.fields:
+            return body
+        found = ((path, value_at(body, path)) for path in self.wanted.fields)
+        return {path: value for path, value in found if value is not None}
+
+
+def stop_type(last: Chunk) -> str:
+    """Why a reply ended: a stop string, the model's own end, or a limit."""
+    if last.finish_reason != "stop":
+        return "limit"
+    return "word" if last.stop else "eos"
+
+
+def value_at(body: object, path: str) -> object:
+    """The value at a path of names; None where there is none."""
+    for name in path.split("/"):
+        body = body.get(name) if isinstance(body, Mapping) else None
+    return body

@@ -1,0 +1,29 @@
+"""/rerank: which texts answer a query best. Refused, as that takes models of a kind that is not run here."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.server.endpoint import Endpoint
+from app.server.errors import ApiError
+from app.server.fields import RequestModel
+from app.server.worker import Worker
+
+PATHS = ("/rerank", "/reranking")
+
+
+class RerankRequest(RequestModel):
+    """The body of a request to /rerank, of which nothing is read."""
+
+
+async def refuse(worker: Worker, request: Request) -> ASGIApp:
+    """Raises ApiError."""
+    raise ApiError(
+        501,
+        "Texts are not ranked here, whatever the model. Compare their vectors from /v1/embeddings with the query's, or "
+        "ask a server that runs reranking models.",
+    )
+
+
+ENDPOINTS = tuple(Endpoint(path, refuse, RerankRequest) for path in PATHS)

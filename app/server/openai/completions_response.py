@@ -1,0 +1,131 @@
+"""Text completions as OpenAI's clients read them: one body, or a stream of pieces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from app.server.fingerprint import fingerprint
+from app.server.logprobs import TextLogprobs, text_logprobs
+from app.server.openai.common import DONE, FinishReason, new_id, now
+from app.server.task_response import Formatter, by_reply
+from app.server.usage import Tally, Timings, Usage
+from app.server.wire import Event
+from runtime.engine import Chunk, Engine
+
+Reply = list[Chunk]
+
+
+class TextChoice(BaseModel):
+    """One of the texts: those for the first prompt come first."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason
+    logprobs: TextLogprobs | None
+
+
+class TextCompletion(BaseModel):
+    """The body that answers a request to /v1/completions; llama.cpp's clients ask without /v1, and read `content`."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    content: str
+    usage: Usage
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client wants to know besides the text, and how many texts for a prompt, out of how many."""
+
+    logprobs: bool
+    usage: bool  # in a stream
+    n: int
+    n_made: int
+
+
+class CompletionFormatter(Formatter):
+    """Writes text completions, each after the text that is to be echoed with it."""
+
+    done = DONE
+
+    def __init__(self, engine: Engine, wanted: Wanted, echoes: Sequence[str]) -> None:
+        self.engine, self.wanted, self.echoes = engine, wanted, echoes
+        self.head: Event = {
+            "id": new_id("cmpl-"),
+            "object": "text_completion",
+            "created": now(),
+            "model": engine.pair.name,
+            "system_fingerprint": fingerprint(engine),
+        }
+        self._tally = Tally(len(echoes), wanted.n_made)
+        self._n_chars = 0  # of the current text so far
+
+    def first_events(self) -> Iterable[Event]:
+        """The echo of the first text."""
+        return self._echo_events(0)
+
+    def _echo_events(self, index: int) -> Iterator[Event]:
+        if echo := self.echoes[index // self.wanted.n]:
+            yield self._event(index, echo)
+
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """Text, and the log probabilities of its tokens."""
+        if chunk.text or (self.wanted.logprobs and chunk.logprobs):
+            yield self._event(self._tally.n_ended, chunk.text, [chunk])
+            self._n_chars += len(chunk.text)
+
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """The finish reason; then the next text's beginning, or the numbers with the last event."""
+        finish = self._event(self._tally.n_ended, "", finish_reason=last.finish_reason)
+        self._n_chars = 0
+        self._tally.add(last)
+        if not self._tally.is_complete:
+            yield finish
+            yield from self._echo_events(self._tally.n_ended)
+        elif self.wanted.usage:
+            yield finish
+            yield self.head | {"choices": []} | self._tally.usage() | self._tally.timings()
+        else:
+            yield finish | self._tally.timings()
+
+    def _event(self, index: int, text: str, chunks: Sequence[Chunk] = (), finish_reason: str | None = None) -> Event:
+        event = self.head | {"choices": [self._choice(index, text, chunks, finish_reason)]}
+        event |= {"content": text, "stop": finish_reason is not None}
+        return event | {"usage": None} if self.wanted.usage else event
+
+    def _choice(self, index: int, text: str, chunks: Sequence[Chunk], finish_reason: str | None) -> Event:
+        logprobs = text_logprobs(self.engine, chunks, self._n_chars) if self.wanted.logprobs and chunks else None
+        return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
+
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """The body of TextCompletion."""
+        replies, n_made, choices = by_reply(chunks), self.wanted.n_made, list[Event]()
+        for reply in replies:
+            self._tally.add(reply[-1])
+        for i, echo in enumerate(self.echoes):
+            for reply in best(replies[i * n_made : (i + 1) * n_made], self.wanted.n):
+                text = echo + "".join(chunk.text for chunk in reply)
+                choices.append(self._choice(len(choices), text, reply, reply[-1].finish_reason))
+        found: Event = {"choices": choices, "content": choices[0]["text"], "stop": True}
+        return self.head | found | self._tally.usage() | self._tally.timings()
+
+
+def best(replies: Sequence[Reply], n: int) -> Sequence[Reply]:
+    """The `n` replies of which a token is likeliest on average, best first; all as they are where none is too many."""
+    return replies if len(replies) == n else sorted(replies, key=mean_logprob, reverse=True)[:n]
+
+
+def mean_logprob(reply: Reply) -> float:
+    """Of a token; no text at all is the last choice."""
+    found = [entry.logprob for chunk in reply for entry in chunk.logprobs]
+    return sum(found) / len(found) if found else -math.inf
