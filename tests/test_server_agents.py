@@ -1,0 +1,113 @@
+"""Coding agents' own requests, as recorded from them: every field is taken, and a turn with a tool goes round.
+
+A call is forced, because the bundled model was not trained to make any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.agents import CLAUDE, CLAUDE_HEADERS, CODEX, CODEX_HEADERS, EXEC_COMMAND, closed
+from tests.support.serving import open_plain, running
+
+COMMAND = "cat a.txt"
+FORCED = closed({"cmd": {"const": COMMAND}}, "cmd")
+OUTPUT = "Process exited with code 0\nOutput:\npineapple\n"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx2.Client]:
+    with running(open_plain) as here:
+        yield here.client()
+
+
+def named_events(reply: httpx2.Response) -> list[Any]:
+    """A stream's events, each under its own name."""
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    parts = [part.split("\n") for part in reply.text.split("\n\n") if part and not part.startswith(":")]
+    found = [json.loads(data.removeprefix("data: ")) for _, data in parts]
+    assert [name for name, _ in parts] == [f"event: {event['type']}" for event in found]
+    return found
+
+
+def codex(client: httpx2.Client, **change: Any) -> list[Any]:
+    return named_events(client.post("/v1/responses", json=CODEX | change, headers=CODEX_HEADERS))
+
+
+def claude(client: httpx2.Client, **change: Any) -> list[Any]:
+    return named_events(client.post("/v1/messages?beta=true", json=CLAUDE | change, headers=CLAUDE_HEADERS))
+
+
+def test_codexs_first_request_is_answered_as_it_is(client: httpx2.Client) -> None:
+    *_, last = codex(client, max_output_tokens=4)
+    assert last["type"] in ("response.completed", "response.incomplete")
+    assert [tool["name"] for tool in last["response"]["tools"]] == ["exec_command", "write_stdin", "get_goal"]
+    assert last["response"]["store"] is False
+
+
+def test_codexs_turn_with_a_tool_goes_round(client: httpx2.Client) -> None:
+    tools, choice = [EXEC_COMMAND | {"parameters": FORCED}], {"type": "function", "name": "exec_command"}
+    first = codex(client, tools=tools, tool_choice=choice)
+    (call,) = [event["item"] for event in first if event["type"] == "response.output_item.done"]
+    assert first[-1]["type"] == "response.completed"
+    assert (call["type"], call["name"], json.loads(call["arguments"])) == (
+        "function_call",
+        "exec_command",
+        {"cmd": COMMAND},
+    )
+    answer = {"type": "function_call_output", "id": "fco_1", "call_id": call["call_id"], "output": OUTPUT}
+    second = codex(client, input=[*CODEX["input"], call, answer], max_output_tokens=4)
+    usage, before = (each[-1]["response"]["usage"] for each in (second, first))
+    assert [event["item"]["type"] for event in second if event["type"] == "response.output_item.added"] == ["message"]
+    assert usage["input_tokens"] > before["input_tokens"]
+    assert {"cached_tokens"} <= usage["input_tokens_details"].keys()
+
+
+def test_claude_codes_first_request_is_answered_as_it_is(client: httpx2.Client) -> None:
+    found = claude(client, max_tokens=4)
+    assert [found[0]["type"], found[-1]["type"]] == ["message_start", "message_stop"]
+    assert found[-2]["delta"]["stop_reason"] in ("max_tokens", "end_turn", "tool_use")
+
+
+def test_claude_codes_turn_with_a_tool_goes_round(client: httpx2.Client) -> None:
+    tools = [CLAUDE["tools"][0] | {"input_schema": closed({"command": {"const": COMMAND}}, "command")}]
+    first = claude(client, tools=tools, tool_choice={"type": "tool", "name": "Bash"})
+    (block,) = [event["content_block"] for event in first if event["type"] == "content_block_start"]
+    text = "".join(event["delta"]["partial_json"] for event in first if event["type"] == "content_block_delta")
+    assert (block["type"], block["name"], json.loads(text)) == ("tool_use", "Bash", {"command": COMMAND})
+    assert first[-2]["delta"]["stop_reason"] == "tool_use"
+    call = {"role": "assistant", "content": [block | {"input": json.loads(text)}]}
+    result = {
+        "tool_use_id": block["id"],
+        "type": "tool_result",
+        "content": "pineapple",
+        "is_error": False,
+        "cache_control": {"type": "ephemeral"},
+    }
+    turns = [*CLAUDE["messages"], call, {"role": "user", "content": [result]}]
+    second = claude(client, messages=turns, max_tokens=4)
+    (block,) = [event["content_block"] for event in second if event["type"] == "content_block_start"]
+    assert block["type"] == "text"
+
+
+@pytest.mark.parametrize("tool", CLAUDE["tools"], ids=lambda tool: str(tool["name"]))
+def test_each_of_claude_codes_schemas_can_be_followed(client: httpx2.Client, tool: dict[str, Any]) -> None:
+    asked = CLAUDE | {"stream": False, "tools": [tool], "temperature": 0, "tool_choice": {"type": "any"}}
+    reply = client.post("/v1/messages", json=asked | {"max_tokens": 200}, headers=CLAUDE_HEADERS)
+    assert reply.status_code == 200, reply.text
+    (block,) = reply.json()["content"]
+    assert (block["type"], block["name"]) == ("tool_use", tool["name"])
+    assert block["input"].keys() <= tool["input_schema"]["properties"].keys()
+
+
+def test_the_line_that_changes_with_each_request_spoils_no_cache(client: httpx2.Client) -> None:
+    system = [{"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197.b;"}, *CLAUDE["system"][1:]]
+    claude(client, max_tokens=1)
+    usage = claude(client, max_tokens=1, system=system)[-2]["usage"]
+    assert usage["cache_read_input_tokens"] > 10 * usage["input_tokens"]
