@@ -12,8 +12,18 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.agents import CLAUDE, CLAUDE_HEADERS, CODEX, CODEX_HEADERS, EXEC_COMMAND, closed
-from tests.support.serving import open_plain, running
+from tests.support.agents import (
+    CLAUDE,
+    CLAUDE_HEADERS,
+    CODEX,
+    CODEX_HEADERS,
+    EXEC_COMMAND,
+    OPENCODE,
+    OPENCODE_HEADERS,
+    POSITIVE,
+    closed,
+)
+from tests.support.serving import events, open_plain, running
 
 COMMAND = "cat a.txt"
 FORCED = closed({"cmd": {"const": COMMAND}}, "cmd")
@@ -111,3 +121,39 @@ def test_the_line_that_changes_with_each_request_spoils_no_cache(client: httpx2.
     claude(client, max_tokens=1)
     usage = claude(client, max_tokens=1, system=system)[-2]["usage"]
     assert usage["cache_read_input_tokens"] > 10 * usage["input_tokens"]
+
+
+def opencode(client: httpx2.Client, **change: Any) -> list[Any]:
+    return events(client.post("/v1/chat/completions", json=OPENCODE | change, headers=OPENCODE_HEADERS))
+
+
+def test_opencodes_first_request_is_answered_as_it_is(client: httpx2.Client) -> None:
+    found = opencode(client, max_tokens=4)
+    assert found[-1]["usage"]["completion_tokens"] <= 4
+    assert found[-2]["choices"][0]["finish_reason"] in ("length", "stop", "tool_calls")
+
+
+def test_opencodes_turn_with_a_tool_goes_round(client: httpx2.Client) -> None:
+    function = {"name": "bash", "parameters": closed({"command": {"const": COMMAND}}, "command")}
+    forced = {"type": "function", "function": {"name": "bash"}}
+    first = opencode(client, tools=[{"type": "function", "function": function}], tool_choice=forced)
+    said = [choice for event in first for choice in event["choices"]]
+    calls = [call for choice in said for call in choice["delta"].get("tool_calls", ())]
+    arguments = "".join(call["function"]["arguments"] for call in calls)
+    assert (calls[0]["function"]["name"], json.loads(arguments)) == ("bash", {"command": COMMAND})
+    assert said[-1]["finish_reason"] == "tool_calls"
+    whole = {"id": calls[0]["id"], "type": "function", "function": {"name": "bash", "arguments": arguments}}
+    turns = [
+        *OPENCODE["messages"],
+        {"role": "assistant", "content": "", "tool_calls": [whole]},
+        {"role": "tool", "tool_call_id": calls[0]["id"], "content": "pineapple\n"},
+    ]
+    assert opencode(client, messages=turns, max_tokens=4)[-1]["usage"]["completion_tokens"] == 4
+
+
+def test_opencodes_whole_numbers_keep_the_tighter_of_two_bounds(client: httpx2.Client) -> None:
+    function = {"name": "read", "parameters": closed({"offset": POSITIVE}, "offset")}
+    forced = {"tools": [{"type": "function", "function": function}], "tool_choice": "required", "temperature": 0}
+    reply = client.post("/v1/chat/completions", json=OPENCODE | forced | {"stream": False, "max_tokens": 60})
+    (call, *_) = reply.json()["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["offset"] >= 1

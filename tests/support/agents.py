@@ -155,3 +155,33 @@ CLAUDE: dict[str, Any] = {
     "output_config": {"effort": "high"},
     "stream": True,
 }
+
+
+def opencode_tool(name: str, properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    """A tool as opencode offers it; its schemas are not closed."""
+    schema = DRAFT | {"type": "object", "properties": properties, "required": list(required)}
+    return {"type": "function", "function": {"name": name, "description": f"Does {name}.", "parameters": schema}}
+
+
+POSITIVE = {"type": "integer", "minimum": -LARGEST, "exclusiveMinimum": 0, "maximum": LARGEST}
+OPENCODE_HEADERS = {
+    "authorization": "Bearer none",
+    "user-agent": "opencode/1.18.33 ai-sdk/provider-utils/4.0.23 runtime/bun/1.3.14",
+    "x-session-affinity": "ses_df9a",
+    "x-session-id": "ses_df9a",
+}
+OPENCODE: dict[str, Any] = {
+    "model": "local",
+    "max_tokens": 2048,
+    "messages": [
+        {"role": "system", "content": "You are a coding agent."},
+        {"role": "user", "content": "What is in a.txt?"},
+    ],
+    "tools": [
+        opencode_tool("bash", {"command": STRING, "timeout": POSITIVE, "workdir": STRING}, "command"),
+        opencode_tool("read", {"filePath": STRING, "offset": POSITIVE}, "filePath"),
+    ],
+    "tool_choice": "auto",
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
