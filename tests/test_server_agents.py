@@ -16,12 +16,14 @@ from tests.support.agents import (
     CLAUDE,
     CLAUDE_HEADERS,
     CODEX,
+    CODEX_FOR_A_KNOWN_MODEL,
     CODEX_HEADERS,
     EXEC_COMMAND,
     OPENCODE,
     OPENCODE_HEADERS,
     POSITIVE,
     closed,
+    codex_message,
 )
 from tests.support.serving import events, open_plain, running
 
@@ -59,6 +61,18 @@ def test_codexs_first_request_is_answered_as_it_is(client: httpx2.Client) -> Non
     assert last["type"] in ("response.completed", "response.incomplete")
     assert [tool["name"] for tool in last["response"]["tools"]] == ["exec_command", "write_stdin", "get_goal"]
     assert last["response"]["store"] is False
+
+
+def test_codex_may_take_the_model_for_one_of_openais(client: httpx2.Client) -> None:
+    *_, last = codex(client, max_output_tokens=4, **CODEX_FOR_A_KNOWN_MODEL)
+    assert [tool["name"] for tool in last["response"]["tools"]] == ["exec_command"]
+    assert last["response"]["model"] == "demo"
+
+
+def test_codex_is_told_of_a_full_context_by_the_code_that_it_knows(client: httpx2.Client) -> None:
+    turns = [*CODEX["input"], codex_message("user", "word " * 3000)]
+    reply = client.post("/v1/responses", json=CODEX | {"input": turns}, headers=CODEX_HEADERS)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 def test_codexs_turn_with_a_tool_goes_round(client: httpx2.Client) -> None:

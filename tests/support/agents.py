@@ -90,6 +90,24 @@ CODEX: dict[str, Any] = {
     "client_metadata": {"session_id": "01a2064f", "x-codex-window-id": "01a2064f:0"},
 }
 
+# What is different where the name is one of OpenAI's models
+CODEX_FOR_A_KNOWN_MODEL: dict[str, Any] = {
+    "model": "gpt-5.5",
+    "tools": [
+        EXEC_COMMAND,
+        {
+            "type": "custom",
+            "name": "apply_patch",
+            "description": "Edits files.",
+            "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin Patch"'},
+        },
+        {"type": "tool_search", "execution": "client", "description": "Finds tools.", "parameters": closed({})},
+        {"type": "web_search", "external_web_access": True, "search_content_types": ["text", "image"]},
+    ],
+    "reasoning": {"effort": "medium"},
+    "text": {"verbosity": "low"},
+}
+
 
 def claude_tool(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A tool as Claude Code offers it."""
