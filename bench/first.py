@@ -3,7 +3,8 @@
 Every reply is made by a process of its own, in turns with plain decode of the same question, and counted to its 20th,
 60th and 200th token, as far as it goes: the seconds include the prompt, not loading. A cell is a pair, a cache folder
 (warm, or empty for every reply) and so many other processes that keep a core busy. Questions are greedy and sampled
-with a seed in turns, so both ways say the same. `--cases`, `--caches` and `--busy` choose cells.
+with a seed in turns, so both ways say the same. Where "nothing" drafts, plain decode is compared with itself, which
+says how far a machine's ratios stray. `--cases`, `--caches` and `--busy` choose cells.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from runtime.models.registry import load_registry
 from tests.support.weights import MODELS, fetched
 
 ROOT = Path(__file__).parents[1]
+CASES = "nothing;demo;hopeless;smollm2, nothing;smollm2;gemma3;copying;layerskip;lookahead;suffix"
 WARMING = 6  # replies that make a cache folder warm
 SLOW, VERY_SLOW = 0.95, 0.8
 PROSE = (
@@ -60,7 +62,7 @@ class Case:
         """The reply of that number: every question is asked greedily first, then with a seed."""
         temperature = 0.8 * (number // len(self.questions) % 2)
         asked = self.questions[number % len(self.questions)]
-        draft = self.draft and str(self.draft)
+        draft = str(self.draft) if self.draft else None
         return Job(str(self.target), draft, self.drafters, asked, self.is_raw, temperature, number)
 
 
@@ -143,8 +145,10 @@ def all_cases(folder: Path) -> dict[str, Case]:
     assert pair.draft is not None
     found = {"demo": Case(pair.target, pair.draft, None, asked)}
     found["hopeless"] = Case(pair.target, hopeless(pair.draft, folder / "hopeless.gguf"), None, asked)
+    found["nothing"] = Case(pair.target, None, (), asked)
     found |= {name: Case(pair.target, None, (name,), asked) for name in ("layerskip", "lookahead", "suffix")}
     smollm2, copying = fetched(MODELS["smollm2"]), [KINDS[kind].text(False) for kind in ("edit", "summary")]
+    found |= {"smollm2, nothing": Case(smollm2, None, (), PROSE)}
     found |= {"smollm2": Case(smollm2, None, None, PROSE), "copying": Case(smollm2, None, None, copying)}
     found["gemma3"] = Case(fetched(MODELS["gemma3"]), None, None, BEGINNINGS, is_raw=True)
     return found
@@ -153,17 +157,17 @@ def all_cases(folder: Path) -> dict[str, Case]:
 def main() -> None:
     """Wanted: quiet, median 0.99 and 2% of replies of 60 tokens under 0.95; busy, median 1.0 and none under 0.8."""
     parser = argparse.ArgumentParser(description="First replies in processes of their own, against plain decode.")
-    parser.add_argument("--cases", default="demo,hopeless,smollm2,gemma3,copying,layerskip,lookahead,suffix")
+    parser.add_argument("--cases", default=CASES, help="separated by semicolons")
     parser.add_argument("--caches", default="warm,empty")
     parser.add_argument("--busy", default="0,1,2", help="numbers of other busy processes")
     parser.add_argument("--replies", type=int, default=20, help="of a cell")
     parser.add_argument("--tell", action="store_true", help="print every reply")
     args = parser.parse_args()
-    rows, summary, n_different = [], dict[str, object](), 0
+    rows, summary, n_different = list[list[str]](), dict[str, object](), 0
     with tempfile.TemporaryDirectory() as folder:
         cases = all_cases(Path(folder))
-        for case in args.cases.split(","):
-            warm = Path(folder) / "warm" / case
+        for case in args.cases.split(";"):
+            warm = Path(folder) / "warm" / case.replace(", ", "-")
             warm.mkdir(parents=True)
             if "warm" in args.caches:
                 for number in range(WARMING):

@@ -24,7 +24,7 @@ from runtime.engine import Engine, Message, Options, Sampling
 from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.policy import best_length
-from tests.support.traces import LAWS, MAX_K, NAME, Trace, adaptive, fixed, made_up
+from tests.support.traces import LAWS, MAX_K, NAME, Trace, World, fixed, made_up
 
 
 def clairvoyant(trace: Trace) -> float:
@@ -55,7 +55,8 @@ def hindsight(trace: Trace) -> float:
 
 # Made-up traces: costs of real machines, text of a chosen kind.
 
-COSTS: dict[str, tuple[Sequence[float], float, float]] = {
+Costs = tuple[Sequence[float], float, float]  # milliseconds: passes by width - 1, a first draft token, a further one
+COSTS: dict[str, Costs] = {
     "1B, 2 cores": ([46, 67, 79, 82, 129, 132, 138, 143, 150], 6.0, 4.0),
     "demo, 2 cores": ([2.08, 3.4, 4.0, 4.3, 5.0, 5.6, 6.1, 6.3, 7.7], 0.85, 0.37),
     "1B Q4_K_M": ([46, 73, 99, 123, 154, 180, 205, 230, 255], 6.0, 4.0),
@@ -64,11 +65,45 @@ COSTS: dict[str, tuple[Sequence[float], float, float]] = {
 }
 
 
-def made_up_traces(n: int, seed: int) -> Iterator[Trace]:
+def made_up_worlds(n: int, seed: int) -> Iterator[World]:
     """Every law at every cost."""
     for where, costs in COSTS.items():
         for what, law in LAWS.items():
-            yield made_up(law, costs, n, seed, f"{where}: {what}")
+            yield World(f"{where}: {what}", [made_up(law, costs, n, seed)])
+
+
+# Worlds: texts that one controller meets one after the other.
+
+STRETCH, SHORT = 200, 20  # tokens of a text, and of a short reply
+SURE, HALF, HOPELESS = "informed 0.9", "informed 0.5", "unsure 0.1"
+
+
+def changed(costs: Costs, plain: float = 1, wide: float = 1, draft: float = 1) -> Costs:
+    """The same machine when plain passes, wider ones and draft tokens take so many times as long."""
+    passes, first, rest = costs
+    return [plain * passes[0], *(wide * seconds for seconds in passes[1:])], draft * first, draft * rest
+
+
+def turns(costs: Costs) -> dict[str, list[tuple[str, Costs]]]:
+    """What comes in turns, a law and costs each: costs jump and come back, drafts stall, texts are of two kinds."""
+    return {
+        "twice as slow and back": [(SURE, costs), (SURE, changed(costs, 2, 2, 2))],
+        "wide passes dear and back": [(SURE, costs), (SURE, changed(costs, wide=1.5))],
+        "drafts stall and back": [(SURE, costs), (SURE, changed(costs, draft=20))],
+        "good and bad texts": [(SURE, costs), (HOPELESS, costs)],
+    }
+
+
+def worlds(n: int, seed: int) -> Iterator[World]:
+    """Of `n` tokens each: what changes while one process decodes, and short replies in processes of their own."""
+    for where in ("1B, 2 cores", "demo, 2 cores", "GPU"):
+        for what, pieces in turns(COSTS[where]).items():
+            each = [pieces[i % len(pieces)] for i in range(n // STRETCH)]
+            traces = [made_up(LAWS[law], costs, STRETCH, seed + i) for i, (law, costs) in enumerate(each)]
+            yield World(f"{where}: {what}", traces)
+        for law in (SURE, HALF, HOPELESS):
+            traces = [made_up(LAWS[law], COSTS[where], SHORT, seed + i) for i in range(n // SHORT)]
+            yield World(f"{where}: short replies, {law}", traces, restarts=True)
 
 
 def estimated(trace: Trace) -> Trace:
@@ -111,9 +146,9 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     return Trace(pair.name, confidences, [], agrees, passes, known.first_seconds, known.rest_seconds)
 
 
-def compare(traces: Sequence[Trace]) -> dict[str, float]:
-    """Tokens per second of the controller over those of each reference, in the sum over alike traces."""
-    ours = sum(adaptive(trace) for trace in traces)
+def compare(worlds: Sequence[World]) -> dict[str, float]:
+    """Tokens per second of the controller over those of each reference, in the sum over alike worlds."""
+    ours, traces = sum(world.lived() for world in worlds), [trace for world in worlds for trace in world.traces]
     best_fixed = min(sum(fixed(trace, k) for trace in traces) for k in range(MAX_K + 1))
     return {
         "plain": sum(trace.plain_seconds for trace in traces) / ours,
@@ -135,9 +170,9 @@ def main() -> None:
         args.record.write_text(json.dumps(asdict(record(load_registry()["demo"], questions()))), encoding="utf8")
         args.traces.append(args.record)
     if args.traces:
-        cells = {path.stem: [recorded(path)] for path in args.traces}
+        cells = {path.stem: [World(path.stem, [recorded(path)])] for path in args.traces}
     else:
-        seeded = [list(made_up_traces(args.tokens, seed)) for seed in range(args.seeds)]
+        seeded = [[*made_up_worlds(args.tokens, seed), *worlds(args.tokens, seed)] for seed in range(args.seeds)]
         cells = {alike[0].name: list(alike) for alike in zip(*seeded, strict=True)}
     results = {name: compare(traces) for name, traces in cells.items()}
     columns = list(next(iter(results.values())))

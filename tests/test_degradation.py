@@ -208,4 +208,4 @@ def test_closing_while_a_draft_is_on_its_way_closes_it() -> None:
 def test_what_was_learned_of_drafters_that_are_away_is_kept_at_the_end() -> None:
     bench = Bench()
     bench.step(CRITICAL)
-    assert bench.loop.controller.state().keys() == {"ngram", "model"}
+    assert bench.loop.controller.state().keys() >= {"ngram", "model"}

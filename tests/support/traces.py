@@ -15,6 +15,7 @@ from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
+from tests.support.clock import Clock
 
 MAX_K = 8
 NAME = "model"
@@ -56,8 +57,10 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     most, k = min(controller.max_k, len(trace.agrees) - place - 1), 0
     decision = controller.decide(NAME) if most > 0 else Decision.SKIP
     controller.note(NAME, decision)
+    clock = controller.clock = Clock()
     criterion = controller.criterion(NAME)
     while decision.asks and k < most:
+        clock.advance(trace.rest if criterion.confidences else trace.first)
         answer = criterion.should_continue(trace.confidences[place + k])
         k += bool(answer)
         if answer is not Answer.CONTINUE:
@@ -82,6 +85,8 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
         controller.learn(scored, right + 1, draft, verify, draft + verify)
     else:
         controller.learn([], 1, 0.0, verify, verify)
+    if k or controller.is_steady:
+        controller.learn_pass((NAME,) if k else (), 1 + k, 0, verify)
     return right + 1, draft + verify
 
 
@@ -109,6 +114,25 @@ def fixed(trace: Trace, k: int) -> float:
         total += trace.draft_seconds(k) + trace.passes[k]
         place += 1 + min(k, trace.run(place))
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Texts that come one after the other; where it `restarts`, each in a process that knows what the last has left."""
+
+    name: str
+    traces: Sequence[Trace]
+    restarts: bool = False
+
+    def lived(self) -> float:
+        """Seconds of all of them as the controller decides."""
+        controller, total = controller_for(self.traces[0]), 0.0
+        for trace in self.traces:
+            if self.restarts:
+                known, controller = controller.state(), controller_for(trace)
+                controller.restore(known)
+            total += adaptive(trace, controller)
+        return total
 
 
 Law = Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]  # length -> (confidences, chances)

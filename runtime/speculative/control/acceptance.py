@@ -18,6 +18,7 @@ N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # in a bin's place
 PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 6.0, 0.8
 MOST = 200.0  # observations of a bin, before they count half
+REMEMBERED = 50.0  # of them, at most, that count at the next start
 DECAY = 0.97  # of recent counts, per step
 QUICK = 0.12  # step of the offset per observation, in logits
 FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to learn
@@ -135,7 +136,7 @@ class Acceptance:
         return {"bins": self.bins, "moves": self.moves, "starts": self.starts, "total": self._total}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave, with doubt.
+        """Takes up what `state` gave; what was seen often counts as REMEMBERED observations.
 
         Raises ValueError, KeyError or TypeError when it is not of this form.
         """
@@ -154,4 +155,6 @@ class Acceptance:
         ):
             raise ValueError("counts that cannot be")
         self.bins, self.moves, self.starts, self._total = bins.tolist(), moves.tolist(), starts.tolist(), total.tolist()
-        self.doubt()
+        for cell in (self._total, *self.bins):
+            share = min(1.0, REMEMBERED / cell[0])
+            cell[:] = [share * count for count in cell]

@@ -6,6 +6,7 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -34,6 +35,7 @@ CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as 
 IMPATIENCE = 0.1
 MOST_IDLE = 7  # steps in a row that are made without a look at what could be drafted
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
+CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them for the next start, by name, and at most
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -188,7 +190,7 @@ class Controller:
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
-        if self.probes.seconds <= self._allowed:
+        if self.probes.seconds + state.first_seconds <= self._allowed:
             return True
         is_newcomer = state.is_new and not state.is_disabled
         return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self._allowed)
@@ -245,7 +247,8 @@ class Controller:
         limit = self.fixed_k
         if limit is None and self._probing == name:
             limit = self._probe_k
-        return StoppingCriterion(self.states[name].policy, self.states[name].acceptance, limit, self.clock)
+        state = self.states[name]
+        return StoppingCriterion(state.policy, state.acceptance, limit, state.seconds_for, self.clock)
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a lookup proposes to use, and the tokens that the best length would bring.
@@ -333,8 +336,9 @@ class Controller:
         self.states[name] = self._suspended.pop(name)
 
     def state(self) -> dict[str, Any]:
-        """What was learned of each drafter, as plain data for the next start."""
-        return {name: state.acceptance.state() for name, state in (self.states | self._suspended).items()}
+        """What was learned of each drafter, and the seconds left for probes, as plain data for the next start."""
+        learned = {name: state.acceptance.state() for name, state in (self.states | self._suspended).items()}
+        return {**learned, CREDIT: self._allowed - self.probes.seconds}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes up what `state` gave; what cannot be read is left as it is."""
@@ -344,7 +348,11 @@ class Controller:
                 each.is_new = False
             except (KeyError, TypeError, ValueError):
                 continue
-        self._n_steps = 0
+        credit = state.get(CREDIT)
+        if isinstance(credit, float) and math.isfinite(credit):
+            self.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
+            self.probes.seconds = min(max(0.0, -credit), MOST_CREDIT)
+        self._n_steps = self._next_valuation = self._next_of_all = 0
 
     def reason(self) -> Reason:
         """Why the last step was plain."""

@@ -16,6 +16,7 @@ from runtime.speculative.control.policy import Policy
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
 MAX_COOLDOWN = 1024  # steps that a drafter is disabled for at most
 LEARN = 0.1  # weight of a new time
+FAR = 2.0  # times what is believed
 # Times what a step usually loses or gains against plain decode: so much may be lost before drafting is a mistake
 PATIENCE = 8
 # Of what a drafter that expects repetition says of itself, as much is believed until it is known
@@ -51,6 +52,7 @@ class DrafterState:
         self.is_model_free, self.costs, self.must_earn = is_model_free, costs, must_earn
         self.acceptance = Acceptance(HOPE if must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a draft token
+        self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not model-free
         self.expected_gain = 0.0  # tokens per step beyond plain decode
@@ -96,12 +98,12 @@ class DrafterState:
         self.n_misses = 0 if outcome.is_used else self.n_misses + 1
 
     def learn_times(self, outcome: DraftOutcome) -> None:
-        """Clamped averages of the seconds per draft token."""
-        first = min(outcome.first_seconds, 2 * self.first_seconds)
-        self.first_seconds += LEARN * (first - self.first_seconds)
+        """Averages of the seconds per draft token."""
+        self.first_seconds = learned(self.first_seconds, self._last_first, outcome.first_seconds)
+        self._last_first = outcome.first_seconds
         if outcome.n_rest:
-            rest = min(outcome.rest_seconds / outcome.n_rest, 2 * self.rest_seconds)
-            self.rest_seconds += LEARN * (rest - self.rest_seconds)
+            rest = outcome.rest_seconds / outcome.n_rest
+            self.rest_seconds, self._last_rest = learned(self.rest_seconds, self._last_rest, rest), rest
 
     def scale_seconds(self, factor: float) -> None:
         """Draft tokens take so much longer from now on; if that is news, what was lost before says nothing."""
@@ -165,3 +167,12 @@ class DrafterState:
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
         """Takes in what reading a prompt took."""
         self.prefill_seconds += PREFILL_LEARN * (seconds / n_tokens - self.prefill_seconds)
+
+
+def learned(believed: float, last: float, seconds: float) -> float:
+    """What is believed of a time after one more, which came after `last`: one far off moves it a little, as it may be a
+    spike, but what two in a row agree upon is believed at once.
+    """
+    if min(last, seconds) > FAR * believed or max(last, seconds) < believed / FAR:
+        return min(last, seconds, key=lambda each: abs(each - believed))
+    return believed + LEARN * (min(seconds, FAR * believed) - believed)

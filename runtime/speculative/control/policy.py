@@ -7,7 +7,7 @@ method for the ratio of expected tokens to expected time). Knows chances and sec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
 STEP = 0.02  # by which a second rate differs, for the slope
+PIECE, HELD_UP = 2, 4.0  # tokens that are drafted in any case; times what they should take
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
 
 
@@ -109,11 +110,20 @@ class StoppingCriterion:
     """The criterion of one proposal, and what was proposed: asked once per draft token, in order.
 
     With a `limit` so many tokens are drafted whatever they are worth; else the policy decides, and without one nothing
-    is. The last of `confidences` and `tokens` may be a token that was rejected.
+    is. `seconds_for` says what so many tokens should take. The last of `confidences` and `tokens` may be a token that
+    was rejected.
     """
 
-    def __init__(self, policy: Policy | None, acceptance: Acceptance, limit: int | None, clock: Clock = wall) -> None:
-        self._policy, self._acceptance, self._limit, self._clock = policy, acceptance, limit, clock
+    def __init__(
+        self,
+        policy: Policy | None,
+        acceptance: Acceptance,
+        limit: int | None,
+        seconds_for: Callable[[int], float],
+        clock: Clock = wall,
+    ) -> None:
+        self._policy, self._acceptance, self._limit = policy, acceptance, limit
+        self._seconds_for, self._clock = seconds_for, clock
         self._began, self._first_seconds = clock(), 0.0
         self._survival, self._n_drafted = 1.0, 0
         self.confidences: list[float] = []
@@ -131,7 +141,15 @@ class StoppingCriterion:
                 return REJECT
             self._n_drafted += 1
             return CONTINUE if self._n_drafted < self._limit else LAST
-        return self._decide(self._policy, confidence) if self._policy is not None else REJECT
+        if self._policy is None:
+            return REJECT
+        answer = self._decide(self._policy, confidence)
+        return LAST if answer is CONTINUE and self._is_held_up() else answer
+
+    def _is_held_up(self) -> bool:
+        """Did the tokens so far take much longer than believed? Then what is there is verified before one goes on."""
+        n = len(self.confidences)
+        return n >= PIECE and self._clock() - self._began > HELD_UP * self._seconds_for(n)
 
     def _decide(self, policy: Policy, confidence: float) -> Answer:
         """What the policy says of one more token of that confidence, and of another after it."""
