@@ -4,7 +4,8 @@ Every reply is made by a process of its own, in turns with plain decode of the s
 60th and 200th token, as far as it goes: the seconds include the prompt, not loading. A cell is a pair, a cache folder
 (warm, or empty for every reply) and so many other processes that keep a core busy. Questions are greedy and sampled
 with a seed in turns, so both ways say the same. Where "nothing" drafts, plain decode is compared with itself, which
-says how far a machine's ratios stray. `--cases`, `--caches` and `--busy` choose cells.
+says how far a machine's ratios stray; "own time" leaves out what other processes and a virtual machine's host took.
+`--cases`, `--caches` and `--busy` choose cells.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Cell:
 
     name: str
     ratios: dict[int, list[float]] = field(default_factory=lambda: {mark: [] for mark in (*MARKS, WHOLE)})
+    own: list[float] = field(default_factory=list)  # of whole replies, by the time for which they had a core
     commands: list[float] = field(default_factory=list)  # ratios of whole commands, loading included
     n_different: int = 0
 
@@ -79,13 +81,14 @@ class Cell:
         """Takes in a reply, made both ways."""
         for mark in plain.seconds.keys() & ours.seconds.keys():
             self.ratios[mark].append(plain.seconds[mark] / ours.seconds[mark])
+        self.own.append(plain.own / ours.own)
         self.commands.append(plain.command / ours.command)
         self.n_different += plain.text != ours.text
 
     def rows(self) -> Iterator[list[str]]:
         """A row for each mark that replies reached, and one for whole commands."""
         found = {f"{mark} tokens": self.ratios[mark] for mark in MARKS}
-        found |= {"whole": self.ratios[WHOLE], "command": self.commands}
+        found |= {"whole": self.ratios[WHOLE], "whole, own time": self.own, "command": self.commands}
         for what, values in found.items():
             if values:
                 slow, very = (sum(value < limit for value in values) / len(values) for limit in (SLOW, VERY_SLOW))
@@ -98,6 +101,7 @@ class Reply:
     """What one process said of its reply."""
 
     seconds: dict[int, float]
+    own: float
     text: str
     command: float
     detail: str
@@ -111,7 +115,13 @@ def reply(job: Job, cache: Path) -> Reply:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     took, found = time.perf_counter() - began, json.loads(done.stdout.splitlines()[-1])
     seconds = {int(mark): each for mark, each in found["seconds"].items()}
-    return Reply(seconds, found["text"], took, f"{found['accepted']}/{found['drafted']} {found['worst']}")
+    return Reply(
+        seconds,
+        found["own"][str(WHOLE)],
+        found["text"],
+        took,
+        f"{found['accepted']}/{found['drafted']} {found['worst']}",
+    )
 
 
 def measure(name: str, case: Case, warm: Path | None, n: int, is_told: bool) -> Cell:

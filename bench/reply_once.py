@@ -38,6 +38,7 @@ class Timed:
     """What a reply took."""
 
     seconds: dict[int, float]  # a token, up to each mark that was reached, and of the whole
+    own: dict[int, float]  # of them, those for which the replying thread had a core
     n: int
     text: str  # a checksum
     drafted: int
@@ -48,17 +49,18 @@ class Timed:
 def timed(engine: Engine, job: Job) -> Timed:
     """Makes the reply."""
     asked = job.question if job.is_raw else [Message("user", job.question)]
-    marks, seconds, n, text = list(MARKS), dict[int, float](), 0, ""
-    began = time.perf_counter()
+    marks, seconds, own, n, text = list(MARKS), dict[int, float](), dict[int, float](), 0, ""
+    began, worked = time.perf_counter(), time.thread_time()
     for chunk in engine.reply(asked, Sampling(job.temperature, seed=job.seed), MARKS[-1]):
         n, text = n + len(chunk.tokens), text + chunk.text
         while marks and n >= marks[0]:
-            seconds[marks.pop(0)] = (time.perf_counter() - began) / n
-    seconds[WHOLE] = (time.perf_counter() - began) / max(n, 1)
+            mark = marks.pop(0)
+            seconds[mark], own[mark] = (time.perf_counter() - began) / n, (time.thread_time() - worked) / n
+    seconds[WHOLE], own[WHOLE] = (time.perf_counter() - began) / max(n, 1), (time.thread_time() - worked) / max(n, 1)
     slowest = sorted(engine.passes(), key=lambda each: -each.seconds)[:3]
     worst = [(round(each.seconds, 4), each.drafter, each.n_drafted, each.n_tokens) for each in slowest]
     drafted, accepted = (sum(getattr(each, name) for each in engine.passes()) for name in ("n_drafted", "n_accepted"))
-    return Timed(seconds, n, hashlib.sha256(text.encode()).hexdigest()[:12], drafted, accepted, worst)
+    return Timed(seconds, own, n, hashlib.sha256(text.encode()).hexdigest()[:12], drafted, accepted, worst)
 
 
 def main() -> None:

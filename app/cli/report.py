@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.engine.stats import Stats
 
+DISTURBED = 0.15  # share of the time that other programs must have taken to be named
 BAR = 24  # characters of the longest bar
 
 
@@ -22,7 +23,7 @@ def describe(stats: Stats, fit: str = "") -> str:
         )
     )
     rows.append(("K used", ", ".join(f"{k}: {n}" for k, n in sorted(stats.k.items()))))
-    other = stats.decode_seconds - stats.draft_seconds - stats.verify_seconds
+    other = stats.own_seconds - stats.draft_seconds - stats.verify_seconds
     rows.append(
         (
             "time",
@@ -47,13 +48,16 @@ def prompt(stats: Stats) -> str:
 
 
 def speed(stats: Stats) -> str:
-    """Tokens per second beside plain decode's."""
+    """Tokens per second beside plain decode's; where the machine was busy, what that took and what would be without."""
     if not (stats.decode_seconds and stats.plain_per_second):
         return "nothing was decoded"
-    ratio = stats.predicted_per_second / stats.plain_per_second
+    speed = f"{stats.predicted_per_second:.1f} tok/s, {stats.times_plain:.2f} times plain decode"
+    if stats.held_up < DISTURBED:
+        return f"{speed} ({stats.plain_per_second:.1f} tok/s as measured here)"
+    own = stats.predicted_n / stats.own_seconds
     return (
-        f"{stats.predicted_per_second:.1f} tok/s, {ratio:.2f} times plain decode ({stats.plain_per_second:.1f} tok/s "
-        "as measured here)"
+        f"{speed}; other programs took {stats.held_up:.0%} of the time: without them {own:.1f} tok/s, plain "
+        f"{stats.plain_per_second:.1f}"
     )
 
 

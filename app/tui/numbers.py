@@ -42,6 +42,13 @@ class ReplyNumbers:
             return self.stats.plain_per_second
         return explanation.plain_per_second if explanation is not None else 0.0
 
+    def times(self, plain: float) -> float:
+        """Times that many tokens per second, without what other programs took."""
+        if self.stats is not None:
+            return self.stats.times_plain
+        own = sum(each.own_seconds for each in self.passes)
+        return self.n_tokens / own / plain if own else self.per_second() / plain
+
     def acceptance(self) -> float | None:
         """Accepted / drafted; None without drafts."""
         drafted = sum(each.n_drafted for each in self.passes)
@@ -67,7 +74,7 @@ class ReplyNumbers:
             return []
         summary = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
         if plain := self.plain_per_second(explanation):
-            summary.append(f"{self.per_second() / plain:.2f}× plain")
+            summary.append(f"{self.times(plain):.2f}× plain")
         if (acceptance := self.acceptance()) is not None:
             summary.append(f"{acceptance:.0%} accepted")
         summary.append(f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0")

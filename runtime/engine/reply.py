@@ -93,11 +93,7 @@ class Reply:
                 if cancel():
                     self.finish_reason = "cancelled"
                     break
-                began = time.perf_counter()
-                chunk = self._step()
-                seconds = time.perf_counter() - began
-                self.stats.decode_seconds += seconds
-                yield replace(chunk, seconds=seconds)
+                yield self._step()
         finally:  # also when nobody wants to hear the rest
             self.loop.finish(self.tokens[: self.n], self.n_prompt)
         self._close_stats()
@@ -138,6 +134,7 @@ class Reply:
 
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
+        began = time.perf_counter()
         room = self.n_ctx - self.n
         most = room if self.left is None else min(room, self.left)
         self.request.kind = "code" if self.text.is_code else "prose"
@@ -156,12 +153,13 @@ class Reply:
         n = len(pieces)
         if self.left is not None:
             self.left -= n
-        seconds = step.draft_seconds, step.verify_seconds
-        self.stats.steps.append(Pass(step.seconds, step.drafters, step.n_drafted, step.n_accepted, n, *seconds))
         if self.finish_reason is None:
             self._look_at_limits()
+        seconds, parts = time.perf_counter() - began, (step.draft_seconds, step.verify_seconds, step.seconds)
+        self.stats.steps.append(Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts))
+        self.stats.decode_seconds += seconds
         drafted = tuple(i < step.n_accepted for i in range(n))
-        return Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n])
+        return Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], seconds=seconds)
 
     def _look_at_limits(self) -> None:
         """Ends the reply where it was asked to end, or where the context is full and nothing can be dropped."""

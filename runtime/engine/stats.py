@@ -90,6 +90,24 @@ class Stats:
         return self.predicted_n / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
+    def own_seconds(self) -> float:
+        """Of decoding, as far as other programs did not keep it waiting."""
+        return sum(each.own_seconds for each in self.steps) or self.decode_seconds
+
+    @property
+    def times_plain(self) -> float:
+        """Tokens per second over those of plain decode on the same machine, without what other programs took; 0 where
+        that is not known.
+        """
+        plain_seconds = self.predicted_n / self.plain_per_second if self.plain_per_second else 0.0
+        return plain_seconds / self.own_seconds if self.own_seconds else 0.0
+
+    @property
+    def held_up(self) -> float:
+        """Share of decode time for which other programs kept it waiting."""
+        return max(0.0, 1 - self.own_seconds / self.decode_seconds) if self.decode_seconds else 0.0
+
+    @property
     def acceptance_rate(self) -> float:
         """Accepted draft tokens / draft tokens."""
         return self.draft_n_accepted / self.draft_n if self.draft_n else 0.0
@@ -110,6 +128,8 @@ class Stats:
             "predicted_ms": round(1e3 * self.decode_seconds, 3),
             "predicted_per_second": round(self.predicted_per_second, 2),
             "plain_per_second": round(self.plain_per_second, 2),
+            "times_plain": round(self.times_plain, 3),
+            "held_up": round(self.held_up, 3),
             "draft_n": self.draft_n,
             "draft_n_accepted": self.draft_n_accepted,
             "acceptance_rate": round(self.acceptance_rate, 4),

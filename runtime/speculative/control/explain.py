@@ -13,13 +13,14 @@ from runtime.speculative.control.probes import SHARE
 class Pass(NamedTuple):
     """One target pass of a reply."""
 
-    seconds: float
+    seconds: float  # of the whole step
     drafters: tuple[str, ...]  # whose proposals it verified: none in a plain one, several in a tree
     n_drafted: int
     n_accepted: int
     n_tokens: int = 0  # that became part of the reply
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+    own_seconds: float = 0.0  # of the step, as far as other programs did not keep it waiting
 
     @property
     def drafter(self) -> str:
