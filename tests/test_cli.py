@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from app.cli.report import speed
+from runtime.engine.stats import Pass, Stats
 from tests.support.cli import QUESTION, slipstream
 
 
@@ -128,3 +132,13 @@ def test_raw_continues_the_prompt() -> None:
     )
     assert as_it_is["usage"]["prompt_tokens"] < asked["usage"]["prompt_tokens"]  # no chat template around it
     assert as_it_is["text"] != asked["text"]
+
+
+@pytest.mark.parametrize("held_up", [0.0, 0.5])
+def test_speed_is_told_without_what_other_programs_took(held_up: float) -> None:
+    own = 0.01
+    passes = [Pass(own / (1 - held_up), (), 0, 0, 1, 0.0, own, own)] * 10
+    told = speed(Stats(steps=passes, decode_seconds=10 * own / (1 - held_up), plain_per_second=80.0))
+    assert "1.25 times plain decode" in told
+    assert ("other programs took 50% of the time: without them 100.0 tok/s, plain 80.0" in told) == bool(held_up)
+    assert ("50.0 tok/s" if held_up else "100.0 tok/s, 1.25 times plain decode (80.0") in told

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller, Decision
-from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.policy import Policy, Price
+from tests.support.clock import Clock
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
 from tests.support.traces import NAME, adaptive, controller_for, step
 
@@ -143,3 +145,69 @@ def test_a_damaged_memory_is_no_memory(state: dict[str, object]) -> None:
     controller, fresh = controller_for(trace(0.5)), controller_for(trace(0.5))
     controller.restore(state)
     assert np.array_equal(controller.states[NAME].acceptance.chances, fresh.states[NAME].acceptance.chances)
+
+
+def test_a_time_far_off_is_believed_when_the_next_agrees() -> None:
+    state = DrafterState(0.01, is_model_free=False)
+    for seconds, believed in ((0.2, 0.011), (0.3, 0.2), (0.02, 0.182), (0.01, 0.02)):
+        state.learn_times(DraftOutcome(NAME, [0.9], 1, 1, seconds, 0.0, 0, is_used=True))
+        assert state.first_seconds == pytest.approx(believed)
+
+
+def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:
+    controller, clock = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), Clock()
+    controller.begin(0)
+    controller.clock = clock
+    criterion, answers = controller.criterion(NAME), []
+    for seconds in (1.0, 1.0, 1.0, 20.0):
+        clock.advance(seconds)
+        answers.append(criterion.should_continue(0.999))
+    assert answers == [Answer.CONTINUE] * 3 + [Answer.LAST]
+
+
+def test_what_repeats_itself_must_be_seen_to_before_it_is_believed() -> None:
+    def used(n_right: int, must_earn: bool) -> int:
+        controller = Controller(
+            costs_of(*PASSES), {"ngram": 1e-6}, max_k=8, model_free=["ngram"], must_earn=["ngram"] * must_earn
+        )
+        for _ in range(n_right):
+            controller.states["ngram"].acceptance.observe([0.7], 1, 1)
+        return controller.length("ngram", [0.7])[0]
+
+    assert (used(0, must_earn=True), used(8, must_earn=True), used(0, must_earn=False)) == (0, 1, 1)
+
+
+def n_lookups(seconds: float, n_steps: int = 80, must_earn: bool = True) -> int:
+    """How often a lookup is asked that takes so long and finds nothing; a plain pass takes a second."""
+    names = ["ngram"]
+    controller = Controller(
+        costs_of(1.0, 1.2), {"ngram": seconds}, max_k=1, model_free=names, must_earn=names * must_earn
+    )
+    n = 0
+    for _ in range(n_steps):
+        controller.begin(0)
+        if is_asked := asks(controller, "ngram"):
+            n += 1
+        found = [DraftOutcome("ngram", [], 0, 0, seconds, 0.0, 0, is_used=False)] * is_asked
+        controller.learn(found, 1, 0.0, 1.0, 1.0)
+    return n
+
+
+def test_a_lookup_that_is_of_no_use_is_asked_more_seldom_where_asking_is_not_free() -> None:
+    assert n_lookups(1e-5) == 80
+    assert n_lookups(0.006) == 8 + 36
+    assert n_lookups(0.009, must_earn=False) == 80
+
+
+def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:
+    before = Controller(costs_of(10.0, 12.0), {NAME: 1.0}, max_k=1)
+    before.learn([], 1, 0.0, 100.0, 100.0)
+    after = Controller(costs_of(10.0, 12.0), {NAME: 1.0}, max_k=1)
+    after.restore(before.state())
+    assert after.state()["seconds for probes"] == pytest.approx(0.5)
+    before.probes.seconds = 0.75
+    after.restore(before.state())
+    assert after.state()["seconds for probes"] == pytest.approx(-0.25)
+    for broken in ("many", float("nan"), None):
+        after.restore({"seconds for probes": broken})
+        assert after.state()["seconds for probes"] == pytest.approx(-0.25)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -121,3 +124,53 @@ def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repay
 
 def test_taking_in_can_be_cancelled(clock: Clock) -> None:
     assert prepared(clock, n_prompt=900, n_reply=200, is_cancelled=True)[1].n_passes == 0
+
+
+class Silent(Drafter):
+    """Looks something up, which takes a while, and never finds it."""
+
+    name = "ngram"
+    is_model_free = must_earn = True
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        self.clock.advance(0.008)
+        return NO_DRAFT
+
+
+def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes_unusually_long(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, costs, called = Timed(clock, 1.0), PassCosts(), Counter[str]()
+    costs.set(1, 1.0)
+    controller = Controller(costs, {"ngram": 0.008}, max_k=8, model_free=["ngram"], must_earn=["ngram"])
+    loop = SpecLoop(target, [Silent(clock)], controller)
+    for name in ("begin", "learn"):
+        monkeypatch.setattr(controller, name, counted(getattr(controller, name), name, called))
+
+    def make(n_steps: int) -> tuple[int, int]:
+        """How many of so many steps begin with a look at the controller, and end with one."""
+        called.clear()
+        for _ in range(n_steps):
+            loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+        return called["begin"], called["learn"]
+
+    assert make(8) == (8, 8)
+    assert make(60) == (20, 20)  # every third is asked: three thousandths of the time is what that may take
+    assert controller.state()["seconds for probes"] == pytest.approx(0.005 * clock.now)
+    while make(1) != (1, 1):
+        pass
+    target.seconds = 3.0
+    assert make(1) == (0, 1)  # it is learned at once
+
+
+def counted(function: Callable[..., object], name: str, called: Counter[str]) -> Callable[..., object]:
+    """The function, whose calls are counted."""
+
+    def call(*given: object, **named: object) -> object:
+        called[name] += 1
+        return function(*given, **named)
+
+    return call

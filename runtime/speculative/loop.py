@@ -49,6 +49,7 @@ class SpecLoop:
         self.branches = branches if backend.can_branch else 0
         self._proposer = Proposer(controller, threads, self.branches)
         self._order = [drafter.name for drafter in drafters]
+        self._n_idle = 0  # steps from now on in which nobody need be asked
         self._set_drafters(drafters)
         self.degradation = degradation
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
@@ -62,7 +63,7 @@ class SpecLoop:
         """Sets the drafters that take part from now on, in order of cost."""
         self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
         self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
-        self._proposer.n_idle = 0
+        self._n_idle = 0
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of a prompt need no decoding."""
@@ -86,7 +87,7 @@ class SpecLoop:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
         request.drafters, request.left_out = set(), None
-        self._proposer.n_idle = 0
+        self._n_idle = 0
         self.controller.begin(len(context), most=self._most_drafted(request))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
@@ -136,7 +137,7 @@ class SpecLoop:
         if request is self.request:
             return
         began, self.request = time.perf_counter(), request
-        self._proposer.n_idle = 0
+        self._n_idle = 0
         self.backend.resume(context)
         for drafter in list(self.drafters):
             if drafter.name in request.drafters:
@@ -187,7 +188,7 @@ class SpecLoop:
         clock = self.controller.clock = self.threads.clock if self.threads else wall
         began = clock()
         sampler.begin(context, position)
-        is_idle = self._proposer.n_idle > 0
+        is_idle = self._n_idle > 0
         proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, context, sampler, most)
         if self.threads:
             self.threads.set()
@@ -202,10 +203,9 @@ class SpecLoop:
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
         seconds = drafted - began, passed - drafted, clock() - began
         if is_idle and self.controller.is_usual(passed - drafted):
-            self._proposer.n_idle -= 1
+            self._n_idle -= 1
             self.controller.idle(seconds[-1])
         else:
-            self._proposer.n_idle *= not is_idle
             self._learn(proposals, names, verdict.tokens, 1 + len(draft.tokens), len(context), seconds, had)
         return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), names, *seconds, each_logprobs)
 
@@ -253,6 +253,12 @@ class SpecLoop:
         self.controller.learn(outcomes, len(tokens), drafting, verifying, total)
         if names or self.controller.is_steady:
             self._learn_cost(names, width, n_context, verifying, worked / max(verifying, 1e-9))
+        self._n_idle = 0 if names or (self.threads and self.threads.one.is_on_trial) else self._steps_to_idle()
+
+    def _steps_to_idle(self) -> int:
+        """From now on, in which none of this reply's drafters need be asked."""
+        names = [drafter.name for drafter in self.drafters if drafter.name in self.request.drafters]
+        return self.controller.n_idle(names)
 
     def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_had: float) -> None:
         """Learns what a pass cost whose threads had `n_had` cores, unless it tried a number of threads that was not

@@ -38,8 +38,6 @@ class Proposer:
 
     def __init__(self, controller: Controller, threads: Threads | None, branches: int) -> None:
         self.controller, self.threads, self.branches = controller, threads, branches
-        self._has_asked = False  # anyone, in this step
-        self.n_idle = 0  # steps from now on in which nobody need be asked
 
     def propose(
         self, drafters: Sequence[Drafter], names: Container[str], context: Tokens, sampler: Sampler, room: int
@@ -51,7 +49,6 @@ class Proposer:
         Lookups are asked first. A draft has at most `room` tokens.
         """
         proposals, broken, states = list[Proposal](), Broken(), self.controller.states
-        self._has_asked = False
         in_order = sorted(drafters, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
             if drafter.is_model_free and drafter.name in names:
@@ -63,8 +60,6 @@ class Proposer:
                 continue
             if self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals):
                 proposals += self._ask(drafter, context, sampler, room, broken)
-        taking_part = [drafter.name for drafter in drafters if drafter.name in names]
-        self.n_idle = 0 if self._has_asked else self.controller.n_idle(taking_part)
         return proposals, broken
 
     def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int, broken: Broken) -> list[Proposal]:
@@ -73,7 +68,6 @@ class Proposer:
         self.controller.note(drafter.name, decision)
         if not decision.asks:
             return []
-        self._has_asked = True
         try:
             how = self._look_up if drafter.is_model_free else self._draft
             return [how(drafter, context, sampler, room)]

@@ -214,13 +214,15 @@ class Controller:
             self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
 
     def n_idle(self, names: Iterable[str]) -> int:
-        """Steps for which none of these, which were not asked in this one, will be asked: they may be made without."""
+        """Steps from now on in which none of these will be asked, so that they may be made without."""
         if self.fixed_k is not None or self._is_plain:
             return 0
         plain, waits = self._pass_seconds[0], [MOST_IDLE]
         for state in map(self.states.__getitem__, names):
             if self._is_cheap(state):
                 waits.append(state.n_idle(plain))
+            elif self._pays_now(state):
+                return 0
             elif self._can_afford_probe(state):
                 waits.append(state.probe_interval - state.since_probe)
         return max(0, min(waits))

@@ -42,6 +42,11 @@ class ThreadChoice:
         """The number that the next pass is made with."""
         return min(self._tried, self._limit)
 
+    @property
+    def is_on_trial(self) -> bool:
+        """Is what the next passes take needed, each of it?"""
+        return self._is_settling or self._tried != self.n
+
     def limit(self, most: int) -> None:
         """At most so many from now on."""
         if most == self._limit:
