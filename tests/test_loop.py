@@ -136,16 +136,16 @@ class Silent(Drafter):
         self.clock = clock
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        self.clock.advance(0.008)
+        self.clock.advance(8e-6)
         return NO_DRAFT
 
 
 def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes_unusually_long(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, costs, called = Timed(clock, 1.0), PassCosts(), Counter[str]()
-    costs.set(1, 1.0)
-    controller = Controller(costs, {"ngram": 0.008}, max_k=8, model_free=["ngram"], must_earn=["ngram"])
+    target, costs, called = Timed(clock, 1e-3), PassCosts(), Counter[str]()
+    costs.set(1, 1e-3)
+    controller = Controller(costs, {"ngram": 8e-6}, max_k=8, model_free=["ngram"], must_earn=["ngram"])
     loop = SpecLoop(target, [Silent(clock)], controller)
     for name in ("begin", "learn"):
         monkeypatch.setattr(controller, name, counted(getattr(controller, name), name, called))
@@ -162,7 +162,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
     assert controller.state()["seconds for probes"] == pytest.approx(0.005 * clock.now)
     while make(1) != (1, 1):
         pass
-    target.seconds = 3.0
+    target.seconds = 3e-3
     assert make(1) == (0, 1)  # it is learned at once
 
 

@@ -33,7 +33,8 @@ RARE = 0.25  # weight of such a pass where there are few
 CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as a drafter that does not pay
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
-MOST_IDLE = 7  # steps in a row that are made without a look at what could be drafted
+# Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
+MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them for the next start, by name, and at most
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
@@ -217,7 +218,8 @@ class Controller:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
         if self.fixed_k is not None or self._is_plain:
             return 0
-        plain, waits = self._pass_seconds[0], [MOST_IDLE]
+        plain = max(self._pass_seconds[0], 1e-9)
+        waits = [min(MOST_IDLE, int(IDLE_SECONDS / plain))]
         for state in map(self.states.__getitem__, names):
             if self._is_cheap(state):
                 waits.append(state.n_idle(plain))
