@@ -5,7 +5,7 @@ widget.
 """
 
 from runtime.drafters.reply_store import forget as forget_replies
-from runtime.engine.chat_template import Message
+from runtime.engine.chat_template import Message, TemplateForm
 from runtime.engine.engine import Engine
 from runtime.engine.prompt import Ids, Infill, Prompt
 from runtime.engine.reply import Chunk
@@ -25,6 +25,7 @@ __all__ = [
     "Options",
     "Prompt",
     "Sampling",
+    "TemplateForm",
     "TokenLogprobs",
     "check_schema",
     "closed",

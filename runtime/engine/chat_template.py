@@ -29,6 +29,17 @@ class Message:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateForm:
+    """How a conversation is written besides its messages: `variables` are what the template may ask for by name."""
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    begins_reply: bool = True  # is the assistant's next turn begun?
+
+
+USUAL_FORM = TemplateForm()
+
+
 def _refuse(text: str) -> NoReturn:
     raise TemplateError(f"The model's chat template refuses these messages: {text}")
 
@@ -63,14 +74,35 @@ class ChatTemplate:
                 f"The model's chat template cannot be read ({error}). Use `--raw` to send the prompt as it is."
             ) from error
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        form: TemplateForm = USUAL_FORM,
+    ) -> str:
         """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
         turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         try:
             return self._template.render(
-                messages=turns, add_generation_prompt=True, tools=tools or None, **self._tokens
+                usual_variables(tools)
+                | self._tokens
+                | dict(form.variables)
+                | {"messages": turns, "tools": tools or None, "add_generation_prompt": form.begins_reply}
             )
         except JinjaError as error:
             raise TemplateError(
                 f"The model's chat template failed ({error}). Use `--raw` to send the prompt as it is."
             ) from error
+
+
+def usual_variables(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What some templates read without asking whether it is there: the day as Llama 3 has it, and the time and the
+    tools as Firefunction has them.
+    """
+    now = datetime.now()
+    return {
+        "date_string": now.strftime("%d %b %Y"),
+        "datetime": now.strftime("%b %d %Y %H:%M:%S"),
+        "functions": json.dumps(list(tools), indent=2, ensure_ascii=False) if tools else "",
+        "enable_thinking": True,
+    }

@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, SettingsError
-from runtime.engine.chat_template import Message
+from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
 from runtime.engine.reply import Chunk, Reply
 from runtime.engine.stats import Stats
@@ -43,9 +43,14 @@ class Engine:
         """The ids of a prompt, a conversation in the model's chat template. Raises TemplateError, SettingsError."""
         return self._encoder.encode(prompt)
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        form: TemplateForm = USUAL_FORM,
+    ) -> str:
         """The conversation as the text that the model reads. Raises TemplateError."""
-        return self._encoder.render(messages, tools)
+        return self._encoder.render(messages, tools, form)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model

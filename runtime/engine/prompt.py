@@ -13,7 +13,7 @@ from typing import Any
 from runtime.backends.vocab import Vocab
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import SettingsError, TemplateError
-from runtime.engine.chat_template import ChatTemplate, Message
+from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
 
 NEEDED = ("prefix", "suffix", "middle")
 FOR_REPLY = 4  # one part in so many of the context is left for what is to be filled in
@@ -69,12 +69,17 @@ class PromptEncoder:
             )
         return list(ids.tokens)
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        form: TemplateForm = USUAL_FORM,
+    ) -> str:
         """The conversation as the text that the model reads, with tools where its template knows them.
 
         Raises TemplateError.
         """
-        return self._template.render(messages, tools)
+        return self._template.render(messages, tools, form)
 
     @cached_property
     def _template(self) -> ChatTemplate:

@@ -69,6 +69,8 @@ class Pair:
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
     fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
 
+    thinking: StrictBool = True  # may a model that reasons do so before it answers, where a request does not say?
+
     @property
     def files(self) -> list[Path]:
         """The target, and the draft model if there is one."""

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from app.server.fields import RequestModel, as_parts, refuse_media
-from app.server.openai.chat import ChatMessage
+from app.server.openai.conversation import ChatMessage
 from app.server.openai.tools import CalledFunction, PastToolCall
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from app.server.anthropic.blocks import InputMessage, TextContent, chat_message, text_of
 from app.server.fields import RequestModel
-from app.server.openai.chat import ChatMessage, ChatRequest
+from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
+from app.server.openai.conversation import ChatMessage
 from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNameInput, ToolChoice, ToolDefinition
 
 # Claude Code begins the system prompt with a line that is another in each request; the cache would be of no use.
@@ -61,6 +62,12 @@ class OutputConfig(RequestModel):
         return ResponseFormat(type="json_schema", json_schema=schema) if schema else None
 
 
+class Thinking(RequestModel):
+    """Whether the model reasons before it answers; `adaptive` leaves that to the model."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
 class Conversation(RequestModel):
     """What the requests of both endpoints share."""
 
@@ -69,6 +76,8 @@ class Conversation(RequestModel):
     tools: list[ClientTool] | None = None
     tool_choice: ToolUseChoice | None = None
     output_config: OutputConfig | None = None
+    thinking: Thinking | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     def chat(self, **more: Any) -> ChatRequest:
         """The same as a chat, with `more` of its fields."""
@@ -78,6 +87,8 @@ class Conversation(RequestModel):
             tool_choice=self.tool_choice.choice() if self.tool_choice else None,
             parallel_tool_calls=not (self.tool_choice and self.tool_choice.disable_parallel_tool_use),
             response_format=self.output_config.response_format() if self.output_config else None,
+            enable_thinking=self.thinking.type != "disabled" if self.thinking else None,
+            chat_template_kwargs=self.chat_template_kwargs,
             **more,
         )
 

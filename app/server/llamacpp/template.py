@@ -5,17 +5,13 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from app.server.endpoint import query_endpoint
-from app.server.fields import RequestModel
-from app.server.openai.chat import Messages
-from app.server.openai.tools import supports_tools
+from app.server.openai.conversation import ConversationRequest
 from app.server.wire import Event
 from runtime.engine import Engine
 
 
-class TemplateRequest(RequestModel):
-    """The body of a request to /apply-template."""
-
-    messages: Messages
+class TemplateRequest(ConversationRequest):
+    """The body of a request to /apply-template: a chat's fields that say what the model reads."""
 
 
 class TemplateResponse(BaseModel):
@@ -25,9 +21,8 @@ class TemplateResponse(BaseModel):
 
 
 def apply_template(request: TemplateRequest, engine: Engine) -> Event:
-    """The body of TemplateResponse. Raises TemplateError."""
-    with_tools = supports_tools(engine.template)
-    return {"prompt": engine.render([message.message(with_tools) for message in request.messages])}
+    """The body of TemplateResponse. Raises ApiError, TemplateError."""
+    return {"prompt": request.written(engine).text}
 
 
 ENDPOINT = query_endpoint("/apply-template", TemplateRequest, TemplateResponse, apply_template)

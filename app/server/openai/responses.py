@@ -60,6 +60,12 @@ class TextOptions(RequestModel):
     format: TextFormat | None = None
 
 
+class ReasoningOptions(RequestModel):
+    """How much the model reasons, for templates that ask."""
+
+    effort: str | None = None
+
+
 class ResponsesRequest(GenerationRequest):
     """The body of a request to /v1/responses."""
 
@@ -77,6 +83,8 @@ class ResponsesRequest(GenerationRequest):
     previous_response_id: str | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
+    reasoning: ReasoningOptions | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     def with_conversation(self, kept: KeptResponses) -> ResponsesRequest:
         """The same with all that was said before. Raises ApiError where that is not known."""
@@ -102,6 +110,8 @@ class ResponsesRequest(GenerationRequest):
             tools=responses_tools.for_chat(responses_tools.functions(self.tools)),
             tool_choice=self.tool_choice.for_chat() if self.tool_choice else None,
             parallel_tool_calls=self.parallel_tool_calls,
+            reasoning_effort=self.reasoning.effort if self.reasoning else None,
+            chat_template_kwargs=self.chat_template_kwargs,
             **shared,
         )
 

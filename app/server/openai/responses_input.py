@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Tag
 
 from app.server.fields import Content, RequestModel, TextPart, refuse_media, text_of
-from app.server.openai.chat import ChatMessage
+from app.server.openai.conversation import ChatMessage
 from app.server.openai.tools import CalledFunction, PastToolCall
 
 # What OpenAI's own server or other kinds of tools have left in a conversation: nothing of it can be shown to the model.

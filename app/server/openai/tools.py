@@ -167,6 +167,6 @@ def supports_tools(template: str) -> bool:
 
 def with_tools_described(messages: Sequence[Message], tools: ToolSet) -> list[Message]:
     """The conversation with the tools in its system prompt."""
-    if messages[0].role != "system":
+    if not messages or messages[0].role != "system":
         return [Message("system", tools.system_prompt()), *messages]
     return [Message("system", f"{messages[0].content}\n\n{tools.system_prompt()}"), *messages[1:]]

@@ -1,0 +1,163 @@
+"""A conversation as the model reads it: messages, tools, what the template is told, a reply that was begun.
+
+Knows chat templates by what they render; must not know how a reply is made or sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
+from app.server.errors import ApiError
+from app.server.fields import Content, RequestModel, TextPart
+from app.server.openai.tools import (
+    PastToolCall,
+    ToolChoiceInput,
+    ToolDefinition,
+    ToolSet,
+    allowed_tools,
+    supports_tools,
+    with_tools_described,
+)
+from runtime.engine import Engine, Message, TemplateForm
+
+ROLES = {"developer": "system", "function": "tool"}  # newer and older names
+
+
+class ChatMessage(RequestModel):
+    """A message of the conversation so far."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: list[PastToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The parts of the content, a line for each as with llama-server."""
+        return joined(self.content or ())
+
+    def message(self, with_tools: bool) -> Message:
+        """As the engine takes it; without `with_tools`, what the chat template does not support becomes text."""
+        role, text, calls = ROLES.get(self.role, self.role), self.text, self.tool_calls or ()
+        if with_tools:
+            more = {
+                "name": self.name,
+                "tool_call_id": self.tool_call_id,
+                "tool_calls": [call.for_template() for call in calls],
+                "reasoning_content": self.reasoning_content,
+            }
+            return Message(role, text, {key: value for key, value in more.items() if value})
+        if role == "tool":
+            return Message("user", f"<tool_response>\n{text}\n</tool_response>")
+        return Message(role, "\n".join([text] * bool(text) + [call.text() for call in calls]))
+
+
+def joined(parts: Sequence[TextPart]) -> str:
+    """The text of several parts."""
+    text = ""
+    for part in parts:
+        text += "\n" * bool(text) + part.text
+    return text
+
+
+Messages = Annotated[list[ChatMessage], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPrompt:
+    """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has."""
+
+    text: str
+    is_thinking: bool = False
+    is_answering: bool = False
+
+
+class ConversationRequest(RequestModel):
+    """What a chat and /apply-template share."""
+
+    messages: Messages
+    tools: list[ToolDefinition] | None = None
+    tool_choice: ToolChoiceInput | None = None
+    parallel_tool_calls: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | Literal["content", "reasoning_content"] | None = None
+
+    def tool_set(self) -> ToolSet | None:
+        """The tools that may be called, if any. Raises ApiError."""
+        return allowed_tools(self.tools or (), self.tool_choice, self.parallel_tool_calls is not False)
+
+    def written(self, engine: Engine) -> WrittenPrompt:
+        """The conversation as the model reads it. Raises ApiError, TemplateError."""
+        if not self._continues():
+            text = self._render(engine, self.messages, self.add_generation_prompt is not False)
+            return WrittenPrompt(text, opens_reasoning(text))
+        text = self._render(engine, self.messages[:-1], True)
+        part = "reasoning_content" if self.continue_final_message == "reasoning_content" else "content"
+        return continued(text, self.messages[-1], part, BEGIN in engine.template)
+
+    def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> str:
+        """The messages, and the tools where the model finds them."""
+        tools, with_tools = self.tool_set(), supports_tools(engine.template)
+        turns, variables = [message.message(with_tools) for message in messages], self._variables(engine)
+        if tools and not with_tools:
+            turns = with_tools_described(turns, tools)
+        form = TemplateForm(variables, begins_reply)
+        text = engine.render(turns, tools.for_template() if tools and with_tools else (), form)
+        # Where the template always begins to think, it is the prompt that ends it
+        return text + END if opens_reasoning(text) and not variables["enable_thinking"] else text
+
+    def _variables(self, engine: Engine) -> dict[str, Any]:
+        """What the template may ask for by name. Raises ApiError."""
+        thinks = engine.pair.thinking if self.enable_thinking is None else self.enable_thinking
+        found: dict[str, Any] = {"enable_thinking": thinks and self.reasoning_effort != "none"}
+        if self.reasoning_effort and self.reasoning_effort != "none":
+            found["reasoning_effort"] = self.reasoning_effort
+        if self.documents:
+            found["documents"] = self.documents
+        found |= self.chat_template_kwargs or {}
+        if not isinstance(found["enable_thinking"], bool):
+            message = "chat_template_kwargs.enable_thinking must be true or false, without quotes."
+            raise ApiError(400, message, "chat_template_kwargs")
+        return found
+
+    def _continues(self) -> bool:
+        """Does the reply go on with the last message? Raises ApiError where that contradicts the rest."""
+        asked, last = self.continue_final_message, self.messages[-1]
+        if asked and self.add_generation_prompt:
+            message = "add_generation_prompt and continue_final_message exclude each other. Set one of them to false."
+            raise ApiError(400, message, "continue_final_message")
+        if asked and (last.role != "assistant" or last.tool_calls):
+            message = "continue_final_message needs a last message of the assistant's without tool calls. Leave it out."
+            raise ApiError(400, message, "continue_final_message")
+        if asked is False or last.role != "assistant" or last.tool_calls:
+            return False
+        if len(self.messages) > 1 and self.messages[-2].role == "assistant":
+            message = "messages ends in two of the assistant's, of which one can be continued. Join them."
+            raise ApiError(400, message, "messages")
+        return True
+
+
+def continued(prompt: str, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
+    """The prompt of a reply with what the `last` message has of it: it goes on in that `part` of the message."""
+    thought, text = last.reasoning_content or "", last.text
+    if thinks and not thought:
+        thought, text = split_reasoning(text)
+    opened = prompt if opens_reasoning(prompt) else f"{prompt}{BEGIN}\n"
+    if part == "reasoning_content" or (thought and not text):
+        return WrittenPrompt(opened + thought, is_thinking=True)
+    if not text:
+        return WrittenPrompt(prompt, opens_reasoning(prompt))
+    if thought or opens_reasoning(prompt):
+        return WrittenPrompt(f"{opened}{thought}\n{END}\n\n{text}", is_answering=True)
+    return WrittenPrompt(prompt + text, is_answering=True)
