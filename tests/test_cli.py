@@ -142,3 +142,9 @@ def test_speed_is_told_without_what_other_programs_took(held_up: float) -> None:
     assert "1.25 times plain decode" in told
     assert ("other programs took 50% of the time: without them 100.0 tok/s, plain 80.0" in told) == bool(held_up)
     assert ("50.0 tok/s" if held_up else "100.0 tok/s, 1.25 times plain decode (80.0") in told
+
+
+def test_a_context_longer_than_the_model_was_trained_for_is_said_to_be_shorter() -> None:
+    done = slipstream("run", QUESTION, "--context", "16384", "--drafters", "none", "--max-tokens", "1")
+    assert done.returncode == 0
+    assert "slipstream: the context holds 2048 tokens, not 16384: the model was trained on no more.\n" in done.stderr

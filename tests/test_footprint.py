@@ -11,13 +11,14 @@ import pytest
 from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
 from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.planning import pair_spec
 from runtime.memory.fit import FLOOR, Headroom, PairSpec, draft_context, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec, cache_type_of, estimate
 from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.header_strings import Strings
-from runtime.models.registry import load_registry
+from runtime.models.registry import AS_TRAINED, Pair, load_registry
 from tests.support.elsewhere import elsewhere
 from tests.support.footprint import Case, measured
 from tests.support.shapes import DRAFT_10M, write_random
@@ -209,3 +210,19 @@ def test_the_estimate_reads_the_bundled_headers() -> None:
     pair = load_registry()["demo"]
     found = estimate(ModelFacts(read_header(pair.target)), ContextSpec(2048))
     assert found.weights < pair.target.stat().st_size < found.needed
+
+
+def test_a_context_that_nobody_asked_for_is_as_long_as_trained_where_that_takes_its_share_of_memory() -> None:
+    demo = load_registry()["demo"].target
+    spec = pair_spec(Pair("any", demo, context=AS_TRAINED), Options(drafters=()), with_draft=False)
+    assert spec is not None
+    assert spec.is_open
+    assert spec.context.n_ctx == spec.target.n_context
+    long = replace(spec, context=replace(spec.context, n_ctx=131_072))
+    usual = long.needs(4096, False)
+    assert long.roomy(4 * (long.needs(131_072, False) - usual)).context.n_ctx == 131_072
+    assert long.roomy(4 * (long.needs(32_768, False) - usual)).context.n_ctx == 32_768
+    assert long.roomy(0).context.n_ctx == 4096
+    asked = pair_spec(Pair("any", demo, context=AS_TRAINED), Options(n_ctx=512), with_draft=False)
+    assert asked is not None
+    assert (asked.context.n_ctx, asked.is_open) == (512, False)

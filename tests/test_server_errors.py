@@ -46,7 +46,7 @@ def keyed() -> Iterator[Running]:
 def refusal(reply: httpx2.Response, status: int) -> dict[str, Any]:
     assert reply.status_code == status, reply.text
     error: dict[str, Any] = reply.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
+    assert set(error) - {"n_prompt_tokens", "n_ctx"} == {"message", "type", "param", "code"}
     assert error["message"]
     return error
 
@@ -153,6 +153,9 @@ def test_a_text_that_is_too_long_is_named_as_the_request_does(
 ) -> None:
     said = refusal(client.post(path, json={field: value}), 400)
     assert (said["code"], said["param"]) == ("context_length_exceeded", field)
+    assert said["type"] == "exceed_context_size_error"
+    assert said["n_prompt_tokens"] >= said["n_ctx"] > 0
+    assert f"maximum context length is {said['n_ctx']} tokens. However," in said["message"]
 
 
 def test_a_body_over_the_limit_is_refused_however_it_comes(client: httpx2.Client, here: Running) -> None:

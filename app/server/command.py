@@ -20,6 +20,7 @@ from app.server.application import application
 from app.server.request_log import RequestLog
 from app.server.sockets import Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
+from runtime.engine import Engine
 
 PATIENCE = 5  # seconds for clients to take the last chunk of their replies
 PORT = 8012
@@ -104,10 +105,12 @@ def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
     log = nullcontext() if settings.quiet else request_log.on_stderr()
     with log, listening(settings.addresses) as sockets, outliving_signals():
         places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        server = EngineServer(open_engine, settings, lambda: announce(places, server.worker.engine.fit))
+        server = EngineServer(open_engine, settings, lambda: announce(places, server.worker.engine))
         server.run(sockets)
 
 
-def announce(places: str, fit: str) -> None:
-    """Prints where the server answers, and what was loaded given the memory that was free."""
-    print(f"slipstream: answering at {places}" + (f"\nslipstream: {fit}" if fit else ""), file=sys.stderr, flush=True)
+def announce(places: str, engine: Engine) -> None:
+    """Prints where the server answers, what was loaded given the memory that was free, and what is lacking."""
+    fit = "" if engine.fit in engine.left_out else engine.fit
+    for line in filter(None, (f"answering at {places}", fit, engine.left_out)):
+        print(f"slipstream: {line}", file=sys.stderr, flush=True)

@@ -5,6 +5,8 @@ Must never repeat what the client sent.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 from pydantic import BaseModel, ValidationError
 
 from app.server.wire import Event
@@ -14,6 +16,7 @@ TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
     500: "server_error", 501: "not_supported_error", 503: "unavailable_error",
 }  # fmt: skip
+TOO_LONG = "context_length_exceeded"
 # A setting's name in the engine, where the request calls it otherwise.
 FIELDS = {
     "n_logprobs": "top_logprobs",
@@ -40,12 +43,30 @@ class ErrorDetail(BaseModel):
     type: str
     param: str | None
     code: str | None
+    n_prompt_tokens: int | None = None  # of a prompt that is too long
+    n_ctx: int | None = None
 
 
 class ErrorBody(BaseModel):
     """The body of every refusal."""
 
     error: ErrorDetail
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A prompt's tokens, and how many the context holds."""
+
+    n_prompt_tokens: int
+    n_ctx: int
+
+    def error(self, prompt_field: str | None) -> ApiError:
+        """In the words by which clients know that they must shorten a conversation."""
+        message = (
+            f"This model's maximum context length is {self.n_ctx} tokens. However, your prompt has "
+            f"{self.n_prompt_tokens} tokens. Shorten it, or start the server with a larger `--context`."
+        )
+        return ApiError(400, message, prompt_field, TOO_LONG, overflow=self)
 
 
 class ApiError(Exception):
@@ -58,14 +79,17 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: int | None = None,
+        overflow: Overflow | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.param, self.code, self.retry_after = status, param, code, retry_after
+        self.overflow = overflow
 
     def body(self) -> Event:
         """As OpenAI's clients read it."""
-        kind = TYPES.get(self.status, "invalid_request_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        kind = "exceed_context_size_error" if self.overflow else TYPES.get(self.status, "invalid_request_error")
+        numbers = asdict(self.overflow) if self.overflow else {}
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code, **numbers}}
 
 
 def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
@@ -73,7 +97,8 @@ def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
-        return ApiError(400, str(error), prompt_field, "context_length_exceeded")
+        too_long = Overflow(error.n_prompt, error.n_ctx).error(prompt_field)
+        return too_long if error.n_ctx else ApiError(400, str(error), prompt_field, TOO_LONG)
     if isinstance(error, TemplateError):
         return ApiError(400, str(error), prompt_field)
     if isinstance(error, SettingsError):

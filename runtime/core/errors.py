@@ -23,7 +23,11 @@ class VocabError(SlipstreamError):
 
 
 class ContextError(SlipstreamError):
-    """A prompt does not fit the context."""
+    """A prompt of `n_prompt` tokens does not fit the context of `n_ctx`; 0: that is not what is wrong with it."""
+
+    def __init__(self, message: str, n_prompt: int = 0, n_ctx: int = 0) -> None:
+        super().__init__(message)
+        self.n_prompt, self.n_ctx = n_prompt, n_ctx
 
 
 class RegistryError(SlipstreamError):

@@ -95,7 +95,9 @@ class Engine:
         if len(ids) >= self.n_ctx:
             raise ContextError(
                 f"The prompt has {len(ids)} tokens, but the context holds {self.n_ctx}. Shorten it, or raise "
-                "`--context`."
+                "`--context`.",
+                len(ids),
+                self.n_ctx,
             )
         expected = self.vocab.encode(prediction, special=False) if prediction else ()
         report = None if n_logprobs is None else sampler.report(n_logprobs, after_sampling)
@@ -194,11 +196,12 @@ class Engine:
 
     @property
     def left_out(self) -> str:
-        """What of the pair is lacking for want of memory, and why, without a full stop; "" where nothing is."""
+        """What of the pair, or of what was asked for, is lacking, and why, without a full stop; "" where nothing is."""
         loaded = self._loaded
         if loaded.plan and loaded.plan.is_less:
             return f"memory is short: {loaded.plan.text}"
-        return loaded.left_out.text if loaded.left_out and loaded.left_out.code == "draft-error" else ""
+        failed = loaded.left_out.text if loaded.left_out and loaded.left_out.code == "draft-error" else ""
+        return "; ".join(text for text in (loaded.shortened, failed) if text)
 
     @property
     def memory_level(self) -> str:

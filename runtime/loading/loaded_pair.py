@@ -36,6 +36,7 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, pass_runner, thread_counts, timed
 from runtime.loading.planning import n_snapshots, pair_spec, plan_of
 from runtime.loading.profile import TargetProfile, replies_of
+from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
 from runtime.memory.system import MemoryReader
@@ -64,6 +65,7 @@ class LoadedPair:
         self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
+        self.shortened = ""  # why the context is shorter than was asked for, if it is
         self._closers: list[Callable[[], None]] = []
         self._embedder: Embedder | None = None
         self._neighbours = Neighbours()
@@ -88,8 +90,11 @@ class LoadedPair:
         facts = self.spec.target if self.spec else None
         self.target = load(self.pair.target, "target", on_progress, self.options.exact, n_gpu_layers, facts=facts)
         self._closers.append(self.target.close)
-        wanted = self.plan.n_ctx if self.plan else self.options.n_ctx or self.pair.context
-        n_ctx = min(wanted, self.target.n_ctx_train)
+        asked = self.options.n_ctx or self.pair.context
+        n_ctx = min(self.plan.n_ctx if self.plan else asked or USUAL, self.target.n_ctx_train)
+        if n_ctx == self.target.n_ctx_train < (self.options.n_ctx or 0):
+            why = "the model was trained on no more"
+            self.shortened = f"the context holds {n_ctx} tokens, not {self.options.n_ctx}: {why}"
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
         self._open_target()

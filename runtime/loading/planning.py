@@ -5,14 +5,17 @@ Knows headers, readings and options; opens no model.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runtime.backends import library
 from runtime.loading.options import Options
-from runtime.memory.fit import FLOOR, LoadPlan, PairSpec, fit, headroom_of, spec_of
+from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices
 from runtime.memory.pressure import Reading, is_sane
 from runtime.models.registry import Pair
 
+LONGEST = 2**31 - 1  # tokens that a context may have
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer
 # (3% for these, 11% for twelve) and wider passes cost nearly in proportion
@@ -20,16 +23,22 @@ SNAPSHOTS = 4
 
 
 def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None:
-    """What the pair is to have; a context that was asked for is not made shorter. None: its headers cannot be read."""
+    """What the pair is to have; a context that was asked for is not made shorter, and where neither a person nor a
+    registry did, it is as long as the model was trained for. None: its headers cannot be read.
+    """
     context = ContextSpec(
-        options.n_ctx or pair.context,
+        options.n_ctx or pair.context or LONGEST,
         n_rows=options.max_k + 1,
         n_batch=TARGET_BATCH,
         repacks=not options.exact,
         n_snapshots=n_snapshots(options) if options.drafters != () else 0,
     )
     draft, floor = pair.draft if with_draft else None, options.n_ctx or FLOOR
-    return spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
+    spec = spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
+    if spec is None or options.n_ctx or pair.context:
+        return spec
+    n_ctx = spec.context.n_ctx if spec.target.n_context else USUAL
+    return replace(spec, context=replace(spec.context, n_ctx=n_ctx), is_open=True)
 
 
 def n_snapshots(options: Options) -> int:
@@ -40,6 +49,9 @@ def n_snapshots(options: Options) -> int:
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:
     """What memory allows; None where that is not known. Raises ModelError when not even the target `name` fits."""
     host, devices = headroom_of(reading, options.memory), [pool for pool in reading.pools if pool.is_device]
+    if spec and spec.is_open:
+        free = min([pool.free for pool in devices if is_sane(pool)], default=host.free - host.for_draft if host else 0)
+        spec = spec.roomy(free)
     if spec and devices:  # one that does not know its own memory leaves everything to the library
         return fit_devices(spec, devices, host, options.memory, name) if all(map(is_sane, devices)) else None
     return fit(spec, host, name) if spec and host else None

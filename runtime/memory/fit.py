@@ -24,6 +24,9 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 
 FLOOR = 1024  # tokens of context that are not given up
+USUAL = 4096  # tokens of context that are had wherever they fit, where no number was asked for
+# Of the memory that is free, what a context may take beyond those: it is held whether or not a text becomes that long
+ROOM = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,21 @@ class PairSpec:
     floor: int = FLOOR
     window: int = DRAFT_WINDOW
     on_device: bool = False
+    is_open: bool = False  # no number of tokens was asked for
 
     def needs(self, n_ctx: int, with_draft: bool) -> int:
         """Bytes of the target, and of the draft model where there is one and it comes along."""
         target = estimate(self.target, replace(self.context, n_ctx=n_ctx)).needed
         return target + (self.draft_needs(n_ctx) if with_draft else 0)
+
+    def roomy(self, n_free: int) -> PairSpec:
+        """The same with the longest context up to the present one that takes its share of `n_free` bytes at most."""
+        n_ctx, with_draft = self.context.n_ctx, self.draft is not None
+        least = min(USUAL, n_ctx)
+        usual = self.needs(least, with_draft)
+        while n_ctx > least and self.needs(n_ctx, with_draft) - usual > ROOM * n_free:
+            n_ctx = max(least, n_ctx // 2 // STEP * STEP)
+        return replace(self, context=replace(self.context, n_ctx=n_ctx))
 
     def frugal(self) -> PairSpec:
         """The same without snapshots of recurrent states, and with windows for the layers that look no further."""

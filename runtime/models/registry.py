@@ -21,6 +21,7 @@ from runtime.models.strict_toml import nearest, only_value, parse_toml, validate
 
 HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 
+AS_TRAINED = 0  # tokens of context: as many as the model was trained on, as far as memory allows
 MAX_NAME = 4095  # characters of a path
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
 DRAFTERS = (*USUAL, "layerskip", "suffix", "lookahead")  # what a pair may name under `drafters`
@@ -58,7 +59,8 @@ class Pair:
     description: str = ""
     licence: str = ""
     size: Annotated[StrictInt, Field(ge=0, le=2**63)] = 0  # bytes of all its files, as a source says; 0 = not known
-    context: Annotated[StrictInt, Field(ge=16, le=2**31 - 1)] = 4096  # tokens, at most what it was trained on
+    # Tokens, at most what it was trained on; or AS_TRAINED
+    context: Annotated[StrictInt, Field(ge=16, le=2**31 - 1)] = 4096
     drafters: Drafters = USUAL
     # The layer after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
     exit_layer: Annotated[StrictInt, Field(ge=0, le=10_000)] = 0
@@ -68,7 +70,6 @@ class Pair:
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
     fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
-
     thinking: StrictBool = True  # may a model that reasons do so before it answers, where a request does not say?
 
     @property
@@ -148,7 +149,7 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
         or os.path.lexists(name[:MAX_NAME])
     ):
         target = find_file(name)
-        return Pair(name=target.name, target=target)
+        return Pair(name=target.name, target=target, context=AS_TRAINED)
     raise RegistryError(
         f"There is no pair '{name[:64]}'. {nearest(name, list(registry))} A path to a GGUF file works as well."
     )

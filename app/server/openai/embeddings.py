@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from app.server.endpoint import Endpoint
-from app.server.errors import ApiError
+from app.server.errors import ApiError, Overflow
 from app.server.fields import RequestModel, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
 from app.server.task_response import Formatter, TaskResponse
@@ -55,9 +55,10 @@ class EmbeddingsRequest(RequestModel):
         ]
         if any(token >= engine.vocab.n_vocab for ids in found for token in ids):
             raise ApiError(400, f"input: the model has {engine.vocab.n_vocab} tokens. Use ids below that.", "input")
-        if any(not 0 < len(ids) <= engine.n_ctx for ids in found):
-            message = f"input: each text must have from 1 to {engine.n_ctx} tokens. Split it."
-            raise ApiError(400, message, "input", "context_length_exceeded")
+        if (longest := max(map(len, found))) > engine.n_ctx:
+            raise Overflow(longest, engine.n_ctx).error("input")
+        if not all(found):
+            raise ApiError(400, "input has an empty text, which has no tokens. Leave it out.", "input")
         if self.dimensions not in (None, engine.n_embd):
             message = f"dimensions: the model has {engine.n_embd}, which cannot be changed. Leave it out."
             raise ApiError(400, message, "dimensions")
