@@ -15,6 +15,7 @@ from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import (
     endless_request,
+    open_plain,
     running,
 )
 
@@ -118,3 +119,13 @@ def test_an_idle_stream_shows_that_it_lives(demo: httpx2.Client, monkeypatch: py
         lines = filter(None, stream.iter_lines())
         assert next(lines).startswith("data: ")
         assert next(lines).startswith(":")  # a comment, which clients ignore
+
+
+def test_a_model_with_aliases_is_found_by_each() -> None:
+    with running(open_plain, aliases=("house", "fim")) as here:
+        client = here.client()
+        (card,) = client.get("/v1/models").json()["data"]
+        assert card["aliases"] == ["house", "fim"]
+        for name in ("house", "fim", card["id"]):
+            assert client.get(f"/v1/models/{name}").json()["id"] == card["id"]
+        assert client.get("/v1/models/other").status_code == 404

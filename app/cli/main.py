@@ -192,6 +192,7 @@ def serve(
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
     allow_origin: opt.AllowOrigin = None,
+    alias: opt.Alias = "",
     quiet: opt.Quiet = False,
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
@@ -218,7 +219,9 @@ def serve(
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)
-    settings = command.ServerSettings(addresses, api_key, max_waiting, parallel, origins, quiet, slots)
+    names = tuple(filter(None, map(str.strip, alias.split(","))))
+    settings = command.ServerSettings(addresses, api_key, max_waiting, parallel, origins, quiet, slots, names)
+    chosen = replace(chosen, name=names[0]) if names else chosen
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

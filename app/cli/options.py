@@ -113,4 +113,13 @@ AllowOrigin = Annotated[
         help="An app or page that may ask without a key, such as app://obsidian.md (may be given often).",
     ),
 ]
+Alias = Annotated[
+    str,
+    listening(
+        "--alias",
+        metavar="NAME,...",
+        show_default=False,
+        help="What clients see as the model's name, instead of its own; more names after commas.",
+    ),
+]
 Quiet = Annotated[bool, listening("--quiet", help="Print no line for each request.")]

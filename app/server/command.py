@@ -37,6 +37,7 @@ class ServerSettings:
     allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without a key
     quiet: bool = False  # no line for each request
     shows_slots: bool = False  # may a client see what is being done for others?
+    aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
 
 
 class EngineServer(uvicorn.Server):
@@ -48,6 +49,7 @@ class EngineServer(uvicorn.Server):
         self.worker = Worker(
             open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active, settings.shows_slots
         )
+        self.worker.aliases = settings.aliases
         self.failure: Exception | None = None
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)

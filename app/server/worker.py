@@ -38,6 +38,7 @@ class Worker:
         shows_slots: bool = False,
     ) -> None:
         self.shows_slots, self._numbers = shows_slots, count()
+        self.aliases: tuple[str, ...] = ()  # names that clients may also know the model by
         self.totals, self.created_at = Totals(), int(time())
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[ScheduledTask]()
