@@ -57,6 +57,8 @@ def written(template: str, *messages: Any, thinking: bool = True, **more: Any) -
     "off",
     [
         {"enable_thinking": False},
+        {"reasoning_budget": 0},
+        {"thinking_budget_tokens": 0},
         {"chat_template_kwargs": {"enable_thinking": False}},
         {"reasoning_effort": "none"},
         {"thinking": False},
@@ -148,3 +150,11 @@ def test_responses_hand_their_effort_on() -> None:
     body = {"input": "Hi", "reasoning": {"effort": "none"}}
     assert ResponsesRequest.model_validate(body).chat().reasoning_effort == "none"
     assert isinstance(ResponsesRequest.model_validate(body).chat(), ChatRequest)
+
+
+def test_a_budget_of_thoughts_that_cannot_be_kept_to_is_refused(demo: httpx2.Client) -> None:
+    asked = {"messages": [USER], "max_tokens": 1}
+    assert demo.post("/v1/chat/completions", json=asked | {"reasoning_budget": -1}).status_code == 200
+    refused = demo.post("/v1/chat/completions", json=asked | {"thinking_budget_tokens": 100})
+    assert refused.status_code == 400
+    assert "less than or equal to 0" in refused.json()["error"]["message"]

@@ -193,6 +193,7 @@ def serve(
     api_key: opt.ApiKey = "",
     allow_origin: opt.AllowOrigin = None,
     alias: opt.Alias = "",
+    reasoning: opt.Reasoning = opt.Thoughts.AUTO,
     quiet: opt.Quiet = False,
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
@@ -221,7 +222,8 @@ def serve(
     addresses = Addresses(host, tcp, socket)
     names = tuple(filter(None, map(str.strip, alias.split(","))))
     settings = command.ServerSettings(addresses, api_key, max_waiting, parallel, origins, quiet, slots, names)
-    chosen = replace(chosen, name=names[0]) if names else chosen
+    chosen = replace(chosen, name=names[0] if names else chosen.name)
+    chosen = replace(chosen, thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
     several = replace(options, slots=parallel + 1)  # and a completion
     open_engine = opener(draft)
     command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -121,5 +122,18 @@ Alias = Annotated[
         show_default=False,
         help="What clients see as the model's name, instead of its own; more names after commas.",
     ),
+]
+
+
+class Thoughts(StrEnum):
+    """Whether a model that reasons does so."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
+Reasoning = Annotated[
+    Thoughts,
+    sampling("--reasoning", help="Off: models that think before they answer do not, unless a request asks for it."),
 ]
 Quiet = Annotated[bool, listening("--quiet", help="Print no line for each request.")]

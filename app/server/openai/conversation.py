@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
@@ -89,6 +89,9 @@ class ConversationRequest(RequestModel):
     documents: list[dict[str, Any]] | None = None
     enable_thinking: bool | None = None
     reasoning_effort: str | None = None
+    reasoning_budget: int | None = Field(
+        None, validation_alias=AliasChoices("reasoning_budget", "thinking_budget_tokens"), ge=-1, le=0
+    )  # 0: no reasoning; -1: no limit. A number of tokens cannot be kept to.
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = None
@@ -120,7 +123,8 @@ class ConversationRequest(RequestModel):
     def _variables(self, engine: Engine) -> dict[str, Any]:
         """What the template may ask for by name. Raises ApiError."""
         thinks = engine.pair.thinking if self.enable_thinking is None else self.enable_thinking
-        found: dict[str, Any] = {"enable_thinking": thinks and self.reasoning_effort != "none"}
+        is_off = self.reasoning_effort == "none" or self.reasoning_budget == 0
+        found: dict[str, Any] = {"enable_thinking": thinks and not is_off}
         if self.reasoning_effort and self.reasoning_effort != "none":
             found["reasoning_effort"] = self.reasoning_effort
         if self.documents:
