@@ -19,6 +19,7 @@ from runtime.memory.pressure import Level, Thresholds
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.kept import kept
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
@@ -208,4 +209,4 @@ def test_closing_while_a_draft_is_on_its_way_closes_it() -> None:
 def test_what_was_learned_of_drafters_that_are_away_is_kept_at_the_end() -> None:
     bench = Bench()
     bench.step(CRITICAL)
-    assert bench.loop.controller.state().keys() >= {"ngram", "model"}
+    assert kept(bench.loop.controller).keys() >= {"ngram", "model"}

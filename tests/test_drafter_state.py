@@ -8,6 +8,7 @@ import pytest
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
+from runtime.speculative.control.kept import kept, take_up
 from runtime.speculative.control.policy import Policy, Price
 from tests.support.clock import Clock
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
@@ -132,7 +133,7 @@ def test_what_was_learned_is_taken_up_again() -> None:
     learned = controller_for(told)
     adaptive(told, learned)
     fresh, warm = controller_for(told), controller_for(told)
-    warm.restore(learned.state())
+    take_up(warm, kept(learned))
     assert warm.states[NAME].acceptance.chance(0.85) < fresh.states[NAME].acceptance.chance(0.85) - 0.2
     assert adaptive(told, warm) <= adaptive(told, fresh)
 
@@ -143,7 +144,7 @@ def test_what_was_learned_is_taken_up_again() -> None:
 )
 def test_a_damaged_memory_is_no_memory(state: dict[str, object]) -> None:
     controller, fresh = controller_for(trace(0.5)), controller_for(trace(0.5))
-    controller.restore(state)
+    take_up(controller, state)
     assert np.array_equal(controller.states[NAME].acceptance.chances, fresh.states[NAME].acceptance.chances)
 
 
@@ -203,11 +204,11 @@ def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:
     before = Controller(costs_of(10.0, 12.0), {NAME: 1.0}, max_k=1)
     before.learn([], 1, 0.0, 100.0, 100.0)
     after = Controller(costs_of(10.0, 12.0), {NAME: 1.0}, max_k=1)
-    after.restore(before.state())
-    assert after.state()["seconds for probes"] == pytest.approx(0.5)
+    take_up(after, kept(before))
+    assert kept(after)["seconds for probes"] == pytest.approx(0.5)
     before.probes.seconds = 0.75
-    after.restore(before.state())
-    assert after.state()["seconds for probes"] == pytest.approx(-0.25)
+    take_up(after, kept(before))
+    assert kept(after)["seconds for probes"] == pytest.approx(-0.25)
     for broken in ("many", float("nan"), None):
-        after.restore({"seconds for probes": broken})
-        assert after.state()["seconds for probes"] == pytest.approx(-0.25)
+        take_up(after, {"seconds for probes": broken})
+        assert kept(after)["seconds for probes"] == pytest.approx(-0.25)

@@ -15,6 +15,7 @@ from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.kept import kept
 from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
 from tests.support.clock import Clock
@@ -159,7 +160,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
 
     assert make(8) == (8, 8)
     assert make(60) == (20, 20)  # every third is asked: three thousandths of the time is what that may take
-    assert controller.state()["seconds for probes"] == pytest.approx(0.005 * clock.now)
+    assert kept(controller)["seconds for probes"] == pytest.approx(0.005 * clock.now)
     while make(1) != (1, 1):
         pass
     target.seconds = 3e-3

@@ -24,6 +24,7 @@ from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.kept import kept, take_up
 
 
 class TargetProfile:
@@ -54,12 +55,12 @@ class TargetProfile:
 
     def restore(self, controller: Controller, draft: Path | None) -> None:
         """Begins with what was learned of the drafters the last time."""
-        controller.restore(self._learned(draft).read())
+        take_up(controller, self._learned(draft).read())
 
     def save(self, controller: Controller, draft: Path | None) -> None:
         """Leaves for the next start what was learned of them since."""
         cache = self._learned(draft)
-        cache.write(cache.read() | controller.state())
+        cache.write(cache.read() | kept(controller))
 
     def _learned(self, draft: Path | None) -> ProfileCache:
         return self.cache("learned", draft and fingerprint(draft))

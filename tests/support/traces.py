@@ -15,6 +15,7 @@ from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.kept import kept, take_up
 from tests.support.clock import Clock
 
 MAX_K = 8
@@ -129,8 +130,8 @@ class World:
         controller, total = controller_for(self.traces[0]), 0.0
         for trace in self.traces:
             if self.restarts:
-                known, controller = controller.state(), controller_for(trace)
-                controller.restore(known)
+                known, controller = kept(controller), controller_for(trace)
+                take_up(controller, known)
             total += adaptive(trace, controller)
         return total
 

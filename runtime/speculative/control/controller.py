@@ -6,10 +6,8 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
 
 from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts
@@ -36,7 +34,6 @@ IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
-CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them for the next start, by name, and at most
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -191,13 +188,13 @@ class Controller:
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
-        if self.probes.seconds + state.first_seconds <= self._allowed:
+        if self.probes.seconds + state.first_seconds <= self.allowed:
             return True
         is_newcomer = state.is_new and not state.is_disabled
-        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self._allowed)
+        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self.allowed)
 
     @property
-    def _allowed(self) -> float:
+    def allowed(self) -> float:
         """Seconds that probes and mistakes may have cost by now."""
         return SHARE * self.decode_seconds
 
@@ -296,7 +293,7 @@ class Controller:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
-            state.cusum_update(lost, 1 / self.plain_rate, self._allowed)
+            state.cusum_update(lost, 1 / self.plain_rate, self.allowed)
 
     @property
     def is_steady(self) -> bool:
@@ -339,23 +336,13 @@ class Controller:
         """Takes a suspended drafter up again, with what was learned of it."""
         self.states[name] = self._suspended.pop(name)
 
-    def state(self) -> dict[str, Any]:
-        """What was learned of each drafter, and the seconds left for probes, as plain data for the next start."""
-        learned = {name: state.acceptance.state() for name, state in (self.states | self._suspended).items()}
-        return {**learned, CREDIT: self._allowed - self.probes.seconds}
+    @property
+    def known_states(self) -> dict[str, DrafterState]:
+        """Beliefs about all drafters, those that are suspended as well."""
+        return self.states | self._suspended
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave; what cannot be read is left as it is."""
-        for name, each in self.states.items():
-            try:
-                each.acceptance.restore(state[name])
-                each.is_new = False
-            except (KeyError, TypeError, ValueError):
-                continue
-        credit = state.get(CREDIT)
-        if isinstance(credit, float) and math.isfinite(credit):
-            self.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
-            self.probes.seconds = min(max(0.0, -credit), MOST_CREDIT)
+    def begin_anew(self) -> None:
+        """All drafters are valued in the next step: what is believed of them has been replaced."""
         self._n_steps = self._next_valuation = self._next_of_all = 0
 
     def reason(self) -> Reason:

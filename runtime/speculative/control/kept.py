@@ -1,0 +1,35 @@
+"""What a controller leaves for the next start: what was learned of each drafter, and the seconds left for probes.
+
+Plain data; knows no files.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.probes import SHARE
+
+CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them, by name; at most
+
+
+def kept(controller: Controller) -> dict[str, Any]:
+    """All that is worth keeping."""
+    learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
+    return {**learned, CREDIT: controller.allowed - controller.probes.seconds}
+
+
+def take_up(controller: Controller, known: dict[str, Any]) -> None:
+    """Begins with what `kept` gave; what cannot be read is left as it is."""
+    for name, state in controller.states.items():
+        try:
+            state.acceptance.restore(known[name])
+            state.is_new = False
+        except (KeyError, TypeError, ValueError):
+            continue
+    credit = known.get(CREDIT)
+    if isinstance(credit, float) and math.isfinite(credit):
+        controller.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
+        controller.probes.seconds = min(max(0.0, -credit), MOST_CREDIT)
+    controller.begin_anew()
