@@ -158,3 +158,8 @@ def test_a_budget_of_thoughts_that_cannot_be_kept_to_is_refused(demo: httpx2.Cli
     refused = demo.post("/v1/chat/completions", json=asked | {"thinking_budget_tokens": 100})
     assert refused.status_code == 400
     assert "less than or equal to 0" in refused.json()["error"]["message"]
+
+
+def test_parts_of_a_reply_that_was_begun_are_paragraphs() -> None:
+    begun = {"role": "assistant", "content": [{"type": "text", "text": "Wh"}, {"type": "text", "text": "ill"}]}
+    assert written(PLAIN, begun).text == "[user]Hi[a]Wh\n\nill"

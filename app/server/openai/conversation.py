@@ -153,8 +153,11 @@ class ConversationRequest(RequestModel):
 
 
 def continued(prompt: str, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
-    """The prompt of a reply with what the `last` message has of it: it goes on in that `part` of the message."""
-    thought, text = last.reasoning_content or "", last.text
+    """The prompt of a reply with what the `last` message has of it: it goes on in that `part` of the message.
+
+    Parts of its text are paragraphs, as with llama-server.
+    """
+    thought, text = last.reasoning_content or "", "\n\n".join(part.text for part in last.content or ())
     if thinks and not thought:
         thought, text = split_reasoning(text)
     opened = prompt if opens_reasoning(prompt) else f"{prompt}{BEGIN}\n"
