@@ -51,6 +51,15 @@ def test_counters_that_move_in_steps_are_not_read_too_soon(counters: dict[str, f
     assert watched.busy_cores() == pytest.approx(0.04 / (1.5 * WINDOW))
 
 
+def test_what_was_long_ago_tells_nothing_of_now(counters: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Neighbours()
+    pass_by(counters, 60.0, user=120.0, own=1.0)
+    assert watched.busy_cores() is None
+    pass_by(counters, 60.0, user=120.0, own=1.0)
+    monkeypatch.setattr(neighbours.time, "sleep", lambda seconds: pass_by(counters, seconds, user=0.5 * seconds))
+    assert watched.wait() == pytest.approx(0.5)
+
+
 def test_where_nobody_may_read_the_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(percpu: bool) -> None:
         raise psutil.AccessDenied

@@ -9,7 +9,8 @@ import time
 
 import psutil
 
-WINDOW = 0.06  # seconds that a reading must span: the counters move in steps of a hundredth
+# Seconds that a reading must span, because the counters move in steps of a hundredth; after which it tells of the past
+WINDOW, STALE = 0.06, 5.0
 # Of a core's seconds, those in which it works for anyone; processes that are said to give way ("nice") do so only
 # within their own session
 TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
@@ -22,11 +23,13 @@ class Neighbours:
         self._last = readings()
 
     def busy_cores(self) -> float | None:
-        """Cores that others kept busy since the last look; None where that is too short ago, or nobody knows."""
+        """Cores that others kept busy since the last look; None where that is too short or long ago, or nobody knows."""
         before, now = self._last, readings()
         if before is None or now is None or now[0] - before[0] < WINDOW:
             return None
         self._last = now
+        if now[0] - before[0] > STALE:
+            return None
         span, taken, own = (after - then for after, then in zip(now, before, strict=True))
         return max(0.0, taken - own) / span
 
@@ -34,9 +37,12 @@ class Neighbours:
         """Cores that others keep busy, as soon as the time since the last look is long enough to tell; 0 where nobody
         knows.
         """
-        if self._last is not None:
-            time.sleep(max(0.0, self._last[0] + WINDOW - time.perf_counter()))
-        return self.busy_cores() or 0.0
+        for _ in range(2):  # the first look may be a stale one
+            if self._last is not None:
+                time.sleep(max(0.0, self._last[0] + WINDOW - time.perf_counter()))
+            if (busy := self.busy_cores()) is not None:
+                return busy
+        return 0.0
 
 
 def readings() -> tuple[float, float, float] | None:
