@@ -23,7 +23,7 @@ class Neighbours:
         self._last = readings()
 
     def busy_cores(self) -> float | None:
-        """Cores that others kept busy since the last look; None where that is too short or long ago, or nobody knows."""
+        """Cores that others kept busy since the last look; None where that is too short or long ago, or not known."""
         before, now = self._last, readings()
         if before is None or now is None or now[0] - before[0] < WINDOW:
             return None
