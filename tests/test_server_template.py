@@ -13,9 +13,10 @@ import pytest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
-from runtime.engine import Message, TemplateForm
+from runtime.engine import Engine, Message, Options, TemplateForm
 from runtime.engine.chat_template import ChatTemplate
-from tests.support.serving import READ_FILE, open_plain, running
+from runtime.models.registry import load_registry
+from tests.support.serving import READ_FILE, events, open_plain, running
 
 USER, BEGUN = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well"}
 ASSISTANT = "<|im_start|>assistant\n"
@@ -152,12 +153,65 @@ def test_responses_hand_their_effort_on() -> None:
     assert isinstance(ResponsesRequest.model_validate(body).chat(), ChatRequest)
 
 
-def test_a_budget_of_thoughts_that_cannot_be_kept_to_is_refused(demo: httpx2.Client) -> None:
+class Thinker(Engine):
+    """The bundled pair with a template that begins to think."""
+
+    template = THINKS
+
+
+@pytest.fixture(scope="module")
+def thinker() -> Iterator[httpx2.Client]:
+    with running(lambda on_progress: Thinker(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+        yield here.client()
+
+
+BUDGETS = ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"]
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"seed": 1}, {}, {"tools": [READ_FILE], "seed": 1}])
+def test_thoughts_end_when_their_budget_is_spent(thinker: httpx2.Client, name: str, settings: dict[str, Any]) -> None:
+    body = {"messages": [USER], "max_tokens": 40, "ignore_eos": True, name: 6, **settings}
+    parts = ["</", "think", ">"] if "tools" in settings else ["</think>"]
+    n_mark = sum(len(thinker.post("/tokenize", json={"content": part}).json()["tokens"]) for part in parts)
+    reply = thinker.post("/v1/chat/completions", json=body).json()
+    message, details = reply["choices"][0]["message"], reply["usage"]["completion_tokens_details"]
+    assert details["reasoning_tokens"] - n_mark in range(6, 10)  # a character may need more tokens to be whole
+    assert message["reasoning_content"]
+    assert message["content"]
+    assert "</" not in message["reasoning_content"] + message["content"]
+
+
+def test_a_stream_keeps_to_the_budget_as_well(thinker: httpx2.Client) -> None:
+    body = {"messages": [USER], "max_tokens": 40, "ignore_eos": True, "temperature": 0, "thinking_budget_tokens": 6}
+    whole = thinker.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
+    deltas = [
+        event["choices"][0]["delta"]
+        for event in events(thinker.post("/v1/chat/completions", json=body | {"stream": True}))
+        if event["choices"]
+    ]
+    for key in ("reasoning_content", "content"):
+        assert "".join(delta.get(key) or "" for delta in deltas) == whole[key]
+
+
+def test_anthropics_budget_is_kept_to(thinker: httpx2.Client) -> None:
+    body = {"messages": [USER], "max_tokens": 40, "temperature": 0, "thinking": {"type": "enabled", "budget_tokens": 6}}
+    asked = {"messages": [USER], "max_tokens": 40, "temperature": 0, "thinking_budget_tokens": 6}
+    chat = thinker.post("/v1/chat/completions", json=asked).json()["choices"][0]["message"]
+    thought, text = thinker.post("/v1/messages", json=body).json()["content"]
+    assert (thought["thinking"], text["text"]) == (chat["reasoning_content"], chat["content"])
+    off = thinker.post("/v1/messages", json=body | {"thinking": {"type": "enabled", "budget_tokens": 0}}).json()
+    assert [block["type"] for block in off["content"]] == ["text"]
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_budget_that_is_none_is_refused(demo: httpx2.Client, name: str) -> None:
     asked = {"messages": [USER], "max_tokens": 1}
-    assert demo.post("/v1/chat/completions", json=asked | {"reasoning_budget": -1}).status_code == 200
-    refused = demo.post("/v1/chat/completions", json=asked | {"thinking_budget_tokens": 100})
+    assert demo.post("/v1/chat/completions", json=asked | {name: -1}).status_code == 200
+    assert demo.post("/v1/chat/completions", json=asked | {name: 9}).status_code == 200  # it does not think anyway
+    refused = demo.post("/v1/chat/completions", json=asked | {name: -2})
     assert refused.status_code == 400
-    assert "less than or equal to 0" in refused.json()["error"]["message"]
+    assert name in refused.json()["error"]["message"]
 
 
 def test_parts_of_a_reply_that_was_begun_are_paragraphs() -> None:

@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling
+from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling, ThoughtBudget
 
 MASK = 2**64 - 1  # the largest seed
+
+
+def no_thoughts(engine: Engine) -> ThoughtBudget | None:
+    """Nothing limits how long the model thinks."""
+    return None
 
 
 class EngineTask(Protocol):
@@ -47,6 +52,7 @@ class CompletionTask:
     max_tokens: int | None = None  # 0: the prompt is only read, so that the next request finds it in the cache
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
+    thoughts: Callable[[Engine], ThoughtBudget | None] = no_thoughts
     n_logprobs: int | None = None
     after_sampling: bool = False  # are log probabilities those that the sampling settings leave?
     prediction: str = ""
@@ -63,7 +69,8 @@ class CompletionTask:
     def tokenized(self, engine: Engine) -> CompletionTask:
         """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
         ids = Ids(tuple(engine.encode(self.prompt(engine))))
-        return replace(self, prompt=lambda engine: ids, prompt_ids=ids.tokens)
+        thoughts = self.thoughts(engine)
+        return replace(self, prompt=lambda engine: ids, prompt_ids=ids.tokens, thoughts=lambda engine: thoughts)
 
     def another(self, i: int) -> CompletionTask:
         """The same for the choice of index `i`, which is another one: a seed is as many further."""
@@ -82,6 +89,6 @@ class CompletionTask:
 
         return engine.reply(
             self.prompt(engine), self.sampling, self.max_tokens or None, self.stops, cancel, report,
-            grammar=self.grammar, n_logprobs=self.n_logprobs, after_sampling=self.after_sampling,
-            prediction=self.prediction, pauses=True,
+            grammar=self.grammar, thoughts=self.thoughts(engine), n_logprobs=self.n_logprobs,
+            after_sampling=self.after_sampling, prediction=self.prediction, pauses=True,
         )  # fmt: skip

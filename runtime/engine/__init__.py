@@ -14,6 +14,7 @@ from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.logits import TokenLogprobs
 from runtime.sampling.sampler import Sampling
 from runtime.sampling.schema import closed, is_usable, unsupported
+from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [
     "Chunk",
@@ -26,6 +27,7 @@ __all__ = [
     "Prompt",
     "Sampling",
     "TemplateForm",
+    "ThoughtBudget",
     "TokenLogprobs",
     "check_schema",
     "closed",

@@ -21,7 +21,9 @@ from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar
-from runtime.sampling.sampler import Sampler, Sampling, check
+from runtime.sampling.masks import together
+from runtime.sampling.sampler import Sampler, Sampling, TokenMask, check
+from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask, spelling
 from runtime.speculative.control.explain import Explanation, Pass, explain
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
@@ -69,6 +71,7 @@ class Engine:
         on_prefill: Callable[[int, int], None] = lambda done, total: None,
         *,
         grammar: Grammar | None = None,
+        thoughts: ThoughtBudget | None = None,
         n_logprobs: int | None = None,
         after_sampling: bool = False,
         when_full: str = "stop",
@@ -87,7 +90,8 @@ class Engine:
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
-        sampler = self._sampler(sampling, max_tokens, stops, grammar, n_logprobs, when_full)
+        masks = self._masks(grammar, thoughts)
+        sampler = self._sampler(sampling, max_tokens, stops, masks, n_logprobs, when_full)
         window = PromptWindow(prompt, self._encoder, self.n_ctx, when_full == "drop-oldest")
         ids = window.begin(max_tokens)
         if not ids:
@@ -135,7 +139,7 @@ class Engine:
         sampling: Sampling,
         max_tokens: int | None,
         stops: Sequence[str],
-        grammar: Grammar | None,
+        masks: Sequence[TokenMask],
         n_logprobs: int | None,
         when_full: str,
     ) -> Sampler:
@@ -153,9 +157,18 @@ class Engine:
         check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
         if when_full not in POLICIES:
             raise SettingsError(f"when_full is '{when_full}': it must be one of {', '.join(POLICIES)}.")
-        mask = GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), n_vocab) if grammar else None
         # Where only exact passes are used, rounding decides nothing
-        return Sampler(sampling, mask, 0.0 if self.is_reproducible else self.exactness.difference)
+        return Sampler(sampling, together(masks), 0.0 if self.is_reproducible else self.exactness.difference)
+
+    def _masks(self, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
+        """What binds a reply's tokens. Raises SettingsError for a grammar that is not valid."""
+        masks: list[TokenMask] = []
+        if thoughts:
+            closing = spelling(thoughts.end, self.vocab, as_text=grammar is not None)
+            masks.append(ThoughtMask(thoughts, closing, self.token_bytes, self.vocab.n_vocab))
+        if grammar:  # the last: a call that was begun in a thought is not broken off
+            masks.append(GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), self.vocab.n_vocab))
+        return masks
 
     def token_bytes(self, token: int) -> bytes:
         """What the token adds to the text; b"" for a control token."""

@@ -15,6 +15,7 @@ from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNa
 
 # Claude Code begins the system prompt with a line that is another in each request; the cache would be of no use.
 BILLING = "x-anthropic-billing-header:"
+USUAL_BUDGET = 10_000
 CHOICES: dict[str, Any] = {"auto": "auto", "any": "required", "tool": "function", "none": "none"}
 
 
@@ -66,6 +67,12 @@ class Thinking(RequestModel):
     """Whether the model reasons before it answers; `adaptive` leaves that to the model."""
 
     type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(None, ge=-1)  # 0: no reasoning; -1: no limit
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens that the reasoning may have; as with llama-server, some where a client only asks for it."""
+        return USUAL_BUDGET if self.type == "enabled" and self.budget_tokens is None else self.budget_tokens
 
 
 class Conversation(RequestModel):
@@ -88,6 +95,7 @@ class Conversation(RequestModel):
             parallel_tool_calls=not (self.tool_choice and self.tool_choice.disable_parallel_tool_use),
             response_format=self.output_config.response_format() if self.output_config else None,
             enable_thinking=self.thinking.type != "disabled" if self.thinking else None,
+            reasoning_budget=self.thinking.budget if self.thinking else None,
             chat_template_kwargs=self.chat_template_kwargs,
             **more,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.reasoning import BEGIN
+from app.reasoning import BEGIN, END
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.generation import PromptIds
@@ -19,7 +19,7 @@ from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.progress import Progress
 from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
-from runtime.engine import Engine, Ids, Prompt
+from runtime.engine import Engine, Ids, Prompt, ThoughtBudget
 
 MAX_LOGPROBS = 20  # as with OpenAI
 
@@ -51,6 +51,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
             grammar=tools.grammar(grammar) if tools else grammar,
+            thoughts=self._thoughts,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
@@ -59,6 +60,14 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def _prompt(self, engine: Engine) -> Prompt:
         return Ids(tuple(engine.tokenize(self.written(engine).text, bos=True)))
+
+    def _thoughts(self, engine: Engine) -> ThoughtBudget | None:
+        """How long the model may reason, where that is limited. Raises ApiError, TemplateError."""
+        most = self.reasoning_budget
+        if most is None or most < 0 or not self._has_room_for_reasoning(engine):
+            return None
+        prompt = self.written(engine)
+        return None if prompt.is_answering else ThoughtBudget(most, BEGIN, END, prompt.is_thinking)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> ChatFormatter:
         """How the replies are written."""
@@ -73,12 +82,16 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return ReplyReader(ToolCallParser() if self.tool_set() else None, self._reasoning_reader(engine))
 
     def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
-        """For a model that reasons, unless a grammar leaves no room for it."""
-        tools = self.tool_set()
-        if BEGIN not in engine.template or self.format_grammar() or (tools and tools.required):
+        """For a model that reasons."""
+        if not self._has_room_for_reasoning(engine):
             return None
         prompt = self.written(engine)
         return None if prompt.is_answering else ReasoningReader(prompt.is_thinking)
+
+    def _has_room_for_reasoning(self, engine: Engine) -> bool:
+        """Does the model reason, and does no grammar demand the answer at once?"""
+        tools = self.tool_set()
+        return BEGIN in engine.template and not self.format_grammar() and not (tools and tools.required)
 
 
 ENDPOINT = generation_endpoint("/chat/completions", ChatRequest, ChatCompletion)

@@ -90,8 +90,10 @@ class ConversationRequest(RequestModel):
     enable_thinking: bool | None = None
     reasoning_effort: str | None = None
     reasoning_budget: int | None = Field(
-        None, validation_alias=AliasChoices("reasoning_budget", "thinking_budget_tokens"), ge=-1, le=0
-    )  # 0: no reasoning; -1: no limit. A number of tokens cannot be kept to.
+        None,
+        validation_alias=AliasChoices("reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"),
+        ge=-1,
+    )  # tokens of reasoning; 0: none; -1: no limit
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = None

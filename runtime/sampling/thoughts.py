@@ -1,0 +1,117 @@
+"""How long a reply may think: after so many tokens of its thought, nothing may follow but the mark that ends it.
+
+What may follow depends on the reply's tokens alone, so no seed, draft or stream changes it. Knows tokens by their
+bytes; knows no model.
+"""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.core.backend import Tokenizer
+from runtime.core.draft import Path, Tokens
+
+CHARACTER = 4  # bytes, at most
+utf8 = getincrementaldecoder("utf8")
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtBudget:
+    """At most `n_tokens` between the marks `begin` and `end`; `is_open`: the prompt has the first of them already."""
+
+    n_tokens: int
+    begin: str
+    end: str
+    is_open: bool = False
+
+
+class Thought(NamedTuple):
+    """How far a reply's thought has come."""
+
+    is_inside: bool
+    text: bytes = b""  # the last of it, which may begin a mark
+    n: int = 0  # its tokens
+    n_closing: int = 0  # tokens of the closing mark that it was made to say
+    is_over: bool = False  # or was never begun
+
+
+class ThoughtMask:
+    """The budget of one reply, asked token by token. Implements TokenMask."""
+
+    def __init__(
+        self, budget: ThoughtBudget, closing: Sequence[int], token_bytes: Callable[[int], bytes], n_vocab: int
+    ) -> None:
+        self._most, self._closing, self._token_bytes = budget.n_tokens, tuple(closing), token_bytes
+        self._begin, self._end = budget.begin.encode(), budget.end.encode()
+        self._anything = np.ones(n_vocab, dtype=np.bool_)
+        self._n_seen, self._thought = 0, Thought(budget.is_open)
+
+    def begin(self, reply: Tokens) -> None:
+        """The reply has these tokens [n] now: those of the last time, and more."""
+        self._thought = self._after(self._thought, reply[self._n_seen :].tolist())
+        self._n_seen = len(reply)
+
+    def allowed(self, path: Path) -> NDArray[np.bool_]:
+        """[n_vocab] which tokens may follow the reply and `path`."""
+        thought = self._after(self._thought, path)
+        if not self._must_close(thought):
+            return self._anything
+        only = np.zeros_like(self._anything)
+        only[self._closing[thought.n_closing]] = True
+        return only
+
+    def forced(self) -> Path:
+        """What is left of the closing mark, where it has to come."""
+        return self._closing[self._thought.n_closing :] if self._must_close(self._thought) else ()
+
+    def _must_close(self, thought: Thought) -> bool:
+        """Is the budget spent? A character that was begun is finished first."""
+        if not thought.is_inside or thought.is_over or thought.n < self._most:
+            return False
+        return bool(thought.n_closing) or is_whole(thought.text)
+
+    def _after(self, thought: Thought, tokens: Sequence[int]) -> Thought:
+        for token in tokens:
+            if thought.is_over:
+                break
+            thought = self._next(thought, token)
+        return thought
+
+    def _next(self, thought: Thought, token: int) -> Thought:
+        if self._must_close(thought) and token == self._closing[thought.n_closing]:
+            n = thought.n_closing + 1
+            return thought._replace(n_closing=n, is_over=n == len(self._closing))
+        text = thought.text + self._token_bytes(token)
+        if thought.is_inside:
+            return self._inside(text, thought.n + 1)
+        said = text.lstrip()
+        if said.startswith(self._begin):
+            return self._inside(said.removeprefix(self._begin), 0)
+        return Thought(False, text, is_over=not self._begin.startswith(said))
+
+    def _inside(self, text: bytes, n: int) -> Thought:
+        return Thought(True, text[-max(len(self._end), CHARACTER) :], n, is_over=self._end in text)
+
+
+def spelling(mark: str, vocab: Tokenizer, *, as_text: bool) -> list[int]:
+    """The tokens of a mark. To a grammar, a token that is the whole mark is no text: `as_text` it is spelled, where the
+    vocabulary can.
+    """
+    whole = vocab.encode(mark, special=True)
+    parts = (mark[:2], mark[2:-1], mark[-1:])
+    spelled = [token for part in parts for token in vocab.encode(part, special=False)]
+    is_same = b"".join(vocab.pieces[token] for token in spelled) == mark.encode()
+    return spelled if as_text and is_same else whole
+
+
+def is_whole(text: bytes) -> bool:
+    """Does no character lack its last bytes?"""
+    decoder = utf8("replace")
+    decoder.decode(text)
+    return not decoder.getstate()[0]
