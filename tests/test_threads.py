@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.core.clock import steadiest, wall
+from runtime.core.clock import steadiest
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import INTERVAL, ThreadChoice, Threads, Watch
 from tests.support.clock import Clock
@@ -135,6 +135,6 @@ def test_a_pass_that_is_held_up_for_want_of_cores_leaves_one_at_once(clock: Cloc
 
 def test_where_others_compute_steps_are_timed_by_the_clock_that_they_disturb_least(clock: Clock) -> None:
     threads, _, cores = two_threads(clock)
-    assert threads.clock is wall
+    assert threads.clock is clock
     cores.look(1.0)
     assert threads.clock is steadiest()

@@ -1,4 +1,7 @@
-"""The two clocks by which decoding is timed. On a machine of its own they agree; knows no model."""
+"""The two clocks by which decoding is timed: seconds as people count them, and those for which this thread had a core.
+
+On a machine of its own they agree. Knows no model.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,6 @@ def wall() -> float:
     return time.perf_counter()
 
 
-def worked() -> float:
-    """Seconds for which this thread had a core: what it waits while other processes have it does not count."""
-    return time.thread_time()
-
-
 def steadiest() -> Clock:
-    """The clock that other processes disturb least."""
-    return worked if time.get_clock_info("thread_time").resolution < FINE else wall
+    """The clock that other processes disturb least: what this thread waits while they have its core does not count."""
+    return time.thread_time if time.get_clock_info("thread_time").resolution < FINE else time.perf_counter

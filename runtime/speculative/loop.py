@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from runtime.core.backend import Backend
-from runtime.core.clock import wall
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
@@ -185,7 +184,7 @@ class SpecLoop:
         """
         self._switch_to(request, context)
         self._degrade_if_due(context)
-        clock = self.controller.clock = self.threads.clock if self.threads else wall
+        clock = self.controller.clock = self.threads.clock if self.threads else time.perf_counter
         began = clock()
         sampler.begin(context, position)
         is_idle = self._n_idle > 0

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from runtime.core.clock import Clock, steadiest, wall
+from runtime.core.clock import Clock, steadiest
 
 FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
 TRIES = 3  # passes of a trial that goes well
@@ -156,7 +156,7 @@ class Threads:
     @property
     def clock(self) -> Clock:
         """What steps are timed by: where others compute, the time for which they kept us waiting says nothing."""
-        return self._steadiest if self._watch and self._watch.n_taken else wall
+        return self._steadiest if self._watch and self._watch.n_taken else time.perf_counter
 
     def of(self, width: int) -> ThreadChoice:
         """The choice for the target's passes of that many rows."""
