@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.server.anthropic.blocks import InputMessage
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
@@ -113,6 +114,8 @@ def test_a_template_is_told_what_it_asks_for() -> None:
 def test_parts_of_a_text_are_lines() -> None:
     parts = [{"type": "text", "text": text} for text in ("", "a", "b")]
     assert written(PLAIN, {"role": "user", "content": parts}).text == "[user]Hi[user]a\nb[a]"
+    (message,) = InputMessage.model_validate({"role": "user", "content": parts}).chat_messages()
+    assert message.text == "a\nb"
 
 
 def test_the_server_shows_and_goes_on_with_a_reply_that_was_begun(demo: httpx2.Client) -> None:

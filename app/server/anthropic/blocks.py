@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from app.server.fields import RequestModel, as_parts, refuse_media
-from app.server.openai.conversation import ChatMessage
+from app.server.openai.conversation import ChatMessage, joined
 from app.server.openai.tools import CalledFunction, PastToolCall
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
@@ -122,7 +122,7 @@ class InputMessage(RequestModel):
     def _said(self, blocks: list[Any]) -> Iterator[ChatMessage]:
         """Text, thoughts and calls as one message, if there are any."""
         if blocks:
-            text = text_of([block for block in blocks if isinstance(block, TextBlock)])
+            text = joined([block.text for block in blocks if isinstance(block, TextBlock)])
             thought = "\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))
             calls = [block.call() for block in blocks if isinstance(block, ToolUseBlock)]
             yield chat_message(self.role, text, tool_calls=calls or None, reasoning_content=thought or None)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
-from app.server.fields import Content, RequestModel, TextPart
+from app.server.fields import Content, RequestModel
 from app.server.openai.tools import (
     PastToolCall,
     ToolChoiceInput,
@@ -41,7 +43,7 @@ class ChatMessage(RequestModel):
     @property
     def text(self) -> str:
         """The parts of the content, a line for each as with llama-server."""
-        return joined(self.content or ())
+        return joined([part.text for part in self.content or ()])
 
     def message(self, with_tools: bool) -> Message:
         """As the engine takes it; without `with_tools`, what the chat template does not support becomes text."""
@@ -59,12 +61,9 @@ class ChatMessage(RequestModel):
         return Message(role, "\n".join([text] * bool(text) + [call.text() for call in calls]))
 
 
-def joined(parts: Sequence[TextPart]) -> str:
-    """The text of several parts."""
-    text = ""
-    for part in parts:
-        text += "\n" * bool(text) + part.text
-    return text
+def joined(parts: Sequence[str]) -> str:
+    """The text of several parts, a line for each; empty ones before the first do not count."""
+    return "\n".join(dropwhile(not_, parts))
 
 
 Messages = Annotated[list[ChatMessage], Field(min_length=1)]
