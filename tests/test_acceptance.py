@@ -32,6 +32,26 @@ def test_each_kind_of_text_has_its_own_acceptance() -> None:
     assert known.chance(0.85) > prose + 0.2
 
 
+def test_what_a_kind_of_text_meant_is_known_at_the_next_start() -> None:
+    known, next_start = Acceptance(), Acceptance()
+    for _ in range(10):
+        for kind, right in (("code", 1), ("prose", 0)):
+            known.set_kind(kind)
+            for _ in range(5):
+                known.observe([0.85], right, 1)
+    next_start.restore(known.state())
+    next_start.set_kind("prose")
+    prose = next_start.chance(0.85)
+    next_start.set_kind("code")
+    assert next_start.chance(0.85) > prose + 0.2
+
+
+@pytest.mark.parametrize("kinds", [None, 1, [1], {"code": "?"}, {"code": float("nan")}])
+def test_kinds_that_cannot_be_are_refused(kinds: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        Acceptance().restore(Acceptance().state() | {"kinds": kinds})
+
+
 def test_acceptance_is_censored_by_the_window() -> None:
     known = Acceptance()
     for _ in range(100):

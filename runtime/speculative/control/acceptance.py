@@ -22,6 +22,7 @@ REMEMBERED = 50.0  # of them, at most, that count at the next start
 DECAY = 0.97  # of recent counts, per step
 QUICK = 0.12  # step of the offset per observation, in logits
 FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to learn
+MOST_OFFSET = 3.0  # that a start begins with
 
 
 def bin_of(confidence: float) -> int:
@@ -133,7 +134,8 @@ class Acceptance:
 
     def state(self) -> dict[str, Any]:
         """What is worth keeping until the next start, as plain data."""
-        return {"bins": self.bins, "moves": self.moves, "starts": self.starts, "total": self._total}
+        counts = {"bins": self.bins, "moves": self.moves, "starts": self.starts, "total": self._total}
+        return counts | {"kinds": self._offsets}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes up what `state` gave; what was seen often counts as REMEMBERED observations.
@@ -154,7 +156,12 @@ class Acceptance:
             or not ((tried > 0) & (accepted >= 0) & (accepted <= tried)).all()
         ):
             raise ValueError("counts that cannot be")
+        offsets = {str(kind): float(offset) for kind, offset in dict(state["kinds"]).items()}
+        if not np.isfinite([*offsets.values()]).all():
+            raise ValueError("offsets that cannot be")
         self.bins, self.moves, self.starts, self._total = bins.tolist(), moves.tolist(), starts.tolist(), total.tolist()
+        self._offsets |= {kind: min(max(offset, -MOST_OFFSET), MOST_OFFSET) for kind, offset in offsets.items()}
+        self._shift_by(self._offsets[self.kind])
         for cell in (self._total, *self.bins):
             share = min(1.0, REMEMBERED / cell[0])
             cell[:] = [share * count for count in cell]
