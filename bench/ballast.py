@@ -26,7 +26,8 @@ import pygal
 from bench.cgroup import INSIDE, confine, confined
 from bench.processes import SPAWN
 from bench.timing import report
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.memory.pressure import MIB, Level, Thresholds
 from runtime.memory.system import MemoryReader
 from runtime.models.registry import load_registry
@@ -94,7 +95,7 @@ class Run:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: LoadedEngine,
         sampling: Sampling,
         expected: dict[str, str],
         phase: float,
@@ -154,7 +155,7 @@ class Run:
             self._take(load)
 
 
-def said(engine: Engine, sampling: Sampling) -> dict[str, str]:
+def said(engine: LoadedEngine, sampling: Sampling) -> dict[str, str]:
     """What an engine says to each question."""
     return {
         question: "".join(chunk.text for chunk in engine.reply([Message("user", question)], sampling, N_TOKENS))
@@ -218,12 +219,14 @@ def main() -> None:
     if args.cgroup:
         confined(args.cgroup, MemoryReader())
     sampling, pair = Sampling(args.temperature, seed=1), load_registry()["demo"]
-    plain = Engine(pair, Options(drafters=()))
+    plain = LoadedEngine(pair, Options(drafters=()))
     expected = said(plain, sampling)
     plain.close()
     calm = args.phase / 4
     free = confined(args.cgroup, MemoryReader()).free if args.cgroup else psutil.virtual_memory().available
-    engine = Engine(pair, Options(memory=Thresholds(calm_seconds=calm) if args.cgroup else thresholds(free, calm)))
+    engine = LoadedEngine(
+        pair, Options(memory=Thresholds(calm_seconds=calm) if args.cgroup else thresholds(free, calm))
+    )
     loads = [int(share * free / MIB) for share in (HARD_LOADS if args.cgroup else LOADS)]
     with ballast() as take:
         run = Run(engine, sampling, expected, args.phase, loads, take)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from bench.timing import interleaved, ratios, report, spread
 from demo.corpus import load
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 
 WAYS = {
@@ -24,9 +25,9 @@ WAYS = {
 }
 MEMORY = """
 import psutil, sys
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import LoadedEngine, Message, Options, Sampling
 from runtime.models.registry import load_registry
-engine = Engine(
+engine = LoadedEngine(
     load_registry()["demo"], Options(drafters=tuple(sys.argv[1:]), n_ctx=2048, fixed_k=3 if sys.argv[1:] else None))
 list(engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0)))
 print(psutil.Process().memory_full_info().uss)
@@ -39,7 +40,7 @@ def questions() -> list[str]:
     return [f"What does {entry.name} do?" for entry in entries[:: len(entries) // 30]]
 
 
-def tokens_per_second(engine: Engine, asked: list[str]) -> float:
+def tokens_per_second(engine: LoadedEngine, asked: list[str]) -> float:
     """Over all questions: tokens / seconds of decoding."""
     tokens = seconds = 0.0
     for question in asked:
@@ -62,7 +63,7 @@ def main() -> None:
     """Wanted: adaptive at least 1.4 times plain on an idle two-core CPU."""
     pair, asked = load_registry()["demo"], questions()
     added = memory("model") - memory()
-    engines = {name: Engine(pair, options) for name, options in WAYS.items()}
+    engines = {name: LoadedEngine(pair, options) for name, options in WAYS.items()}
     cases: dict[str, Callable[[], float]] = {
         name: (lambda engine=engine: tokens_per_second(engine, asked)) for name, engine in engines.items()
     }

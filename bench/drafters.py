@@ -22,7 +22,8 @@ import psutil
 from bench.demo import questions
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
-from runtime.engine import Engine, Grammar, Message, Options, Prompt, Sampling
+from runtime.engine import Grammar, Message, Options, Prompt, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading import profile
 from runtime.models.registry import Pair, load_registry
 from tests.support.elsewhere import elsewhere
@@ -74,7 +75,7 @@ class Setting:
     threads: int | None
 
 
-def rates(engines: Mapping[str, Engine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
+def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
     """Tokens per second of decoding over all prompts, by way; prediction is told what plain decode said in the round
     before.
     """
@@ -99,7 +100,7 @@ def rates(engines: Mapping[str, Engine], all_ways: Mapping[str, Way], setting: S
 def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
     """Bytes that only this process holds after a reply for which it drafted."""
     with patch.object(profile, "folder", lambda: folder):
-        engine = Engine(
+        engine = LoadedEngine(
             setting.pair, Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads)
         )
         list(engine.reply(setting.prompts[0], GREEDY, setting.n_tokens))
@@ -112,7 +113,7 @@ def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Wa
     with ExitStack() as stack:
         stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
         engines = {
-            name: Engine(setting.pair, Options(drafters=way.drafters, threads=setting.threads))
+            name: LoadedEngine(setting.pair, Options(drafters=way.drafters, threads=setting.threads))
             for name, way in all_ways.items()
         }
         for engine in engines.values():

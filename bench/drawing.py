@@ -53,7 +53,7 @@ class Clocked(Engine):
 
 def endless(engine: Engine) -> Sampling:
     """Never ends a reply, so that it is as long as asked for."""
-    ends = [token for token in range(engine.vocab.n_vocab) if engine.is_end(token)]
+    ends = [token for token in range(engine.facts.n_vocab) if engine.is_end(token)]
     return Sampling(temperature=1.0, seed=1, logit_bias=tuple((token, -100.0) for token in ends))
 
 

@@ -25,7 +25,8 @@ from rich.progress import track
 
 from bench.timing import report
 from runtime.core.errors import SlipstreamError
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.support.architectures.families import FAMILIES
 from tests.support.architectures.family import Family, Value
@@ -97,7 +98,7 @@ def try_file(path: Path, log: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        engine = Engine(Pair("x", path), OPTIONS)
+        engine = LoadedEngine(Pair("x", path), OPTIONS)
         list(engine.reply("hello", Sampling(0.0), 1))
     except SlipstreamError:
         sys.exit(REFUSED)

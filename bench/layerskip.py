@@ -20,7 +20,8 @@ from bench.demo import questions, tokens_per_second
 from bench.timing import interleaved, ratios, report, spread
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.core.draft import Draft
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 from runtime.speculative.control.acceptance import Acceptance
 from runtime.speculative.control.policy import Policy, Price
@@ -32,8 +33,8 @@ PAYS = 1.02  # times plain decode, from which it is worth the trouble
 PEAK = """
 import resource, sys
 from bench.layerskip import answer, layerskip_pair
-from runtime.engine import Engine, Options
-answer(Engine(layerskip_pair(), Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None)))
+from runtime.engine import LoadedEngine, Options
+answer(LoadedEngine(layerskip_pair(), Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None)))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -43,7 +44,7 @@ def layerskip_pair() -> Pair:
     return replace(load_registry()["demo"], draft=None)
 
 
-def answer(engine: Engine) -> tuple[int, int]:
+def answer(engine: LoadedEngine) -> tuple[int, int]:
     """(drafted, accepted) over a few questions."""
     stats = [
         list(engine.reply([Message("user", asked)], Sampling(temperature=0), max_tokens=100))[-1].stats
@@ -54,7 +55,7 @@ def answer(engine: Engine) -> tuple[int, int]:
 
 def acceptance() -> tuple[float, Acceptance]:
     """Accepted / drafted, three tokens at a time; and the chances by confidence that were learned from that."""
-    engine = Engine(layerskip_pair(), Options(drafters=("layerskip",), fixed_k=3))
+    engine = LoadedEngine(layerskip_pair(), Options(drafters=("layerskip",), fixed_k=3))
     drafted, accepted = answer(engine)
     engine.close()
     return accepted / max(1, drafted), engine.loop.controller.states["layerskip"].acceptance
@@ -127,7 +128,7 @@ def costs(target: EarlyExitBackend, runs: int) -> dict[str, float]:
 
 def show_costs(rate: float, learned: Acceptance, options: Options, runs: int) -> None:
     """What speculation can bring at this acceptance: by K, and as the controller decides."""
-    engine = Engine(layerskip_pair(), replace(options, drafters=("layerskip",)))
+    engine = LoadedEngine(layerskip_pair(), replace(options, drafters=("layerskip",)))
     target = engine.loop.backend
     assert isinstance(target, EarlyExitBackend)
     ms = costs(target, runs)
@@ -176,7 +177,7 @@ def show_speed(options: Options, runs: int) -> None:
     ways = {"plain": replace(options, drafters=()), "adaptive": drafting} | {
         f"K = {k}": replace(drafting, fixed_k=k) for k in (2, 3, 4, 6, 8)
     }
-    engines = {name: Engine(layerskip_pair(), each) for name, each in ways.items()}
+    engines = {name: LoadedEngine(layerskip_pair(), each) for name, each in ways.items()}
     asked = questions()[::3]
     cases: dict[str, Callable[[], float]] = {
         name: (lambda engine=engine: tokens_per_second(engine, asked)) for name, engine in engines.items()

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.timing import report
-from runtime.engine import Engine, Ids, Message, Options, Prompt, Sampling
+from runtime.engine import Ids, Message, Options, Prompt, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.memory.fit import draft_context
 from runtime.memory.footprint import DRAFT_WINDOW
 from runtime.memory.pressure import MIB
@@ -60,7 +61,7 @@ class Found:
 
 def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Found:
     """Answers the prompts with drafts of a fixed length by a draft model of that window."""
-    engine = Engine(pair, Options(n_ctx, ("model",), fixed_k=K, threads=1, draft_window=window))
+    engine = LoadedEngine(pair, Options(n_ctx, ("model",), fixed_k=K, threads=1, draft_window=window))
     try:
         backend = engine.loop.drafters[0].backend.inner  # type: ignore[attr-defined]
         texts, counts, n_before = list[str](), list[tuple[int, int]](), backend.n_decoded
@@ -95,11 +96,11 @@ def conversation(pair: Pair) -> Sequence[Prompt]:
     """Questions, each with all that was said before it, as long as they have room; the last of them, where windows
     differ most.
     """
-    engine = Engine(pair, Options(threads=1))
+    engine = LoadedEngine(pair, Options(threads=1))
     turns, prompts = list[Message](), list[Prompt]()
     for name in QUESTIONS * 4:
         turns = [*turns, Message("user", f"What does {name} do?")]
-        if len(engine.encode(turns)) + N_TOKENS >= engine.n_ctx:
+        if len(engine.encode(turns)) + N_TOKENS >= engine.facts.n_ctx:
             break
         prompts.append(list(turns))
         turns.append(

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from bench.timing import ratios, report
 from bench.turns import rounds, side_by_side
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.support.planted import MAX_WORDS, plant, prompts
 from tests.support.shapes import SHAPES
@@ -53,7 +54,7 @@ def cases(shape: str, change: int) -> list[Case]:
     ]
 
 
-def rates(engines: Mapping[str, Engine], prompt: str, sampling: Sampling, n: int) -> dict[str, float]:
+def rates(engines: Mapping[str, LoadedEngine], prompt: str, sampling: Sampling, n: int) -> dict[str, float]:
     """Tokens per second of decoding a reply of `n` tokens, by way."""
     replies = {name: engine.reply(prompt, sampling, n) for name, engine in engines.items()}
     return {name: stats.predicted_per_second for name, (_, stats) in side_by_side(replies).items()}
@@ -69,12 +70,12 @@ def measure(
     ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
     numbers = count()
 
-    def measured(engines: Mapping[str, Engine]) -> dict[str, float]:
+    def measured(engines: Mapping[str, LoadedEngine]) -> dict[str, float]:
         number = next(numbers)
         return rates(engines, asked[number % len(asked)], Sampling(temperature, seed=number), n)
 
     with ExitStack() as stack:
-        engines = {name: stack.enter_context(closing(Engine(pair, options))) for name, options in ways.items()}
+        engines = {name: stack.enter_context(closing(LoadedEngine(pair, options))) for name, options in ways.items()}
         swept = rounds(lambda: measured(engines), runs)
         best = max(swept.keys() - {ADAPTIVE}, key=lambda name: ratios(swept[name], swept[PLAIN]).median)
         finalists = {name: engines[name] for name in engines if name in (PLAIN, ADAPTIVE, best)}

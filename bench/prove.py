@@ -23,7 +23,8 @@ from rich.progress import track
 from bench.timing import report
 from demo.conversations import QUESTIONS
 from demo.corpus import load
-from runtime.engine import Engine, Grammar, Message, Options, Sampling
+from runtime.engine import Grammar, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.forms import SCHEMA, follows_schema
 from tests.support.laws import DRAFTERS, count, exact_law, p_value
@@ -74,7 +75,7 @@ class Said:
 
 def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Said]:
     """The reply to every case; `expected` is what the prediction drafter is told, by prompt."""
-    engine, found = Engine(load_registry()["demo"], replace(options, threads=THREADS)), []
+    engine, found = LoadedEngine(load_registry()["demo"], replace(options, threads=THREADS)), []
     for prompt, sampling, grammar in asked:
         most = GRAMMAR_TOKENS if grammar else MAX_TOKENS
         chunks = list(

@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import USUAL, Pair
 
 MARKS = 20, 60, 200  # tokens
@@ -46,7 +47,7 @@ class Timed:
     worst: list[tuple[float, str, int, int]]  # the slowest passes: seconds, drafter, drafted, tokens
 
 
-def timed(engine: Engine, job: Job) -> Timed:
+def timed(engine: LoadedEngine, job: Job) -> Timed:
     """Makes the reply."""
     asked = job.question if job.is_raw else [Message("user", job.question)]
     marks, seconds, own, n, text = list(MARKS), dict[int, float](), dict[int, float](), 0, ""
@@ -68,7 +69,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     drafters = tuple(USUAL if job.drafters is None else job.drafters)
     pair = Pair("first", Path(job.target), Path(job.draft) if job.draft else None, context=2048, drafters=drafters)
-    engine = Engine(pair, Options(drafters=drafters))
+    engine = LoadedEngine(pair, Options(drafters=drafters))
     try:
         found = timed(engine, job)
     finally:

@@ -20,7 +20,8 @@ import numpy as np
 
 from bench.demo import questions
 from bench.timing import report
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.policy import best_length
@@ -124,7 +125,7 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     """Plain greedy replies, and beside each token what the pair's draft model would have said; costs as measured on
     this machine.
     """
-    engine = Engine(pair, Options(drafters=(NAME,)))
+    engine = LoadedEngine(pair, Options(drafters=(NAME,)))
     for prompt in prompts[:8]:  # what passes and drafts cost is learned by using them
         list(engine.reply([Message("user", prompt)], Sampling(temperature=0), most))
     controller, backend = engine.loop.controller, engine.loop.drafters[0].backend  # type: ignore[attr-defined]

@@ -80,9 +80,10 @@ class WayError(Exception):
 
 def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     """Our engine; the settings are Options."""
-    from runtime.engine import Engine, Grammar, Message, Options, Sampling
+    from runtime.engine import Grammar, Message, Options, Sampling
+    from runtime.engine.loaded import LoadedEngine
 
-    engine = Engine(job.pair, Options(threads=way.threads, **way.settings))
+    engine = LoadedEngine(job.pair, Options(threads=way.threads, **way.settings))
 
     def answer(prompt: Prompt) -> Answer:
         said = prompt.question if job.is_raw else [Message("user", prompt.question)]
@@ -180,9 +181,9 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
 
     from runtime.backends import library
     from runtime.backends.llama import LlamaBackend
-    from runtime.engine import Engine, Message, Options
+    from runtime.engine import LoadedEngine, Message, Options
 
-    engine = Engine(job.pair, Options())
+    engine = LoadedEngine(job.pair, Options())
     backend = engine.loop.backend
     assert isinstance(backend, LlamaBackend)
     prompts = [
@@ -190,7 +191,7 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
         for question in questions
     ]
     threads: int = lib.llama_n_threads(backend.handle)
-    return replace(job, pair=replace(job.pair, context=engine.n_ctx)), threads, prompts, library.version()
+    return replace(job, pair=replace(job.pair, context=engine.facts.n_ctx)), threads, prompts, library.version()
 
 
 def end(threads: int | None) -> str:

@@ -24,14 +24,15 @@ from rich.progress import track
 from demo.conversations import HELD_OUT, QUESTIONS, REFUSAL, code_turn, refusal_turn
 from demo.corpus import COMPARED, Entry, load
 from runtime.backends.model import LlamaModel
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 
 K = 3
 WANTED = {"trained phrasings": 0.95, "held-out phrasing": 0.75, "draft acceptance": 0.75, "exit acceptance": 0.7}
 
 
-def answer(engine: Engine, question: str) -> tuple[str, int, int]:
+def answer(engine: LoadedEngine, question: str) -> tuple[str, int, int]:
     """(text, drafted, accepted) of a greedy reply."""
     chunks = list(engine.reply([Message("user", question)], Sampling(temperature=0), max_tokens=200))
     stats = chunks[-1].stats
@@ -39,22 +40,22 @@ def answer(engine: Engine, question: str) -> tuple[str, int, int]:
     return "".join(chunk.text for chunk in chunks), stats.draft_n, stats.draft_n_accepted
 
 
-def share_right(engine: Engine, asked: Sequence[tuple[str, str]], what: str) -> float:
+def share_right(engine: LoadedEngine, asked: Sequence[tuple[str, str]], what: str) -> float:
     """The share of (question, expected answer) that come out alike in their first COMPARED characters."""
     right = sum(answer(engine, q)[0][:COMPARED] == a[:COMPARED] for q, a in track(asked, what, console=None))
     return right / len(asked)
 
 
-def acceptance(engine: Engine, entries: Sequence[Entry], what: str) -> float:
+def acceptance(engine: LoadedEngine, entries: Sequence[Entry], what: str) -> float:
     """Accepted / drafted over the entries' questions."""
     counts = [answer(engine, QUESTIONS[0].format(entry.name))[1:] for entry in track(entries, what)]
     return sum(accepted for _, accepted in counts) / max(1, sum(drafted for drafted, _ in counts))
 
 
 @contextmanager
-def opened(pair: Pair, options: Options) -> Iterator[Engine]:
+def opened(pair: Pair, options: Options) -> Iterator[LoadedEngine]:
     """An engine that is closed afterwards."""
-    engine = Engine(pair, options)
+    engine = LoadedEngine(pair, options)
     try:
         yield engine
     finally:

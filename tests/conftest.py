@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.clock import Clock
 from tests.support.shapes import TINY, write_random
 
-OpenEngine = Callable[..., Engine]
+OpenEngine = Callable[..., LoadedEngine]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,12 +29,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def open_demo() -> Iterator[OpenEngine]:
     """Opens the bundled pair with given options; everything is closed at the end."""
-    engines: dict[Options, Engine] = {}
+    engines: dict[Options, LoadedEngine] = {}
 
-    def open_with(**options: object) -> Engine:
+    def open_with(**options: object) -> LoadedEngine:
         key = Options(**options)  # type: ignore[arg-type]
         if key not in engines:
-            engines[key] = Engine(load_registry()["demo"], key)
+            engines[key] = LoadedEngine(load_registry()["demo"], key)
         return engines[key]
 
     yield open_with

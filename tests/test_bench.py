@@ -56,7 +56,7 @@ def test_no_more_engines_are_open_than_memory_holds(
     pair = load_registry()["demo"]
     available = n_fit * engines.engine_bytes(pair) / engines.SHARE + 100
     monkeypatch.setattr(engines.psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
-    monkeypatch.setattr(engines, "Engine", FakeEngine)
+    monkeypatch.setattr(engines, "LoadedEngine", FakeEngine)
     monkeypatch.setattr(FakeEngine, "most", 0)
     with engines.Engines(pair, Options(), PLAN.ways, lambda: True) as opened:
         assert opened.all_fit == is_enough
@@ -157,7 +157,7 @@ def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
 def test_wrong_usage_is_found_before_anything_is_loaded(
     args: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "Engine", None)
+    monkeypatch.setattr(engines, "LoadedEngine", None)
     done = bench(*args)
     assert done.exit_code == 2
     assert words in " ".join(done.stderr.replace("│", " ").split())

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.memory.pressure import Level, Thresholds
 from runtime.models.registry import load_registry
@@ -24,20 +25,20 @@ SEEDED = Sampling(temperature=1.2, seed=11)
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Engine]:
-    engine = Engine(load_registry()["demo"], Options(fixed_k=3, memory=Thresholds(calm_seconds=2)))
+def demo() -> Iterator[LoadedEngine]:
+    engine = LoadedEngine(load_registry()["demo"], Options(fixed_k=3, memory=Thresholds(calm_seconds=2)))
     yield engine
     engine.close()
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[Engine]:
-    engine = Engine(load_registry()["demo"], Options(drafters=()))
+def plain() -> Iterator[LoadedEngine]:
+    engine = LoadedEngine(load_registry()["demo"], Options(drafters=()))
     yield engine
     engine.close()
 
 
-def told(engine: Engine) -> Machine:
+def told(engine: LoadedEngine) -> Machine:
     """A machine that this engine takes for its own."""
     machine, degradation = Machine(), engine.loop.degradation
     assert degradation is not None
@@ -47,7 +48,7 @@ def told(engine: Engine) -> Machine:
 
 
 def answer(
-    engine: Engine,
+    engine: LoadedEngine,
     prompt: str,
     sampling: Sampling,
     machine: Machine | None = None,
@@ -64,13 +65,13 @@ def answer(
     return tokens, stats
 
 
-def tend(engine: Engine, machine: Machine) -> None:
+def tend(engine: LoadedEngine, machine: Machine) -> None:
     """The engine looks at its memory a second later."""
     machine.now += 1
     engine.tend()
 
 
-def names(engine: Engine) -> list[str]:
+def names(engine: LoadedEngine) -> list[str]:
     """The drafters that there are now."""
     return [drafter.name for drafter in engine.loop.drafters]
 
@@ -82,7 +83,7 @@ CHANGES = [{2: TIGHT}, {2: CRITICAL}, {1: TIGHT, 3: CRITICAL, 5: OK}, {1: CRITIC
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_text_is_plain_decodes_when_memory_runs_short_in_mid_reply(
-    demo: Engine, plain: Engine, sampling: Sampling, changes: dict[int, Level]
+    demo: LoadedEngine, plain: LoadedEngine, sampling: Sampling, changes: dict[int, Level]
 ) -> None:
     machine = told(demo)
     for prompt in PROMPTS[:2]:
@@ -95,7 +96,7 @@ def test_text_is_plain_decodes_when_memory_runs_short_in_mid_reply(
         assert stats.timings()["memory_level"] == demo.memory_level
 
 
-def test_the_draft_model_comes_back_and_drafts(demo: Engine, plain: Engine) -> None:
+def test_the_draft_model_comes_back_and_drafts(demo: LoadedEngine, plain: LoadedEngine) -> None:
     machine = told(demo)
     answer(demo, PROMPTS[0], GREEDY, machine, {1: CRITICAL})
     machine.free = FREE[OK]
@@ -105,7 +106,7 @@ def test_the_draft_model_comes_back_and_drafts(demo: Engine, plain: Engine) -> N
     assert tokens == answer(plain, PROMPTS[1], GREEDY)[0]
 
 
-def test_memory_is_looked_after_between_replies_too(demo: Engine) -> None:
+def test_memory_is_looked_after_between_replies_too(demo: LoadedEngine) -> None:
     machine = told(demo)
     answer(demo, PROMPTS[2], GREEDY, machine)
     machine.free = FREE[CRITICAL]
@@ -120,7 +121,7 @@ def test_memory_is_looked_after_between_replies_too(demo: Engine) -> None:
 
 def freed_with_the_draft() -> int:
     """Bytes that a process has less of when its draft model is given up."""
-    engine = Engine(load_registry()["demo"], Options(drafters=("model",)))
+    engine = LoadedEngine(load_registry()["demo"], Options(drafters=("model",)))
     machine = told(engine)
     answer(engine, PROMPTS[0], GREEDY, machine)
     before = psutil.Process().memory_full_info().uss
@@ -136,13 +137,13 @@ def test_freeing_the_draft_model_gives_its_memory_back() -> None:
 
 
 def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened_again(
-    tmp_path: Path, tiny: Path, plain: Engine
+    tmp_path: Path, tiny: Path, plain: LoadedEngine
 ) -> None:
     pair = load_registry()["demo"]
     assert pair.draft is not None
     draft = tmp_path / "draft.gguf"
     draft.write_bytes(pair.draft.read_bytes())
-    engine = Engine(replace(pair, draft=draft, drafters=("model",)), Options(memory=Thresholds(calm_seconds=2)))
+    engine = LoadedEngine(replace(pair, draft=draft, drafters=("model",)), Options(memory=Thresholds(calm_seconds=2)))
     machine = told(engine)
     answer(engine, PROMPTS[0], GREEDY, machine, {0: TIGHT})
     draft.unlink()

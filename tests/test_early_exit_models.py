@@ -18,7 +18,8 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.nodes import EarlyExitError
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.core.errors import SettingsError
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.models.registry import load_registry
 from tests.support.early_exit import SHAPE, array
@@ -99,10 +100,10 @@ def test_who_asks_for_it_where_it_cannot_be_is_told_what_to_do(monkeypatch: pyte
     with pytest.raises(
         SettingsError, match=r"'layerskip' cannot run on target.gguf, because its graph .* Leave it out of `--drafters`"
     ):
-        Engine(load_registry()["demo"], Options(drafters=("layerskip",)))
+        LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip",)))
     monkeypatch.undo()
     with pytest.raises(SettingsError, match="token trees"):
-        Engine(load_registry()["demo"], Options(drafters=("layerskip",), branches=1))
+        LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip",), branches=1))
 
 
 def test_the_bundled_target_exits_like_its_pruned_self(tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ for it; with drafts and without.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from runtime.process import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
 
@@ -21,12 +23,21 @@ GREEDY = Sampling(temperature=0)
 AnyEngine = Engine | ScriptedEngine
 
 
-@pytest.fixture(params=["real", "real, plain", "scripted", "scripted, plain"])
-def engine(request: pytest.FixtureRequest, open_demo: OpenEngine) -> AnyEngine:
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[EngineProcess]:
+    """One whose models are in another process."""
+    engine = EngineProcess(load_registry()["demo"], Options(drafters=("model",), fixed_k=3))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(params=["real", "real, plain", "real, elsewhere", "scripted", "scripted, plain"])
+def engine(request: pytest.FixtureRequest, open_demo: OpenEngine, elsewhere: EngineProcess) -> AnyEngine:
     """One that drafts, or one that does not."""
     engines: dict[str, Callable[[], AnyEngine]] = {
         "real": lambda: open_demo(drafters=("model",), fixed_k=3),
         "real, plain": lambda: open_demo(drafters=()),
+        "real, elsewhere": lambda: elsewhere,
         "scripted": lambda: ScriptedEngine(SAID),
         "scripted, plain": lambda: ScriptedEngine(SAID, drafter=""),
     }
@@ -146,8 +157,8 @@ def test_passes_and_what_decides_can_be_looked_at_during_a_reply_and_after_it(en
 
 
 def test_a_prompt_that_does_not_fit_is_refused_when_it_is_asked(engine: AnyEngine) -> None:
-    for prompt in ([Message("user", "many words " * engine.n_ctx)], Ids((5,) * engine.n_ctx)):
-        with pytest.raises(ContextError, match=f"but the context holds {engine.n_ctx}"):
+    for prompt in ([Message("user", "many words " * engine.facts.n_ctx)], Ids((5,) * engine.facts.n_ctx)):
+        with pytest.raises(ContextError, match=f"but the context holds {engine.facts.n_ctx}"):
             engine.reply(prompt, GREEDY)
     with pytest.raises(ContextError, match="empty"):
         engine.reply("", GREEDY)
@@ -155,7 +166,7 @@ def test_a_prompt_that_does_not_fit_is_refused_when_it_is_asked(engine: AnyEngin
 
 
 def test_turns_may_be_left_out_of_a_conversation_that_does_not_fit(engine: AnyEngine) -> None:
-    long = [Message("user", "many words " * (engine.n_ctx // 2)), Message("assistant", "Yes.")]
+    long = [Message("user", "many words " * (engine.facts.n_ctx // 2)), Message("assistant", "Yes.")]
     with pytest.raises(ContextError):
         engine.reply([*long, *QUESTION], GREEDY)
     *_, last = engine.reply([*long, *QUESTION], GREEDY, 3, when_full="drop-oldest")
@@ -184,12 +195,17 @@ def test_token_ids_are_a_prompt_as_they_are(engine: AnyEngine) -> None:
 
 def test_memory_is_told_in_words(engine: AnyEngine) -> None:
     assert engine.memory_level == "OK"
-    assert "fits" in engine.fit
-    assert (engine.left_out, engine.given_up) == ("", "")
+    assert "fits" in engine.facts.fit
+    assert (engine.facts.left_out, engine.given_up) == ("", "")
 
 
 @pytest.mark.parametrize(
-    "opens", [lambda: Engine(load_registry()["demo"], Options(threads=1, drafters=())), lambda: ScriptedEngine(SAID)]
+    "opens",
+    [
+        lambda: LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=())),
+        lambda: EngineProcess(load_registry()["demo"], Options(threads=1, drafters=())),
+        lambda: ScriptedEngine(SAID),
+    ],
 )
 def test_it_may_be_closed_twice(opens: Callable[[], AnyEngine]) -> None:
     engine = opens()
@@ -201,5 +217,7 @@ def test_it_may_be_closed_twice(opens: Callable[[], AnyEngine]) -> None:
 
 @pytest.mark.parametrize("name", ["reply", "encode", "tokenize", "passes", "explain", "tend", "close"])
 def test_the_scripted_engine_takes_only_what_the_real_one_takes(name: str) -> None:
-    real, scripted = (list(inspect.signature(getattr(kind, name)).parameters) for kind in (Engine, ScriptedEngine))
+    real, scripted = (
+        list(inspect.signature(getattr(kind, name)).parameters) for kind in (LoadedEngine, ScriptedEngine)
+    )
     assert scripted == [parameter for parameter in real if parameter in scripted]

@@ -59,7 +59,7 @@ def test_a_prefill_that_rounds_otherwise_is_found() -> None:
 
 
 def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
-    assert open_demo().exactness.is_exact
+    assert open_demo().facts.exactness.is_exact
 
 
 WIDTHS = """

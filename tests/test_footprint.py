@@ -203,7 +203,7 @@ def test_a_context_that_was_asked_for_is_not_made_shorter(monkeypatch: pytest.Mo
 
 def test_the_engine_says_what_was_chosen(open_demo: object) -> None:
     engine: Engine = open_demo(drafters=())  # type: ignore[operator]
-    assert "everything fits: it needs" in engine.fit
+    assert "everything fits: it needs" in engine.facts.fit
 
 
 def test_the_estimate_reads_the_bundled_headers() -> None:

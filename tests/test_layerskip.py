@@ -18,7 +18,8 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Answer, Budget, Pick
 from runtime.core.errors import ModelError, RegistryError
 from runtime.drafters.layerskip import LayerSkipDrafter
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading import exit_layer
 from runtime.loading.exit_layer import agreement_with, best_exit, own_text, settle
 from runtime.loading.profile_cache import ProfileCache
@@ -148,7 +149,7 @@ def layerskip_pair(**changes: object) -> Pair:
 @pytest.fixture(scope="module")
 def plain() -> dict[tuple[str, Sampling], str]:
     """What the bundled target says by itself."""
-    engine = Engine(load_registry()["demo"], Options(drafters=()))
+    engine = LoadedEngine(load_registry()["demo"], Options(drafters=()))
     said = {
         (question, how): say(engine, question, how)
         for question in QUESTIONS
@@ -158,14 +159,14 @@ def plain() -> dict[tuple[str, Sampling], str]:
     return said
 
 
-def say(engine: Engine, question: str, sampling: Sampling) -> str:
+def say(engine: LoadedEngine, question: str, sampling: Sampling) -> str:
     return "".join(chunk.text for chunk in engine.reply([Message("user", question)], sampling, max_tokens=60))
 
 
 @pytest.mark.parametrize("options", [Options(fixed_k=3), Options(fixed_k=8), Options()], ids=["3", "8", "adaptive"])
 def test_replies_are_the_targets_own(plain: dict[tuple[str, Sampling], str], options: Options) -> None:
     """Greedy and seeded; questions follow each other, and one is cancelled in between."""
-    engine = Engine(layerskip_pair(), options)
+    engine = LoadedEngine(layerskip_pair(), options)
     for (question, sampling), text in plain.items():
         assert say(engine, question, sampling) == text
         cancelled = engine.reply([Message("user", question)], sampling, max_tokens=60)
@@ -176,7 +177,7 @@ def test_replies_are_the_targets_own(plain: dict[tuple[str, Sampling], str], opt
 
 
 def test_every_drafted_token_is_verified_from_what_drafting_it_computed() -> None:
-    engine = Engine(layerskip_pair(), Options(fixed_k=4))
+    engine = LoadedEngine(layerskip_pair(), Options(fixed_k=4))
     backend = engine.loop.backend
     before = backend.n_reused  # type: ignore[attr-defined]
     stats = list(engine.reply([Message("user", QUESTIONS[0])], Sampling(temperature=0), max_tokens=60))[-1].stats
@@ -188,7 +189,7 @@ def test_every_drafted_token_is_verified_from_what_drafting_it_computed() -> Non
 
 def test_the_exit_layer_is_the_files_unless_the_pair_names_another() -> None:
     for pair, layer in ((layerskip_pair(), 4), (layerskip_pair(exit_layer=7), 7)):
-        engine = Engine(pair)
+        engine = LoadedEngine(pair)
         assert engine.loop.backend.exit_layer == layer  # type: ignore[attr-defined]
         engine.close()
 
@@ -207,16 +208,16 @@ def test_an_exit_layer_out_of_range_is_one_sentence(layer: int) -> None:
     with pytest.raises(
         ModelError, match=rf"exit_layer is {layer}, but target.gguf has 12 layers. Set it to one from 1 to 11."
     ):
-        Engine(layerskip_pair(exit_layer=layer))
+        LoadedEngine(layerskip_pair(exit_layer=layer))
 
 
 MEMORY = """
 import psutil, sys
 from dataclasses import replace
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import LoadedEngine, Message, Options, Sampling
 from runtime.models.registry import load_registry
 pair = replace(load_registry()["demo"], draft=None)
-engine = Engine(pair, Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None))
+engine = LoadedEngine(pair, Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None))
 list(engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0)))
 print(psutil.Process().memory_full_info().uss)
 """

@@ -13,7 +13,8 @@ from app.models import pair as command
 from app.models import seeking
 from runtime.backends import library, repacking
 from runtime.backends.model import LlamaModel
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading import layout
 from runtime.loading.exactness import Exactness
 from runtime.loading.layout import LayoutTrial
@@ -82,7 +83,7 @@ def test_what_was_asked_for_goes_before_what_was_measured(
         real(model, path, *args)  # type: ignore[arg-type]  # handed through as they are
 
     monkeypatch.setattr(LlamaModel, "__init__", note)
-    Engine(Pair("x", k_quants, **pair), replace(options, threads=1)).close()
+    LoadedEngine(Pair("x", k_quants, **pair), replace(options, threads=1)).close()
     assert seen == [is_exact]
 
 
@@ -92,8 +93,8 @@ def test_a_plain_reply_says_what_exact_would_give(k_quants: Path, alone: None, m
     for trial in (None, replace(FREE, plain=0.73), replace(FREE, exact_width=1)):
         if trial:
             layout.remember(k_quants, trial)
-        engine = Engine(Pair("x", k_quants), Options(threads=1))
-        assert engine.could_be_exact == (trial is None)
+        engine = LoadedEngine(Pair("x", k_quants), Options(threads=1))
+        assert engine.facts.could_be_exact == (trial is None)
         *_, last = engine.reply("a", Sampling(temperature=0), 8)
         assert last.stats is not None
         assert last.stats.reason is not None
@@ -187,8 +188,8 @@ def test_only_what_the_layout_supports_is_named() -> None:
 
 def test_float_matrices_make_wide_passes_inexact_whatever_the_self_test_saw(tmp_path: Path) -> None:
     moe = write_family("qwen3moe", tmp_path)
-    engine = Engine(Pair("x", moe), Options(threads=1, n_ctx=256))
-    assert engine.exactness.width == 1
-    assert "not quantized" in str(engine.exactness) or engine.exactness.difference > 0
+    engine = LoadedEngine(Pair("x", moe), Options(threads=1, n_ctx=256))
+    assert engine.facts.exactness.width == 1
+    assert "not quantized" in str(engine.facts.exactness) or engine.facts.exactness.difference > 0
     engine.close()
     assert read_header(moe).tensors

@@ -15,7 +15,8 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel, load_error
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.errors import ModelError, NoMemoryError, VocabError
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading import calibration
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.pass_timing import thread_counts
@@ -142,7 +143,7 @@ def test_progress_is_reported_for_both_models_and_may_stop_the_load() -> None:
 def test_a_draft_that_fails_to_load_frees_the_target(tmp_path: Path) -> None:
     pair = replace(load_registry()["demo"], draft=tmp_path / "missing.gguf")
     with pytest.raises(ModelError, match="There is no file"):
-        Engine(pair)
+        LoadedEngine(pair)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +163,10 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
     real = LlamaModel.close
     monkeypatch.setattr("runtime.loading.opening.open_backend", no_room)
     monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
-    engine = Engine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
+    engine = LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
     assert [path.name for path in closed] == ["draft.gguf"]
-    assert engine.left_out.startswith("the draft model was left out: ")
-    assert (str(broken).rstrip(".") or "MemoryError") in engine.left_out
+    assert engine.facts.left_out.startswith("the draft model was left out: ")
+    assert (str(broken).rstrip(".") or "MemoryError") in engine.facts.left_out
     *_, last = engine.reply([Message("user", "What does os.path.join do?")], Sampling(temperature=0), 20)
     assert last.stats is not None
     assert last.stats.predicted_n == 20
@@ -207,7 +208,7 @@ def test_a_draft_model_that_sees_little_of_the_context_changes_no_text(sampling:
         Options(drafters=(), threads=1),
         Options(drafters=("model",), threads=1, fixed_k=3, draft_window=32),
     ):
-        engine = Engine(pair, options)
+        engine = LoadedEngine(pair, options)
         chunks = list(engine.reply([Message("user", "What does os.path.join do?")], sampling, 90))
         said.append("".join(chunk.text for chunk in chunks))
         engine.close()

@@ -11,7 +11,8 @@ import pytest
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.drafters.lookahead import LookaheadDrafter, Pool, WindowShape, best_shape
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading import opening
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
@@ -178,8 +179,8 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])
 def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
     monkeypatch.setattr(opening, "best_shape", lambda passes: (WindowShape(2, 3), 9.9))
-    engine = Engine(load_registry()["demo"], Options(drafters=("lookahead", "ngram", "model"), threads=1))
-    plain = Engine(load_registry()["demo"], Options(drafters=(), threads=1))
+    engine = LoadedEngine(load_registry()["demo"], Options(drafters=("lookahead", "ngram", "model"), threads=1))
+    plain = LoadedEngine(load_registry()["demo"], Options(drafters=(), threads=1))
     for prompt in PROMPTS[::20]:
         assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
     assert {drafter.name for drafter in engine.loop.drafters} == {"lookahead", "ngram", "model"}
@@ -190,7 +191,7 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
 
 def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "best_shape", lambda passes: (WindowShape(1, 2), 0.4))
-    engine = Engine(load_registry()["demo"], Options(drafters=("lookahead",), threads=1))
+    engine = LoadedEngine(load_registry()["demo"], Options(drafters=("lookahead",), threads=1))
     stats = ask(engine, PROMPTS[0])[2]
     assert (stats.draft_n, stats.reason.code if stats.reason else "") == (0, "cost")
     assert "promises 0.40 times plain decode" in engine.loop.why_plain().text
@@ -199,7 +200,7 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
 
 
 def test_beside_layerskip_it_is_left_out_with_a_reason() -> None:
-    engine = Engine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
+    engine = LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
     assert {drafter.name for drafter in engine.loop.drafters} == {"layerskip"}
     assert "lookahead drafter is left out, because its trees leave the cache out of order" in str(engine.loop.failed)
     engine.close()

@@ -13,7 +13,8 @@ from app.cli.oneshot import choose
 from app.models import pair as command
 from runtime.backends.shrink import RECIPES
 from runtime.core.errors import ModelError, SettingsError
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair, load_registry
@@ -94,7 +95,7 @@ def test_the_command_explains_refusals_and_ends_in_a_verdict(
     monkeypatch.setattr(command, "cached", list)
     monkeypatch.setattr(command, "load_registry", dict)
     monkeypatch.setattr(
-        Target, "try_out", lambda self, plain, path: Trial(0.9, 0.25, 10.0) if isinstance(plain, Engine) else None
+        Target, "try_out", lambda self, plain, path: Trial(0.9, 0.25, 10.0) if isinstance(plain, LoadedEngine) else None
     )
     command.pair_up(str(folder / "big.gguf"), [])
     out, err = capsys.readouterr()
@@ -166,9 +167,9 @@ def test_a_target_for_which_nothing_can_draft_is_told_so_before_anything_is_trie
 
 
 def test_an_embedding_model_that_is_asked_to_write_says_what_it_is(tmp_path: Path) -> None:
-    engine = Engine(Pair("x", write_family("qwen3embedding", tmp_path)), Options(threads=1, n_ctx=256))
+    engine = LoadedEngine(Pair("x", write_family("qwen3embedding", tmp_path)), Options(threads=1, n_ctx=256))
     with pytest.raises(SettingsError, match=r"This is an embedding model \(qwen3embedding\.gguf\)"):
         list(engine.reply("hello", Sampling(temperature=0), 4))
-    assert len(engine.embed(engine.tokenize("hello"))) == engine.n_embd
-    assert not engine.can_draft
+    assert len(engine.embed(engine.tokenize("hello"))) == engine.facts.n_embd
+    assert not engine.facts.can_draft
     engine.close()

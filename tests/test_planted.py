@@ -16,7 +16,8 @@ import pytest
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.engine import Chunk, Engine, Options, Sampling
+from runtime.engine import Chunk, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from runtime.sampling.logits import softmax
 from tests.support.planted import plant, prompts, walk
@@ -32,7 +33,7 @@ GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.8, seed=4)
 
 
 def reply(pair: Pair, sampling: Sampling, n: int, options: Options = DRAFTED) -> list[Chunk]:
-    with closing(Engine(pair, options)) as engine:
+    with closing(LoadedEngine(pair, options)) as engine:
         return list(engine.reply("Go", sampling, max_tokens=n))
 
 
@@ -59,7 +60,7 @@ def test_the_target_follows_the_walk_and_begins_it_again(tmp_path: Path) -> None
 
 
 def test_text_is_split_back_into_its_tokens_and_a_prompt_goes_on_from_its_last_word(pair: Pair) -> None:
-    with closing(Engine(pair, PLAIN)) as engine:
+    with closing(LoadedEngine(pair, PLAIN)) as engine:
         chunks = list(engine.reply("Go", GREEDY, max_tokens=100))
         text = "".join(chunk.text for chunk in chunks)
         assert engine.encode(text) == tokens(chunks) == WALK[:100]
@@ -69,7 +70,7 @@ def test_text_is_split_back_into_its_tokens_and_a_prompt_goes_on_from_its_last_w
 
 
 def test_prompts_begin_at_places_of_the_walk(pair: Pair) -> None:
-    with closing(Engine(pair, PLAIN)) as engine:
+    with closing(LoadedEngine(pair, PLAIN)) as engine:
         for place, prompt in zip((0, 7, 200), prompts(TARGET.vocab, (0, 7, 200)), strict=True):
             assert tokens(list(engine.reply(prompt, GREEDY, max_tokens=10))) == WALK[place + 1 : place + 11]
 

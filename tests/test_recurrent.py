@@ -15,7 +15,8 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.recurrent import RecurrentBackend
 from runtime.core.draft import Draft, Tokens
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.support.architectures.writer import write_family
 
@@ -150,7 +151,7 @@ def test_a_draft_model_of_this_kind_reads_only_what_it_had_not_seen(model: Llama
 def test_a_hybrid_says_the_same_with_a_hybrid_draft(files: dict[str, Path]) -> None:
     said = []
     for options in (Options(drafters=(), threads=1), Options(drafters=("model", "ngram"), fixed_k=4, threads=1)):
-        engine = Engine(Pair("x", files[HYBRID], draft=files[HYBRID]), options)
+        engine = LoadedEngine(Pair("x", files[HYBRID], draft=files[HYBRID]), options)
         chunks = list(engine.reply([Message("user", "hello " * 20)], GREEDY, 40, ("\0",)))
         said.append([token for chunk in chunks for token in chunk.tokens])
         engine.close()
@@ -160,10 +161,10 @@ def test_a_hybrid_says_the_same_with_a_hybrid_draft(files: dict[str, Path]) -> N
 
 
 def test_what_cannot_be_undone_is_not_drafted(files: dict[str, Path]) -> None:
-    engine = Engine(Pair("x", files[PURE], draft=files[PURE]), Options(threads=1))
+    engine = LoadedEngine(Pair("x", files[PURE], draft=files[PURE]), Options(threads=1))
     *_, last = engine.reply("hello", GREEDY, 8)
     assert last.stats is not None
     assert last.stats.reason is not None
     assert (last.stats.draft_n, last.stats.reason.code) == (0, "architecture")
-    assert not engine.can_draft
+    assert not engine.facts.can_draft
     engine.close()

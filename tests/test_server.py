@@ -13,7 +13,8 @@ import httpx2
 import openai
 import pytest
 
-from runtime.engine import Engine, Grammar, Message, Options, Sampling
+from runtime.engine import Grammar, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, running
@@ -46,14 +47,14 @@ WEATHER: Any = {
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(
-        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress),
+        lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress),
         tmp_path_factory.mktemp("s") / "socket",
     ) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def engine(open_demo: OpenEngine) -> Engine:
+def engine(open_demo: OpenEngine) -> LoadedEngine:
     return open_demo(threads=1)
 
 
@@ -63,7 +64,7 @@ def client(here: Running) -> Iterator[openai.OpenAI]:
         yield found
 
 
-def said(engine: Engine, max_tokens: int | None = None, sampling: Sampling = GREEDY, **more: Any) -> str:
+def said(engine: LoadedEngine, max_tokens: int | None = None, sampling: Sampling = GREEDY, **more: Any) -> str:
     return "".join(chunk.text for chunk in engine.reply([Message("user", QUESTION)], sampling, max_tokens, **more))
 
 
@@ -71,7 +72,7 @@ def text_of(stream: Any) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 
 
-def test_a_reply_is_the_engines_own(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_reply_is_the_engines_own(client: openai.OpenAI, engine: LoadedEngine) -> None:
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=30)
     assert reply.choices[0].message.content == said(engine, 30)
     assert reply.choices[0].finish_reason == "length"
@@ -80,7 +81,7 @@ def test_a_reply_is_the_engines_own(client: openai.OpenAI, engine: Engine) -> No
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + 30
 
 
-def test_a_stream_says_the_same_and_ends_with_usage(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_stream_says_the_same_and_ends_with_usage(client: openai.OpenAI, engine: LoadedEngine) -> None:
     stream = client.chat.completions.create(
         model="demo", messages=MESSAGES, max_tokens=30, stream=True, stream_options={"include_usage": True}
     )
@@ -101,7 +102,7 @@ def test_a_stream_is_read_to_its_end_mark(here: Running) -> None:
     assert all(event.startswith("data: ") for event in events[:-1])
 
 
-def test_the_asynchronous_client_streams_over_the_unix_socket(here: Running, engine: Engine) -> None:
+def test_the_asynchronous_client_streams_over_the_unix_socket(here: Running, engine: LoadedEngine) -> None:
     async def ask() -> str:
         http = httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(uds=str(here.path)))
         async with openai.AsyncOpenAI(
@@ -115,7 +116,7 @@ def test_the_asynchronous_client_streams_over_the_unix_socket(here: Running, eng
     assert asyncio.run(ask()) == said(engine, 12)
 
 
-def test_a_seed_gives_the_engines_text_for_that_seed(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_seed_gives_the_engines_text_for_that_seed(client: openai.OpenAI, engine: LoadedEngine) -> None:
     def text(seed: int) -> str | None:
         reply = client.chat.completions.create(
             model="demo",
@@ -131,7 +132,7 @@ def test_a_seed_gives_the_engines_text_for_that_seed(client: openai.OpenAI, engi
     assert text(1) == said(engine, 20, Sampling(temperature=2, top_k=0, top_p=1, min_p=0, seed=1)) != text(2)
 
 
-def test_a_reply_stops_before_the_stop_string(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_reply_stops_before_the_stop_string(client: openai.OpenAI, engine: LoadedEngine) -> None:
     whole = said(engine, 30)
     stop = whole[20:24]
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=30, stop=stop)
@@ -139,13 +140,13 @@ def test_a_reply_stops_before_the_stop_string(client: openai.OpenAI, engine: Eng
     assert reply.choices[0].finish_reason == "stop"
 
 
-def test_a_bias_forbids_tokens(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_bias_forbids_tokens(client: openai.OpenAI, engine: LoadedEngine) -> None:
     first = next(engine.reply([Message("user", QUESTION)], GREEDY, 1)).tokens[0]
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5, logit_bias={str(first): -100})
     assert reply.choices[0].message.content == said(engine, 5, Sampling(temperature=0.0, logit_bias=((first, -100.0),)))
 
 
-def test_log_probabilities_are_the_engines(client: openai.OpenAI, engine: Engine) -> None:
+def test_log_probabilities_are_the_engines(client: openai.OpenAI, engine: LoadedEngine) -> None:
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=2)
     assert reply.choices[0].logprobs is not None
     content = reply.choices[0].logprobs.content or []
@@ -166,24 +167,24 @@ def test_log_probabilities_stream_with_their_text(client: openai.OpenAI) -> None
     assert "".join(tokens) == "".join(choice.delta.content or "" for choice in choices)
 
 
-def test_a_schema_holds(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_schema_holds(client: openai.OpenAI, engine: LoadedEngine) -> None:
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, response_format=wanted)
     assert reply.choices[0].message.content == said(engine, grammar=Grammar("json_schema", json.dumps(SCHEMA)))
     assert json.loads(reply.choices[0].message.content or "")["n"] in (1, 2)
 
 
-def test_plain_text_can_be_asked_for_as_a_format(client: openai.OpenAI, engine: Engine) -> None:
+def test_plain_text_can_be_asked_for_as_a_format(client: openai.OpenAI, engine: LoadedEngine) -> None:
     reply = client.chat.completions.create(
         model="demo", messages=MESSAGES, max_tokens=4, response_format={"type": "text"}
     )
     assert reply.choices[0].message.content == said(engine, 4)
 
 
-def test_a_prediction_changes_the_counts_and_not_the_text(engine: Engine) -> None:
+def test_a_prediction_changes_the_counts_and_not_the_text(engine: LoadedEngine) -> None:
     whole = said(engine, 40)
     options = Options(threads=1, drafters=("prediction",), fixed_k=4)
-    with running(lambda on_progress: Engine(load_registry()["demo"], options, on_progress)) as server:
+    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], options, on_progress)) as server:
         body = {"messages": MESSAGES, "max_tokens": 40, "prediction": {"type": "content", "content": whole}}
         reply = server.client().post("/v1/chat/completions", json=body).json()
     assert reply["choices"][0]["message"]["content"] == whole
@@ -199,7 +200,7 @@ def test_a_prompt_asked_twice_is_cached(client: openai.OpenAI) -> None:
     assert replies[1].usage.prompt_tokens_details.cached_tokens == replies[1].usage.prompt_tokens - 1
 
 
-def test_a_text_completion_continues_the_prompt(client: openai.OpenAI, engine: Engine) -> None:
+def test_a_text_completion_continues_the_prompt(client: openai.OpenAI, engine: LoadedEngine) -> None:
     expected = "".join(chunk.text for chunk in engine.reply("import os", GREEDY, 8))
     assert client.completions.create(model="demo", prompt="import os", max_tokens=8).choices[0].text == expected
     stream = client.completions.create(

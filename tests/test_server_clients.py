@@ -11,7 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from runtime.engine import Engine, Infill, Message, Options, Sampling
+from runtime.engine import Infill, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
 from tests.support.coder import write_coder
@@ -59,17 +60,17 @@ def coder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
         yield here.client()
 
 
 @pytest.fixture(scope="module")
-def engine(open_demo: OpenEngine) -> Engine:
+def engine(open_demo: OpenEngine) -> LoadedEngine:
     return open_demo(threads=1)
 
 
 def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
-    with running(lambda on_progress: Engine(find_pair(str(coder), {}), Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: LoadedEngine(find_pair(str(coder), {}), Options(threads=1), on_progress)) as here:
         client = here.client()
         warm = client.post(
             "/infill",
@@ -86,7 +87,7 @@ def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
         suffix = client.post(
             "/v1/completions", json={"prompt": "def f():", "suffix": "\n", "max_tokens": 4, "temperature": 0}
         ).json()
-    engine = Engine(find_pair(str(coder), {}), Options(threads=1))
+    engine = LoadedEngine(find_pair(str(coder), {}), Options(threads=1))
     place = Infill("def join(a, b):\n    return ", "\n\nprint(join(1, 2))\n", (("a.py", "import os"),))
     assert reply["content"] == "".join(chunk.text for chunk in engine.reply(place, GREEDY, 8))
     assert suffix["choices"][0]["text"] == "".join(
@@ -128,7 +129,7 @@ def test_without_tokens_for_it_filling_in_is_refused(demo: httpx2.Client) -> Non
     assert "cannot fill in the middle" in reply.json()["error"]["message"]
 
 
-def test_continue_streams_chat_with_a_final_usage(demo: httpx2.Client, engine: Engine) -> None:
+def test_continue_streams_chat_with_a_final_usage(demo: httpx2.Client, engine: LoadedEngine) -> None:
     body = {
         "messages": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
         "model": "demo", "max_tokens": 12, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
@@ -167,7 +168,7 @@ def test_continue_completes_with_marks_in_the_prompt(demo: httpx2.Client) -> Non
     assert "".join(event["choices"][0]["text"] for event in plain) == chat["choices"][0]["message"]["content"]
 
 
-def test_continues_llama_cpp_provider_streams_content(demo: httpx2.Client, engine: Engine) -> None:
+def test_continues_llama_cpp_provider_streams_content(demo: httpx2.Client, engine: LoadedEngine) -> None:
     body = {
         "prompt": "import os",
         "n_predict": 6,
@@ -189,11 +190,11 @@ def test_continues_llama_cpp_provider_streams_content(demo: httpx2.Client, engin
     assert sum(len(event.get("completion_probabilities", ())) for event in found) == 6
 
 
-def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: Engine) -> None:
+def test_zed_finds_the_model_and_talks_to_it(demo: httpx2.Client, engine: LoadedEngine) -> None:
     (model,) = demo.get("/v1/models").json()["data"]
-    assert (model["meta"]["n_ctx"], model["status"]["value"]) == (engine.n_ctx, "loaded")
+    assert (model["meta"]["n_ctx"], model["status"]["value"]) == (engine.facts.n_ctx, "loaded")
     props = demo.get("/props").json()
-    assert props["default_generation_settings"]["n_ctx"] == engine.n_ctx
+    assert props["default_generation_settings"]["n_ctx"] == engine.facts.n_ctx
     assert props["chat_template_caps"]["supports_tools"] is True
     assert props["memory"]["level"] in ("OK", "TIGHT", "CRITICAL")
     assert "MiB of memory, where" in props["memory"]["fit"]

@@ -10,7 +10,8 @@ import httpx2
 import openai
 import pytest
 
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, events, running
@@ -21,7 +22,7 @@ SHARED = "Paths are joined with os.path.join, as the manual of the library says.
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as found:
+    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as found:
         yield found
 
 
@@ -37,12 +38,12 @@ def client(here: Running) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def engine(open_demo: OpenEngine) -> Engine:
+def engine(open_demo: OpenEngine) -> LoadedEngine:
     return open_demo(threads=1)
 
 
 @pytest.fixture(scope="module")
-def unending(engine: Engine) -> dict[str, Any]:
+def unending(engine: LoadedEngine) -> dict[str, Any]:
     return endless_request(engine) | {"n_predict": 6}
 
 
@@ -52,7 +53,7 @@ def completed(demo: httpx2.Client, body: dict[str, Any]) -> Any:
     return reply.json()
 
 
-def test_several_prompts_are_answered_each(demo: httpx2.Client, engine: Engine, unending: dict[str, Any]) -> None:
+def test_several_prompts_are_answered_each(demo: httpx2.Client, engine: LoadedEngine, unending: dict[str, Any]) -> None:
     prompts = ["import os", engine.tokenize("import re", bos=True), {"prompt_string": "import os"}]
     found = completed(demo, unending | {"prompt": prompts})
     assert [body["index"] for body in found] == [0, 1, 2]
@@ -66,7 +67,7 @@ def test_several_prompts_are_answered_each(demo: httpx2.Client, engine: Engine, 
         assert [event["stop"] for event in of_it] == [False] * (len(of_it) - 1) + [True]
 
 
-def test_ids_and_texts_may_be_one_prompt(demo: httpx2.Client, engine: Engine, unending: dict[str, Any]) -> None:
+def test_ids_and_texts_may_be_one_prompt(demo: httpx2.Client, engine: LoadedEngine, unending: dict[str, Any]) -> None:
     mixed = ["import", *engine.tokenize(" os"), "\nimport re"]
     body = completed(demo, unending | {"prompt": mixed})
     assert body["prompt"] == "import os\nimport re"
@@ -83,7 +84,7 @@ def test_several_replies_to_one_prompt_differ_by_their_seeds(demo: httpx2.Client
     assert first["content"] != second["content"]
 
 
-def test_the_body_says_what_it_was_made_of(demo: httpx2.Client, engine: Engine, unending: dict[str, Any]) -> None:
+def test_the_body_says_what_it_was_made_of(demo: httpx2.Client, engine: LoadedEngine, unending: dict[str, Any]) -> None:
     body = completed(demo, unending | {"seed": 5, "top_k": 7, "return_tokens": True})
     settings = body["generation_settings"]
     assert (settings["seed"], settings["top_k"], settings["n_predict"], settings["mirostat"]) == (5, 7, 6, 0)
@@ -135,7 +136,7 @@ def test_progress_is_told_while_the_prompt_is_read(demo: httpx2.Client, path: st
     assert not any("prompt_progress" in event for event in events(demo.post(path, json=body)))
 
 
-def test_a_reply_goes_on_where_it_would_end(demo: httpx2.Client, engine: Engine) -> None:
+def test_a_reply_goes_on_where_it_would_end(demo: httpx2.Client, engine: LoadedEngine) -> None:
     prompt = "import os"
     body = completed(demo, {"prompt": prompt, "ignore_eos": True, "n_predict": 200, "temperature": 0})
     assert body["tokens_predicted"] == 200
@@ -145,7 +146,9 @@ def test_a_reply_goes_on_where_it_would_end(demo: httpx2.Client, engine: Engine)
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_a_bias_may_name_words(demo: httpx2.Client, engine: Engine, unending: dict[str, Any], as_list: bool) -> None:
+def test_a_bias_may_name_words(
+    demo: httpx2.Client, engine: LoadedEngine, unending: dict[str, Any], as_list: bool
+) -> None:
     likeliest = completed(demo, unending | {"n_predict": 1, "return_tokens": True})["tokens"][0]
     word = engine.token_text(likeliest)
     pairs: list[Any] = [[word, False], *unending["logit_bias"]]

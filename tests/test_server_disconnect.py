@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, is_idle, open_plain, running
@@ -71,7 +72,9 @@ def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[s
 @pytest.mark.parametrize("n_kept", [1, 4])
 def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any], n_kept: int) -> None:
     with running(
-        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=(), slots=n_kept), on_progress)
+        lambda on_progress: LoadedEngine(
+            load_registry()["demo"], Options(threads=1, drafters=(), slots=n_kept), on_progress
+        )
     ) as here:
         drop_at_random(here, endless)
         assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from app.server.guard import OriginGuard, is_loopback
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry
 from tests.support.serving import Running, running
 
@@ -22,8 +23,8 @@ CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_to
 KEY = "sk-secret-ü"
 
 
-def open_plain(on_progress: Any) -> Engine:
-    return Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+def open_plain(on_progress: Any) -> LoadedEngine:
+    return LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +233,7 @@ def test_a_unix_socket_needs_no_host_name() -> None:
 
 
 def test_a_missing_template_is_told_of_the_field_it_was_needed_for(tiny: Path) -> None:
-    with running(lambda on_progress: Engine(find_pair(str(tiny), {}), Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: LoadedEngine(find_pair(str(tiny), {}), Options(threads=1), on_progress)) as here:
         for path, body, field in (
             ("/v1/chat/completions", CHAT, "messages"),
             ("/v1/responses", {"input": "hi"}, "input"),

@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from app.server.llamacpp.completion import RawCompletionRequest
-from runtime.engine import Engine, Infill, Options
+from runtime.engine import Infill, Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.engine.prompt import infill_ids
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
@@ -37,17 +38,17 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
         yield here.client()
 
 
 @pytest.fixture(scope="module")
-def engine(open_demo: OpenEngine) -> Engine:
+def engine(open_demo: OpenEngine) -> LoadedEngine:
     return open_demo(threads=1)
 
 
 @pytest.fixture(scope="module")
-def unending(engine: Engine) -> dict[str, Any]:
+def unending(engine: LoadedEngine) -> dict[str, Any]:
     return endless_request(engine)
 
 
@@ -62,7 +63,7 @@ def test_a_place_keeps_what_is_nearest_to_it() -> None:
     assert chr(long[long.index(2) + 1]) == "c"
 
 
-def test_a_stop_string_is_told_from_the_models_own_end(demo: httpx2.Client, engine: Engine) -> None:
+def test_a_stop_string_is_told_from_the_models_own_end(demo: httpx2.Client, engine: LoadedEngine) -> None:
     prompt = demo.post("/apply-template", json={"messages": [{"role": "user", "content": QUESTION}]}).json()["prompt"]
     whole = demo.post("/completion", json={"prompt": prompt, "temperature": 0}).json()
     assert whole["stop_type"] == "eos"
@@ -82,12 +83,12 @@ def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict
     [({}, False), ({"n_predict": 16}, True), ({"t_max_predict_ms": 200}, True), ({"n_predict": 999}, False)],
 )
 def test_what_somebody_waits_for_while_typing_goes_before_chats(
-    engine: Engine, more: dict[str, Any], is_short: bool
+    engine: LoadedEngine, more: dict[str, Any], is_short: bool
 ) -> None:
     assert RawCompletionRequest.model_validate({"prompt": "x", **more}).task(engine).is_short == is_short
 
 
-def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: Engine) -> None:
+def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: LoadedEngine) -> None:
     text = "naïve <|im_end|> 😀"
     tokens = demo.post("/tokenize", json={"content": text, "parse_special": False}).json()["tokens"]
     assert tokens == engine.tokenize(text, special=False)

@@ -24,7 +24,8 @@ from schemathesis.specs.openapi.checks import (
 
 from app.server.application import ENDPOINTS, application
 from app.server.openapi import spelled
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.serving import Running, running
 from tests.support.waiting import PATIENCE
@@ -50,7 +51,7 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
     with running(
-        lambda on_progress: Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress),
+        lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress),
         shows_slots=True,
     ) as found:
         yield found

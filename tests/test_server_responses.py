@@ -9,7 +9,8 @@ from typing import Any
 import openai
 import pytest
 
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.serving import running
 from tests.support.waiting import PATIENCE
@@ -20,7 +21,7 @@ QUESTION = "What does os.path.join do?"
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
     with (
-        running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as here,
+        running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here,
         openai.OpenAI(base_url=f"{here.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as found,
     ):
         yield found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -12,7 +13,8 @@ from pydantic import BaseModel
 
 from app.server.openai.kept_responses import MAX_AGE, MAX_NUMBER, KeptResponses
 from app.server.openai.responses_input import InputMessage, text_parts
-from runtime.engine import Chunk, Engine, Options
+from runtime.engine import Chunk, Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass
@@ -41,7 +43,7 @@ class Path(BaseModel):
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as found:
+    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as found:
         yield found
 
 
@@ -55,7 +57,8 @@ def client(here: Running) -> Iterator[openai.OpenAI]:
 def says(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Has the model say a text, as one that reasons."""
     engine = here.server.worker.engine
-    monkeypatch.setattr(Engine, "template", engine.template + "{# <think> #}")
+    thinking = replace(engine.facts, template=engine.facts.template + "{# <think> #}")
+    monkeypatch.setattr(engine, "facts", thinking)
 
     def say(text: str, error: Exception | None = None, size: int = 3) -> None:
         def reply(*args: Any, **more: Any) -> Iterator[Chunk]:

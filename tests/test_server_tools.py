@@ -12,7 +12,8 @@ import pytest
 
 from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
 from app.server.openai.tools import BEGIN, END, FunctionDefinition, ToolSet
-from runtime.engine import Engine, Grammar, Message, Options, Sampling
+from runtime.engine import Grammar, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
 from tests.support.coder import write_coder
@@ -30,13 +31,13 @@ def coder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: Engine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
         yield here.client()
 
 
 def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"city": "Rome"}'}}
-    engine = Engine(find_pair(str(coder), {}), Options(threads=1))
+    engine = LoadedEngine(find_pair(str(coder), {}), Options(threads=1))
     assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE])
     with running(lambda on_progress: engine) as here:
         client = here.client()
@@ -85,7 +86,7 @@ def test_with_a_schema_a_reply_is_an_answer_or_a_call(open_demo: OpenEngine, cal
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
     tool = FunctionDefinition(name="read_file", parameters=READ_FILE["function"]["parameters"])
     grammar = ToolSet((tool,), required=False, parallel=False).grammar(Grammar("json_schema", json.dumps(schema)))
-    braces = [token for token in range(engine.vocab.n_vocab) if engine.token_bytes(token).startswith(b"{")]
+    braces = [token for token in range(engine.facts.n_vocab) if engine.token_bytes(token).startswith(b"{")]
     bias = tuple((token, -100.0 if calls else 100.0) for token in braces)
     sampling = Sampling(temperature=0.0, logit_bias=bias)
     said = engine.reply([Message("user", "Read a.py")], sampling, 60, grammar=grammar)

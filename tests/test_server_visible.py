@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from app.server import task_response, wire
-from runtime.engine import Engine
+from runtime.engine.loaded import LoadedEngine
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, events, is_idle, open_plain, running
 from tests.support.waiting import PATIENCE, wait_for
@@ -92,7 +92,7 @@ def test_every_answer_has_an_id(here: Running, path: str, status: int) -> None:
 
 
 def test_what_fails_unexpectedly_has_an_id(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "tokenize", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(LoadedEngine, "tokenize", lambda *_, **__: 1 / 0)
     reply = here.client().post("/tokenize", json={"content": "x"})
     assert reply.status_code == 500
     assert reply.headers["x-request-id"].startswith("req_")
@@ -123,7 +123,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_stream_shows_that_it_lives_while_its_prompt_is_read(here: Running, open_demo: OpenEngine) -> None:
     long = {
-        "prompt": "word " * (open_demo(threads=1).n_ctx // 4),
+        "prompt": "word " * (open_demo(threads=1).facts.n_ctx // 4),
         "n_predict": 1,
         "stream": True,
         "cache_prompt": False,

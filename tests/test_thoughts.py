@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from app.reasoning import BEGIN, END
-from runtime.engine import Engine, Ids, Options, Sampling, ThoughtBudget
+from runtime.engine import Ids, Options, Sampling, ThoughtBudget
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.sampling.masks import together
 from runtime.sampling.thoughts import ThoughtMask, is_whole, spelling
@@ -116,20 +117,20 @@ def test_a_character_that_lacks_bytes_is_not_whole(text: bytes, whole: bool) -> 
 
 
 @pytest.fixture(scope="module")
-def engines() -> Iterator[list[Engine]]:
-    found = [Engine(load_registry()["demo"], Options(threads=1, drafters=drafters)) for drafters in ((), None)]
+def engines() -> Iterator[list[LoadedEngine]]:
+    found = [LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=drafters)) for drafters in ((), None)]
     yield found
     for engine in found:
         engine.close()
 
 
-def said(engine: Engine, **more: Any) -> str:
+def said(engine: LoadedEngine, **more: Any) -> str:
     ids = Ids(tuple(engine.tokenize("import os\n\ndef read(path):\n", bos=True)))
     return "".join(chunk.text for chunk in engine.reply(ids, max_tokens=40, **more))
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(seed=3), Sampling()])
-def test_the_mark_comes_at_its_place_with_and_without_drafts(engines: list[Engine], sampling: Sampling) -> None:
+def test_the_mark_comes_at_its_place_with_and_without_drafts(engines: list[LoadedEngine], sampling: Sampling) -> None:
     budget = ThoughtBudget(12, BEGIN, END, is_open=True)
     texts = [said(engine, sampling=sampling, thoughts=budget) for engine in engines]
     for engine, text in zip(engines, texts, strict=True):

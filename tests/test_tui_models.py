@@ -46,10 +46,10 @@ async def test_switching_stops_the_reply_and_closes_the_old_pair(path: Path) -> 
 @piloted
 async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: Path) -> None:
     engine = ScriptedEngine("Hello there, you.")
-    engine.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
+    engine.facts.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
     async with opened(path, engine) as chat:
         await chat.until("memory is short: left out the draft model")
-        engine.left_out, engine.memory_level = "", "TIGHT"
+        engine.facts.left_out, engine.memory_level = "", "TIGHT"
         engine.given_up = "the model drafter was given up, because this machine had 900 MiB of memory left"
         await chat.ask("Q")
         await chat.until("tok/s · memory TIGHT", f"memory is TIGHT: {engine.given_up}")

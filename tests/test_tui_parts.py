@@ -142,7 +142,7 @@ def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
     numbers, engine = ReplyNumbers(), ScriptedEngine()
     shown: Any = engine
     assert numbers.sentence(None, shown) == ""
-    engine.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
+    engine.facts.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
     assert numbers.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
     numbers.add(7, list(PASSES))
     assert numbers.sentence(None, shown) == ""

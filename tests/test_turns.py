@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Options, Sampling
+from runtime.engine import Chunk, Grammar, Ids, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")
@@ -16,13 +17,13 @@ GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, t
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    opened = Engine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, slots=3))
+def engine() -> Iterator[LoadedEngine]:
+    opened = LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, slots=3))
     yield opened
     opened.close()
 
 
-def ask(engine: Engine, question: str, sampling: Sampling, **more: Any) -> Iterator[Chunk]:
+def ask(engine: LoadedEngine, question: str, sampling: Sampling, **more: Any) -> Iterator[Chunk]:
     return engine.reply([Message("user", question)], sampling, 60, pauses=True, **more)
 
 
@@ -31,7 +32,7 @@ def said(chunks: Iterator[Chunk]) -> list[int]:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
-def test_replies_in_turns_say_what_each_says_alone(engine: Engine, sampling: Sampling) -> None:
+def test_replies_in_turns_say_what_each_says_alone(engine: LoadedEngine, sampling: Sampling) -> None:
     more: list[dict[str, Any]] = [
         {"prediction": "os.path.join joins one or more"},
         {},
@@ -47,7 +48,7 @@ def test_replies_in_turns_say_what_each_says_alone(engine: Engine, sampling: Sam
     assert min(map(len, alone)) > 1
 
 
-def test_a_prompt_of_one_token_is_a_conversation_too(engine: Engine) -> None:
+def test_a_prompt_of_one_token_is_a_conversation_too(engine: LoadedEngine) -> None:
     first, other = engine.reply(Ids((5,)), GREEDY, 4, pauses=True), ask(engine, QUESTIONS[0], GREEDY)
     alone = said(engine.reply(Ids((5,)), GREEDY, 4))
     together = []
@@ -57,7 +58,7 @@ def test_a_prompt_of_one_token_is_a_conversation_too(engine: Engine) -> None:
     assert together == alone
 
 
-def test_changing_conversations_costs_no_reading(engine: Engine) -> None:
+def test_changing_conversations_costs_no_reading(engine: LoadedEngine) -> None:
     replies = [ask(engine, 5 * question, GREEDY) for question in QUESTIONS]
     while not all(next(reply).tokens for reply in replies):
         pass

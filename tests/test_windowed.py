@@ -12,7 +12,8 @@ from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
 from runtime.backends.windowed import WindowedBackend
 from runtime.core.draft import Draft
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading import planning
 from runtime.memory.fit import Headroom, LoadPlan, PairSpec, fit
 from runtime.memory.footprint import ContextSpec
@@ -79,7 +80,7 @@ def test_a_reply_past_the_window_ends_its_drafts_and_says_why(file: Path, monkey
     monkeypatch.setattr("runtime.loading.opening.TARGET_BATCH", N_BATCH)
     said = []
     for options in (Options(drafters=(), threads=1), Options(drafters=("ngram",), fixed_k=4, threads=1)):
-        engine = Engine(Pair("x", file), replace(options, n_ctx=N_CTX))
+        engine = LoadedEngine(Pair("x", file), replace(options, n_ctx=N_CTX))
         chunks = list(engine.reply("one two " * 20, Sampling(temperature=0), 300, ("\0",)))
         said.append([token for chunk in chunks for token in chunk.tokens])
         engine.close()

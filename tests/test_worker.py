@@ -14,7 +14,8 @@ from app.server.errors import ApiError
 from app.server.scheduled_task import ScheduledTask
 from app.server.task import CompletionTask
 from app.server.worker import MAX_LEAD, Worker
-from runtime.engine import Chunk, Engine, Message, Options, Sampling
+from runtime.engine import Chunk, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.clock import Clock
@@ -26,7 +27,7 @@ GREEDY = Sampling(temperature=0.0)
 
 @contextmanager
 def worker_with(
-    engine: Engine, max_active: int = 2, on_failed: Callable[[Exception], None] = lambda error: None
+    engine: LoadedEngine, max_active: int = 2, on_failed: Callable[[Exception], None] = lambda error: None
 ) -> Iterator[Worker]:
     loaded = threading.Event()
     worker = Worker(lambda on_progress: engine, 8, loaded.set, on_failed, max_active)
@@ -198,6 +199,6 @@ def test_the_engine_alternates_behind_the_worker(open_demo: OpenEngine) -> None:
 
     plain = open_demo(threads=1, drafters=())
     alone = ["".join(chunk.text for chunk in plain.reply(prompt, GREEDY, 60)) for prompt in prompts]
-    opened = Engine(load_registry()["demo"], Options(threads=1, slots=3))
+    opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=3))
     with worker_with(opened) as worker:
         assert asyncio.run(run()) == alone

@@ -21,6 +21,7 @@ import psutil
 
 from app.bench.plan import Way
 from runtime.engine import Engine, Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
 SHARE = 0.5  # of the memory that is free now
@@ -41,7 +42,7 @@ class Engines:
     def _open(self, way: Way) -> Engine:
         """Raises KeyboardInterrupt when it is not to go on."""
         began, options = time.perf_counter(), replace(self._options, drafters=way.drafters, fixed_k=way.fixed_k)
-        engine = Engine(self.pair, options, lambda what, share: self._go_on())
+        engine = LoadedEngine(self.pair, options, lambda what, share: self._go_on())
         self.seconds += time.perf_counter() - began
         return engine
 

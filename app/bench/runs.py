@@ -66,10 +66,10 @@ class Runs:
         for kind in self.plan.kinds:
             for number, turns in enumerate(KINDS[kind][: self.plan.n_prompts]):
                 self._prompts[kind, number] = prompt = in_form(engine, turns)
-                if (n := len(engine.encode(prompt)) + self.plan.max_tokens) > engine.n_ctx:
+                if (n := len(engine.encode(prompt)) + self.plan.max_tokens) > engine.facts.n_ctx:
                     raise ContextError(
                         f"A prompt of kind '{kind}' and its reply take {n} tokens, but the context holds "
-                        f"{engine.n_ctx}. "
+                        f"{engine.facts.n_ctx}. "
                         "Raise `--context`, or leave that kind out of `--kinds`."
                     )
 
@@ -82,8 +82,8 @@ class Runs:
             return
         self._compare(engine, task, [token for chunk in chunks for token in chunk.tokens])
         if task.way.name == ADAPTIVE:
-            self.results.costs = engine.loop.controller.costs.widths(0)
-            self.results.exactness = str(engine.exactness)
+            self.results.costs = engine.explain().costs
+            self.results.exactness = str(engine.facts.exactness)
         if number != WARM_UP:
             self.results.samples.append(sample(task, number, chunks[-1]))
 
@@ -95,8 +95,8 @@ class Runs:
             return
         is_different = tokens != self._said[key]
         results.n_compared += 1
-        results.n_different += is_different and engine.is_reproducible
-        results.n_rounded += is_different and not engine.is_reproducible
+        results.n_different += is_different and engine.facts.is_reproducible
+        results.n_rounded += is_different and not engine.facts.is_reproducible
 
 
 def in_form(engine: Engine, turns: Turns) -> Prompt:

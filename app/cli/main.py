@@ -123,11 +123,13 @@ def chat(
     port: opt.Port = None,
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
+    api_key_file: opt.ApiKeyFile = None,
     allow_origin: opt.AllowOrigin = None,
     chats: opt.Chats = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
     from app.cli import oneshot
+    from app.cli.keys import chosen_key
 
     if not is_terminal():
         raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
@@ -137,6 +139,7 @@ def chat(
     if not serve and (port is not None or socket is not None):
         raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
     settings, origins = None, tuple(allow_origin or ())
+    api_key = chosen_key(api_key, api_key_file)
     if serve:
         from app.server.command import PORT, ServerSettings
         from app.server.sockets import Addresses
@@ -191,6 +194,7 @@ def serve(
     host: opt.Host = "127.0.0.1",
     socket: opt.Socket = None,
     api_key: opt.ApiKey = "",
+    api_key_file: opt.ApiKeyFile = None,
     allow_origin: opt.AllowOrigin = None,
     alias: opt.Alias = "",
     reasoning: opt.Reasoning = opt.Thoughts.AUTO,
@@ -198,6 +202,7 @@ def serve(
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
     slots: opt.Slots = False,
+    drain: opt.Drain = 10.0,
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
@@ -212,6 +217,7 @@ def serve(
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
     from app.cli import oneshot
+    from app.cli.keys import chosen_key
     from app.models.seeking import opener
     from app.server import command
     from app.server.sockets import Addresses
@@ -221,7 +227,9 @@ def serve(
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)
     names = tuple(filter(None, map(str.strip, alias.split(","))))
-    settings = command.ServerSettings(addresses, api_key, max_waiting, parallel, origins, quiet, slots, names)
+    settings = command.ServerSettings(
+        addresses, chosen_key(api_key, api_key_file), max_waiting, parallel, origins, quiet, slots, names, drain
+    )
     chosen = replace(chosen, name=names[0] if names else chosen.name)
     chosen = replace(chosen, thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
     several = replace(options, slots=parallel + 1)  # and a completion

@@ -151,8 +151,8 @@ def run(
             engine = open_engine(
                 pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed)
             )
-        if engine.left_out:
-            print(f"slipstream: {engine.left_out}.", file=sys.stderr)
+        if engine.facts.left_out:
+            print(f"slipstream: {engine.facts.left_out}.", file=sys.stderr)
         try:
             chunks = engine.reply(
                 request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
@@ -164,7 +164,7 @@ def run(
     if last.notice:
         print(f"slipstream: {last.notice}", file=sys.stderr)
     if output.stats and last.stats is not None:
-        print(describe(last.stats, engine.fit), file=sys.stderr)
+        print(describe(last.stats, engine.facts.fit), file=sys.stderr)
     return 130 if last.finish_reason == "cancelled" else 0
 
 
@@ -212,7 +212,7 @@ def describe_memory(engine: Engine) -> dict[str, object]:
     """How short it is, what was given up for that, and what was loaded given what was free; null where there is nothing
     to say.
     """
-    return {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None}
+    return {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.facts.fit or None}
 
 
 def describe_logprobs(engine: Engine, entry: TokenLogprobs) -> dict[str, object]:

@@ -105,6 +105,8 @@ Slots = Annotated[bool, listening(help="Show at /slots what is being done, witho
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
 ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]
+ApiKeyFile = Annotated[Path | None, listening(help="A file with that key; `ps` does not show it.", show_default=False)]
+Drain = Annotated[float, listening(min=0, help="Seconds that replies may go on when the server is to end.")]
 AllowOrigin = Annotated[
     list[str] | None,
     listening(

@@ -27,7 +27,7 @@ from runtime.engine import Chunk, Engine, Options
 from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
-from runtime.tools import machine
+from runtime.process import EngineProcess, own_environment
 from runtime.tools.pairing import is_settled, remembered
 
 IDLE = 30.0  # seconds without a reply, after which the search begins
@@ -131,7 +131,7 @@ class Search:
         return ProfileCache(fingerprint(self.target, "search"))
 
 
-class SeekingEngine(Engine):
+class SeekingEngine(EngineProcess):
     """An engine that has a draft model searched for, where its pair has none and may use one."""
 
     def __init__(
@@ -144,13 +144,12 @@ class SeekingEngine(Engine):
         names = pair.drafters if options is None or options.drafters is None else options.drafters
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
-        super().__init__(pair, options, on_progress)
-        wants_draft = pair.draft is None and "model" in names and self.can_draft
-        is_open = self.can_draft and self.could_be_exact
+        super().__init__(pair, options, on_progress, say)
+        wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
+        is_open = self.facts.can_draft and self.facts.could_be_exact
         self._search = Search(pair.target, say, wants_draft, is_open) if wants_draft or is_open else None
         self._has_replied = False
-        # A GPU's memory holds no second copy; files in RAM are shared
-        self._is_alone = any(device.backend != "CPU" for device in machine.devices())
+        self._is_alone = self.facts.has_gpu  # its memory holds no second copy; files in RAM are shared
 
     def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
         """Replies as an engine does; a search that runs is stopped."""
@@ -196,14 +195,12 @@ def start(target: Path) -> subprocess.Popen[bytes]:
     """
     log = user_cache_path("slipstream") / "pairing.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    packages = Path(__file__).parents[2]  # these, and not a folder `app` in which somebody works
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "app.cli", "models", "pair", str(target.absolute())],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, creationflags=flags,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH",
-            "")]))},
+            env=own_environment(),
         )  # fmt: skip
     with suppress(psutil.Error):
         psutil.Process(process.pid).nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has classes
@@ -212,4 +209,4 @@ def start(target: Path) -> subprocess.Popen[bytes]:
 
 def opener(draft: str, say: Say = say_on_stderr) -> Callable[..., Engine]:
     """What opens pairs where a person asked for this draft model: `auto` is the one that is searched for."""
-    return partial(SeekingEngine, say=say) if draft == "auto" else Engine
+    return partial(SeekingEngine if draft == "auto" else EngineProcess, say=say)

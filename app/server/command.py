@@ -5,9 +5,11 @@ Must not know the command line's options.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,8 +24,10 @@ from app.server.sockets import Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
 from runtime.engine import Engine
 
+LOOK = 0.05  # seconds between two looks at whether replies have ended
 PATIENCE = 5  # seconds for clients to take the last chunk of their replies
 PORT = 8012
+ENDING = "replies that are being made may go on for {:g} s. Ctrl+C again ends them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class ServerSettings:
     quiet: bool = False  # no line for each request
     shows_slots: bool = False  # may a client see what is being done for others?
     aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
+    drain: float = 0.0  # seconds that running replies may still have when it is to end
 
 
 class EngineServer(uvicorn.Server):
@@ -75,7 +80,13 @@ class EngineServer(uvicorn.Server):
             raise self.failure
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends replies with an error first, so that their connections can close."""
+        """Ends replies first, so that their connections can close: after a while, or when it is told once more."""
+        self.worker.stop(ends_active=False)
+        if self.settings.drain and self.worker.is_answering:
+            print(f"slipstream: {ENDING.format(self.settings.drain)}", file=sys.stderr, flush=True)
+        deadline = time.monotonic() + self.settings.drain
+        while self.worker.is_answering and not self.force_exit and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK)
         self.worker.stop()
         await super().shutdown(sockets)
 
@@ -113,6 +124,6 @@ def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
 
 def announce(places: str, engine: Engine) -> None:
     """Prints where the server answers, what was loaded given the memory that was free, and what is lacking."""
-    fit = "" if engine.fit in engine.left_out else engine.fit
-    for line in filter(None, (f"answering at {places}", fit, engine.left_out)):
+    fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
+    for line in filter(None, (f"answering at {places}", fit, engine.facts.left_out)):
         print(f"slipstream: {line}", file=sys.stderr, flush=True)

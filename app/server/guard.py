@@ -114,7 +114,10 @@ def given_keys(path: str, headers: Mapping[str, str]) -> list[str]:
 
     Only where it is opened: a browser sends a password along with what any other page has it fetch.
     """
-    given = headers.get("authorization", "").removeprefix("Bearer ")
+    given = headers.get("authorization", "")
+    scheme, _, rest = given.partition(" ")
+    if scheme.lower() == "bearer":  # schemes have no case
+        given = rest.strip()
     if path == PAGE and given.startswith("Basic ") and headers.get("sec-fetch-mode", "navigate") == "navigate":
         given = password(given.removeprefix("Basic "))
     return [given, headers.get("x-api-key", "")]

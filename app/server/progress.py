@@ -23,7 +23,7 @@ class Progress:
         self._stats = chunk.stats or self._stats
         self._n_tokens += len(chunk.tokens)
         self._n_accepted += sum(chunk.drafted)
-        self._seconds += chunk.seconds
+        self._seconds += chunk.made.seconds if chunk.made else 0.0
 
     def reading(self, chunk: Chunk) -> Event:
         """How much of the prompt has been read, where the chunk says that and it is asked."""

@@ -18,6 +18,9 @@ PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window and the header 
 
 async def read_bytes(request: Request) -> bytes:
     """The body, unpacked. Raises ApiError for one that is too long or packed in a way that cannot be read."""
+    if {"content-length", "transfer-encoding"} <= {name.lower() for name in request.headers}:
+        message = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
+        raise ApiError(400, message, code="framing")
     body, unpacker = bytearray(), unpacker_for(request.headers.get("content-encoding", "identity"))
     if int(request.headers.get("content-length") or 0) > MAX_BODY:
         raise _too_long()

@@ -6,11 +6,12 @@ import json
 from collections.abc import AsyncIterator
 
 from sse_starlette import EventSourceResponse
+from sse_starlette.sse import AppStatus
 from starlette.responses import Response
 
 Event = dict[str, object]
 PING = 3.0  # seconds between two comment lines, by which a stream shows that it lives while a prompt is read
-GRACE = 5.0  # seconds that a stream has for its last event when the server stops
+AppStatus.disable_automatic_graceful_drain()  # a server that stops ends its streams itself, each with a last event
 
 
 def to_json(value: object) -> bytes:
@@ -37,4 +38,4 @@ def sse(event: Event) -> bytes:
 def event_stream(events: AsyncIterator[bytes]) -> EventSourceResponse:
     """A response that streams encoded events; `events` is cancelled when the client goes away."""
     headers = {"cache-control": "no-cache"}
-    return EventSourceResponse(events, headers=headers, ping=PING, sep="\n", shutdown_grace_period=GRACE)
+    return EventSourceResponse(events, headers=headers, ping=PING, sep="\n")

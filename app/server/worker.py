@@ -136,14 +136,14 @@ class Worker:
         n_alike = sum(other.is_short == task.is_short for other in self._active)
         return max(0, (1 if task.is_short else self.max_active) - n_alike)
 
-    def stop(self) -> None:
-        """Ends every task with an error; returns at once."""
+    def stop(self, ends_active: bool = True) -> None:
+        """Takes no further task, and ends those that wait, or all, with an error; returns at once."""
         with self._changed:
             self._is_stopping = True
             for task in self._waiting:
                 task.emit(self._unavailable())
             self._waiting.clear()
-            for task in self._active:
+            for task in self._active if ends_active else ():
                 task.cancel(self._unavailable())
             self._changed.notify()
 

@@ -24,7 +24,7 @@ from app.tui.commands import COMMANDS
 from app.tui.desktop import keymap
 from app.tui.session import Session
 from app.tui.widgets.message_view import MessageView
-from runtime.engine import Engine, Options
+from runtime.engine import Options
 from runtime.models.registry import Pair
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run(
     """Runs the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
-    session = Session(pair, options, opened, Engine, keys, serve, api_key, allow_origins)
+    session = Session(pair, options, opened, opener(draft), keys, serve, api_key, allow_origins)
     app = ChatApp(session)
 
     def say(text: str) -> None:

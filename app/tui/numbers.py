@@ -94,8 +94,8 @@ class ReplyNumbers:
         """What must not be overlooked: drafters given up or left out for want of memory, or why speculation is off."""
         if engine is not None and engine.given_up:
             return f"memory is {engine.memory_level}: {engine.given_up}"
-        if engine is not None and engine.left_out and not self.passes:
-            return str(engine.left_out)
+        if engine is not None and engine.facts.left_out and not self.passes:
+            return str(engine.facts.left_out)
         reason = self.reason(explanation)
         return f"plain decode: {reason}" if reason else ""
 
@@ -120,7 +120,9 @@ class ChatNumbers:
 
     def summary(self, engine: SharedEngine | None) -> list[str]:
         """The last reply's numbers; nothing without an engine or a reply."""
-        return self.reply.summary(self.explanation, engine.n_ctx, engine.memory_level) if engine is not None else []
+        return (
+            self.reply.summary(self.explanation, engine.facts.n_ctx, engine.memory_level) if engine is not None else []
+        )
 
     def sentence(self, engine: SharedEngine | None) -> str:
         """What must not be overlooked in the last reply or in what the engine lacks."""

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from runtime.backends import library
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import SavedState, SavedStates
+from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
-from runtime.core.errors import ContextError, ModelError
+from runtime.core.errors import ContextError, ModelError, StoppedError
 from runtime.models.facts import cache_type
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
@@ -50,7 +51,7 @@ class LlamaBackend:
             raise ModelError(
                 f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context."
             )
-        self.memory = lib.llama_get_memory(self.handle)
+        self.memory, self.stop_flag = lib.llama_get_memory(self.handle), StopFlag(self.handle)
         self.tree, self.saved = TreeCache(self.memory), SavedStates(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
@@ -238,6 +239,9 @@ class LlamaBackend:
         except BaseException:  # an interrupt: what the cache holds is not known
             self._clear()
             raise
+        if code == StopFlag.STOPPED:
+            self._drop(start)
+            raise StoppedError
         if code:
             self._clear()
             why = "; ".join(library.complaints()[-2:])

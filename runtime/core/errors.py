@@ -40,3 +40,7 @@ class SettingsError(SlipstreamError):
 
 class TemplateError(SlipstreamError):
     """A chat template cannot be read or refuses the messages."""
+
+
+class StoppedError(Exception):
+    """A pass was ended by whoever had asked for it; nothing is wrong."""

@@ -6,7 +6,7 @@ widget.
 
 from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.chat_template import Message, TemplateForm
-from runtime.engine.engine import Engine
+from runtime.engine.engine import Engine, EngineFacts
 from runtime.engine.prompt import Ids, Infill, Prompt
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
@@ -19,6 +19,7 @@ from runtime.sampling.thoughts import ThoughtBudget
 __all__ = [
     "Chunk",
     "Engine",
+    "EngineFacts",
     "Grammar",
     "Ids",
     "Infill",

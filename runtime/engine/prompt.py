@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runtime.backends.vocab import Vocab
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import SettingsError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+
+if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
+    from runtime.backends.vocab import Vocab
 
 NEEDED = ("prefix", "suffix", "middle")
 FOR_REPLY = 4  # one part in so many of the context is left for what is to be filled in

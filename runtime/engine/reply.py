@@ -15,6 +15,7 @@ import psutil
 
 from runtime.core.backend import Tokenizer
 from runtime.core.draft import Tokens
+from runtime.core.errors import StoppedError
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.engine.window import PromptWindow
@@ -44,7 +45,7 @@ class Chunk:
     notice: str = ""  # a sentence for the person, such as that the context is full
     stats: Stats | None = None
     stop: str = ""  # the stop string that ended the reply, in the last one
-    seconds: float = 0.0  # that its pass took
+    made: Pass | None = None  # the pass that brought it
     n_read: int = 0  # tokens of the prompt that have been read, while that is all that is done
 
 
@@ -78,22 +79,35 @@ class Reply:
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
         self.request = RequestState(n_likely, exact_only=sampler.is_coupled)
 
+    def take_up(self, said: Sequence[int], passes: Sequence[Pass]) -> None:
+        """Goes on where an earlier attempt was broken off that had said these tokens, in these passes."""
+        for token in said:
+            self._take(token)
+            self._look_at_limits()
+        self.stats.steps += passes
+        self.stats.decode_seconds = sum(each.seconds for each in passes)
+
     def run(
         self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool = False
     ) -> Iterator[Chunk]:
         """Prefill, then one chunk per target pass; where it `pauses`, an empty one before the prompt and for each piece
         of it.
         """
-        for n_read in self._prefill(cancel, on_prefill):
-            if pauses:
-                yield Chunk("", n_read=n_read, stats=replace(self.stats))
-        self._begin_drafting(cancel)
+        try:
+            for n_read in self._prefill(cancel, on_prefill):
+                if pauses:
+                    yield Chunk("", n_read=n_read, stats=replace(self.stats))
+            self._begin_drafting(cancel)
+        except StoppedError:
+            self.finish_reason = "cancelled"
         try:
             while self.finish_reason is None:
                 if cancel():
                     self.finish_reason = "cancelled"
                     break
                 yield self._step()
+        except StoppedError:
+            self.finish_reason = "cancelled"
         finally:  # also when nobody wants to hear the rest
             self.loop.finish(self.tokens[: self.n], self.n_prompt)
         self._close_stats()
@@ -108,28 +122,43 @@ class Reply:
 
         Yields how much of it has been read, that token included in the end.
         """
-        prompt, total = self.tokens[: self.n_prompt], self.n_prompt - 1
-        self.stats.cached_n = min(self.loop.n_cached(prompt), total)
+        if self.finish_reason is not None:
+            return
+        tokens, total = self.tokens[: self.n], self.n - 1
+        self.stats.cached_n = min(self.loop.n_cached(tokens), self.n_prompt - 1)
         yield self.stats.cached_n
-        # Borders do not depend on how much drafts had left in the cache
-        first = (self.stats.cached_n // PREFILL + 1) * PREFILL
-        for end in [*range(first, total, PREFILL), total]:
+        for end in self._borders(total):
             began = time.perf_counter()
             if cancel():
                 self.finish_reason = "cancelled"
                 return
-            self.loop.prefill(self.request, prompt, end)
+            self.loop.prefill(self.request, tokens, end)
             self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
             yield end + (end == total)
+
+    def _borders(self, total: int) -> Iterator[int]:
+        """Where the pieces end in which the first `total` tokens are read.
+
+        They do not depend on how much drafts had left in the cache. What a reply had said already is read as it was
+        made, in passes no wider than those that are exact.
+        """
+        asked, exactness = self.n_prompt - 1, self.stats.exactness
+        first = (self.stats.cached_n // PREFILL + 1) * PREFILL
+        yield from range(first, asked, PREFILL)
+        yield asked
+        width = PREFILL if exactness is None or exactness.is_exact else exactness.width
+        yield from range(asked + width, total, width)
+        if total > asked:
+            yield total
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
         """The drafters learn what is asked, and read the prompt where that will repay itself."""
         if self.finish_reason is not None:
             return
         began = time.perf_counter()
-        prompt = self.tokens[: self.n_prompt]
-        self.loop.begin(self.request, prompt, self.expected, self.sampler.mask is not None, cancel)
+        tokens = self.tokens[: self.n]
+        self.loop.begin(self.request, tokens, self.expected, self.sampler.mask is not None, cancel)
         self.stats.prompt_seconds += time.perf_counter() - began
 
     def _step(self) -> Chunk:
@@ -143,23 +172,30 @@ class Reply:
         )
         pieces: list[str] = []
         for token in step.tokens:
-            self.tokens[self.n] = token
-            self.n += 1
-            is_end = self.vocab.ends[token]
-            pieces.append("" if is_end else self.text.feed(self.vocab.pieces[token]))
-            if is_end or self.text.stopped:
-                self.finish_reason = "stop"
+            pieces.append(self._take(token))
+            if self.finish_reason is not None:
                 break
         n = len(pieces)
-        if self.left is not None:
-            self.left -= n
         if self.finish_reason is None:
             self._look_at_limits()
         seconds, parts = time.perf_counter() - began, (step.draft_seconds, step.verify_seconds, step.seconds)
-        self.stats.steps.append(Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts))
+        made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts)
+        self.stats.steps.append(made)
         self.stats.decode_seconds += seconds
         drafted = tuple(i < step.n_accepted for i in range(n))
-        return Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], seconds=seconds)
+        return Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], made=made)
+
+    def _take(self, token: int) -> str:
+        """The token becomes part of the reply; returns the text that it brings."""
+        self.tokens[self.n] = token
+        self.n += 1
+        if self.left is not None:
+            self.left -= 1
+        is_end = self.vocab.ends[token]
+        text = "" if is_end else self.text.feed(self.vocab.pieces[token])
+        if is_end or self.text.stopped:
+            self.finish_reason = "stop"
+        return text
 
     def _look_at_limits(self) -> None:
         """Ends the reply where it was asked to end, or where the context is full and nothing can be dropped."""

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from runtime.drafters.model import ModelDrafter
-from runtime.engine import Engine
+from runtime.engine.loaded import LoadedEngine
 from runtime.loading.exactness import Exactness
 from runtime.loading.pass_timing import measure, pass_runner, timed
 from runtime.models.registry import Pair
@@ -30,12 +30,12 @@ class Diagnosis:
 
 def diagnose(pair: Pair) -> Diagnosis:
     """Opens the pair and measures. Raises ModelError and the like."""
-    engine = Engine(pair)
+    engine = LoadedEngine(pair)
     try:
         costs = PassCosts()
         drafting = [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)]
         measure(costs, pass_runner(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
         seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
-        return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.exactness)
+        return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.facts.exactness)
     finally:
         engine.close()

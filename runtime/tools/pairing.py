@@ -78,7 +78,9 @@ class Target:
 
     def open(self, draft: Path | None) -> Engine:
         """An engine with that draft model, or without any."""
-        return Engine(replace(self.pair, draft=draft))
+        from runtime.engine.loaded import LoadedEngine  # the library, which most that ask here have no use for
+
+        return LoadedEngine(replace(self.pair, draft=draft))
 
     def try_out(self, plain: Engine, draft: Path) -> Trial:
         """Takes turns with an engine without the draft model, so that a busy moment hits both.

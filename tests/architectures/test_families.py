@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from runtime.core.errors import ModelError
-from runtime.engine import Engine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.support.architectures.families import TEXT
 from tests.support.architectures.replies import Said, replies, requests
@@ -43,7 +44,7 @@ def walk(model: Path) -> Rewinds:
 
 
 def test_it_answers(model: Path) -> None:
-    engine = Engine(Pair("x", model), Options(threads=1, n_ctx=N_CTX))
+    engine = LoadedEngine(Pair("x", model), Options(threads=1, n_ctx=N_CTX))
     chunks = list(engine.reply([Message("user", "hello")], Sampling(0.0), 8))
     engine.close()
     assert sum(len(chunk.tokens) for chunk in chunks) > 0
@@ -70,4 +71,4 @@ def test_rows_are_decoded_as_foretold(walk: Rewinds) -> None:
 def test_what_writes_no_text_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
     path = write_family(name, tmp_path)
     with pytest.raises(ModelError, match=rf"^{name}\.gguf is an? .+: Slipstream runs models that write text\. .+\.$"):
-        Engine(Pair("x", path), Options(threads=1, n_ctx=256))
+        LoadedEngine(Pair("x", path), Options(threads=1, n_ctx=256))

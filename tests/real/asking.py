@@ -71,7 +71,7 @@ CASES = SHORT | LONG | FORM
 
 def prompt(engine: Engine, case: Case) -> Prompt:
     """The question in the form that the model takes."""
-    return case.question if case.is_raw or not engine.template else [Message("user", case.question)]
+    return case.question if case.is_raw or not engine.facts.template else [Message("user", case.question)]
 
 
 def ask(engine: Engine, case: Case, **more: Any) -> Said:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from runtime.backends import library
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.real.asking import CASES, CELLS, N_CONTEXT, SHORT, WAYS, Said, ask
 from tests.support.weights import MODELS, FetchError, fetched
@@ -24,7 +25,7 @@ SayPlainly = Callable[[str, bool, str], Said]
 class Drafting:
     """An engine that drafts in one way, and what its model says to a case without drafts."""
 
-    engine: Engine
+    engine: LoadedEngine
     way: str
     plain: Callable[[str], Said]
 
@@ -70,12 +71,12 @@ def real_pair() -> FindPair:
 @pytest.fixture(scope="session")
 def said_plainly(real_pair: FindPair) -> Iterator[SayPlainly]:
     """Plain decode's reply to a case, with exact kernels or without."""
-    engines: dict[tuple[str, bool], Engine] = {}
+    engines: dict[tuple[str, bool], LoadedEngine] = {}
 
     @cache
     def say(name: str, exact: bool, case: str) -> Said:
         if (name, exact) not in engines:
-            engines[name, exact] = Engine(real_pair(name), Options(drafters=(), exact=exact))
+            engines[name, exact] = LoadedEngine(real_pair(name), Options(drafters=(), exact=exact))
         return ask(engines[name, exact], CASES[case])
 
     yield say
@@ -89,7 +90,7 @@ def drafting(request: pytest.FixtureRequest, real_pair: FindPair, said_plainly: 
     name, way = request.param
     pair, plain = real_pair(name), partial(said_plainly, name, WAYS[way]["exact"])
     pair = replace(pair, draft=pair.target if way == "model" else None)
-    with closing(Engine(pair, Options(**WAYS[way]))) as engine:
+    with closing(LoadedEngine(pair, Options(**WAYS[way]))) as engine:
         for case in SHORT if way == "suffix" else ():
             ask(engine, CASES[case])  # so that there are past replies
         yield Drafting(engine, way, plain)

@@ -17,6 +17,7 @@ from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.explain import Explanation, Pass, explain
+from tests.support.facts import facts
 
 SECONDS = 0.01  # of a pass, by token
 TEMPLATE = [0, 0, 0]  # opens the model's turn
@@ -32,10 +33,10 @@ class ScriptedEngine:
 
     def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
         self.pair = Pair("scripted", target=None)  # type: ignore[arg-type]
-        self.n_ctx, self.replies, self.drafter = n_ctx, list(replies), drafter
+        self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx), list(replies), drafter
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.go, self.closed = threading.Event(), False
-        self.fit, self.left_out, self.memory_level, self.given_up = "everything fits: it needs 1 MiB", "", "OK", ""
+        self.memory_level, self.given_up = "OK", ""
         self._stats = Stats()
         costs = PassCosts()
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
@@ -47,12 +48,12 @@ class ScriptedEngine:
         stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None, *, when_full: str = "stop",
     ) -> Iterator[Chunk]:  # fmt: skip
-        window = PromptWindow(prompt, self, self.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
+        window = PromptWindow(prompt, self, self.facts.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
         n = len(window.begin(max_tokens))
         if not n:
             raise ContextError("The prompt is empty. Say something.")
-        if n >= self.n_ctx:
-            raise ContextError(f"The prompt has {n} tokens, but the context holds {self.n_ctx}. Shorten it.")
+        if n >= self.facts.n_ctx:
+            raise ContextError(f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it.")
         self.asked.append((list(prompt) if isinstance(prompt, Sequence) else prompt, sampling, max_tokens))
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
         self._stats = Stats(prompt_n=n, plain_per_second=100.0)

@@ -16,8 +16,10 @@ import httpx2
 from app.server.command import EngineServer, ServerSettings
 from app.server.sockets import Addresses, listening
 from app.server.worker import OpenEngine
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from tests.support.facts import facts
 from tests.support.waiting import PATIENCE, wait_for
 
 READ_FILE: dict[str, Any] = {
@@ -93,21 +95,19 @@ def running(
             thread.join()
 
 
-def open_plain(on_progress: Any) -> Engine:
+def open_plain(on_progress: Any) -> LoadedEngine:
     """The bundled pair without drafters."""
-    return Engine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+    return LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
 
 
 def named(name: str) -> Any:
     """What a formatter asks of an engine that says nothing: what it is."""
-    return SimpleNamespace(
-        pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf")), n_bytes=1, n_ctx=1, is_reproducible=True
-    )
+    return SimpleNamespace(pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf")), facts=facts())
 
 
-def endless_request(engine: Engine) -> dict[str, Any]:
+def endless_request(engine: LoadedEngine) -> dict[str, Any]:
     """A request to /completion whose reply does not end by itself, with the bias in llama.cpp's form."""
-    ends = [[token, False] for token in range(engine.vocab.n_vocab) if engine.is_end(token)]
+    ends = [[token, False] for token in range(engine.facts.n_vocab) if engine.is_end(token)]
     return {"prompt": "import os", "temperature": 0, "logit_bias": ends}
 
 

@@ -81,7 +81,7 @@ class LlamaCppRequest(GenerationRequest):
             max_tokens=limit,
             stops=tuple(self.stop or ()),
             grammar=self.constraint(),
-            n_logprobs=min(self.n_probs, engine.vocab.n_vocab) if self.n_probs else None,
+            n_logprobs=min(self.n_probs, engine.facts.n_vocab) if self.n_probs else None,
             after_sampling=bool(self.post_sampling_probs),
             max_decode_seconds=seconds,
             is_short=is_short or is_brief,

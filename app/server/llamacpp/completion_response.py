@@ -105,7 +105,7 @@ class LlamaCppFormatter(Formatter):
 
     def _numbers(self, stats: Stats) -> Event:
         return {
-            "truncated": stats.prompt_n + stats.predicted_n >= self.engine.n_ctx,
+            "truncated": stats.prompt_n + stats.predicted_n >= self.engine.facts.n_ctx,
             "tokens_predicted": stats.predicted_n,
             "tokens_evaluated": stats.prompt_n,
             "tokens_cached": stats.cached_n,

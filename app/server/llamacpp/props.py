@@ -41,19 +41,19 @@ def props(worker: Worker) -> Event:
     engine, pair = worker.engine, worker.engine.pair
     params = sampling_settings(Sampling(**pair.sampling_defaults))
     return {
-        "default_generation_settings": {"n_ctx": engine.n_ctx, "params": params},
+        "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
         "total_slots": worker.max_active,
         "model_alias": pair.name,
         "model_path": pair.target.name,
-        "chat_template": engine.template,
+        "chat_template": engine.facts.template,
         "chat_template_caps": {
             "supports_tools": True,
             "supports_tool_calls": True,
-            "supports_system_role": "system" in engine.template,
+            "supports_system_role": "system" in engine.facts.template,
         },
         "modalities": {"vision": False, "audio": False},
-        "can_infill": engine.can_infill,
-        "memory": {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.fit or None},
+        "can_infill": engine.facts.can_infill,
+        "memory": {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.facts.fit or None},
         "build_info": f"slipstream {version('slipstream')}",
     }
 

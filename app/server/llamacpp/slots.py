@@ -47,7 +47,7 @@ async def show(worker: Worker, request: Request) -> ASGIApp:
         raise ApiError(501, "Slots are not shown. Start the server with `slipstream serve --slots` to see them.")
     engine, active = worker.engine, worker.active
     places: list[ScheduledTask | None] = [*active, *[None] * (worker.max_active - len(active))]
-    common = {"n_ctx": engine.n_ctx, "speculative": engine.can_draft}
+    common = {"n_ctx": engine.facts.n_ctx, "speculative": engine.facts.can_draft}
     return JSONBody([{"id": i} | common | state(task) for i, task in enumerate(places)])
 
 

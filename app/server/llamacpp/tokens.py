@@ -63,8 +63,8 @@ class DetokenizeResponse(BaseModel):
 
 def detokenize(request: DetokenizeRequest, engine: Engine) -> Event:
     """The body of DetokenizeResponse. Raises ApiError for a token that the vocabulary has not."""
-    if any(token >= engine.vocab.n_vocab for token in request.tokens):
-        raise ApiError(400, f"tokens: the model has {engine.vocab.n_vocab} tokens. Use ids below that.", "tokens")
+    if any(token >= engine.facts.n_vocab for token in request.tokens):
+        raise ApiError(400, f"tokens: the model has {engine.facts.n_vocab} tokens. Use ids below that.", "tokens")
     return {"content": b"".join(map(engine.token_bytes, request.tokens)).decode("utf8", "replace")}
 
 

@@ -91,7 +91,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     def _has_room_for_reasoning(self, engine: Engine) -> bool:
         """Does the model reason, and does no grammar demand the answer at once?"""
         tools = self.tool_set()
-        return BEGIN in engine.template and not self.format_grammar() and not (tools and tools.required)
+        return BEGIN in engine.facts.template and not self.format_grammar() and not (tools and tools.required)
 
 
 ENDPOINT = generation_endpoint("/chat/completions", ChatRequest, ChatCompletion)

@@ -108,11 +108,11 @@ class ConversationRequest(RequestModel):
             return WrittenPrompt(text, opens_reasoning(text))
         text = self._render(engine, self.messages[:-1], True)
         part = "reasoning_content" if self.continue_final_message == "reasoning_content" else "content"
-        return continued(text, self.messages[-1], part, BEGIN in engine.template)
+        return continued(text, self.messages[-1], part, BEGIN in engine.facts.template)
 
     def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> str:
         """The messages, and the tools where the model finds them."""
-        tools, with_tools = self.tool_set(), supports_tools(engine.template)
+        tools, with_tools = self.tool_set(), supports_tools(engine.facts.template)
         turns, variables = [message.message(with_tools) for message in messages], self._variables(engine)
         if tools and not with_tools:
             turns = with_tools_described(turns, tools)

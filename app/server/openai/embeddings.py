@@ -53,14 +53,14 @@ class EmbeddingsRequest(RequestModel):
             engine.tokenize(each, special=False, bos=True) if isinstance(each, str) else list(each)
             for each in self.input
         ]
-        if any(token >= engine.vocab.n_vocab for ids in found for token in ids):
-            raise ApiError(400, f"input: the model has {engine.vocab.n_vocab} tokens. Use ids below that.", "input")
-        if (longest := max(map(len, found))) > engine.n_ctx:
-            raise Overflow(longest, engine.n_ctx).error("input")
+        if any(token >= engine.facts.n_vocab for ids in found for token in ids):
+            raise ApiError(400, f"input: the model has {engine.facts.n_vocab} tokens. Use ids below that.", "input")
+        if (longest := max(map(len, found))) > engine.facts.n_ctx:
+            raise Overflow(longest, engine.facts.n_ctx).error("input")
         if not all(found):
             raise ApiError(400, "input has an empty text, which has no tokens. Leave it out.", "input")
-        if self.dimensions not in (None, engine.n_embd):
-            message = f"dimensions: the model has {engine.n_embd}, which cannot be changed. Leave it out."
+        if self.dimensions not in (None, engine.facts.n_embd):
+            message = f"dimensions: the model has {engine.facts.n_embd}, which cannot be changed. Leave it out."
             raise ApiError(400, message, "dimensions")
         return found
 

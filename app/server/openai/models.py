@@ -52,10 +52,10 @@ def model_card(worker: Worker) -> Event:
     """The body of ModelCard for the loaded pair; Zed reads `meta.n_ctx` and `status.value`."""
     engine = worker.engine
     meta = {
-        "n_ctx": engine.n_ctx,
-        "n_ctx_train": engine.n_ctx_train,
-        "n_vocab": engine.vocab.n_vocab,
-        "size": engine.n_bytes,
+        "n_ctx": engine.facts.n_ctx,
+        "n_ctx_train": engine.facts.n_ctx_train,
+        "n_vocab": engine.facts.n_vocab,
+        "size": engine.facts.n_bytes,
     }
     return {
         "id": engine.pair.name, "object": "model", "created": worker.created_at, "owned_by": "slipstream",

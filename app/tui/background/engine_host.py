@@ -94,10 +94,10 @@ class EngineHost(Widget):
             event.engine.close()
             return
         self.session.engine, self.numbers.explanation = event.engine, event.engine.explain()
-        facts = f"{event.seconds:.1f} s, {event.engine.n_ctx} tokens of context"
+        facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
         self.session.note(f"loaded {self.session.pair.name} in {facts}")
-        if event.engine.fit:
-            self.session.note(event.engine.fit)
+        if event.engine.facts.fit:
+            self.session.note(event.engine.facts.fit)
 
     @on(ModelFailed)
     def _note_failure(self, event: ModelFailed) -> None:

@@ -68,6 +68,11 @@ class Explanation:
     probe_share: float  # that they may cost
     why_plain: str  # the reason for plain steps, in words
 
+    @property
+    def costs(self) -> dict[int, float]:
+        """Seconds of a target pass, by the widths that were measured."""
+        return {width: self.pass_seconds[width - 1] for width in self.measured if width <= len(self.pass_seconds)}
+
 
 def explain(controller: Controller, n_context: int, why_plain: str) -> Explanation:
     """Takes stock of a controller at that context length."""

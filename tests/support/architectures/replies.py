@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
 PROMPTS = ("hello", "hello world one two three. " * 12)  # the second is longer than any window here
@@ -39,14 +40,14 @@ class Said:
 
 def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[Asked]) -> list[Said]:
     """The replies of a fresh engine, one after the other."""
-    engine = Engine(Pair(path.stem, path, draft), options)
+    engine = LoadedEngine(Pair(path.stem, path, draft), options)
     try:
         return [reply(engine, each) for each in asked]
     finally:
         engine.close()
 
 
-def reply(engine: Engine, asked: Asked) -> Said:
+def reply(engine: LoadedEngine, asked: Asked) -> Said:
     """One reply, whole."""
     chunks = list(engine.reply(asked.prompt, asked.sampling, asked.max_tokens, prediction=asked.prediction))
     stats = chunks[-1].stats

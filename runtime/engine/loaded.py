@@ -1,0 +1,222 @@
+"""A pair in this process that answers: settings checked, the chat template applied, a reply begun."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from runtime.backends import library
+from runtime.core.backend import OnProgress
+from runtime.core.errors import ContextError, SettingsError
+from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.engine.engine import Ask, Engine, EngineFacts
+from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
+from runtime.engine.reply import Chunk, Reply
+from runtime.engine.stats import Stats
+from runtime.engine.window import POLICIES, PromptWindow
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.options import Options
+from runtime.models.registry import Pair
+from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar
+from runtime.sampling.masks import together
+from runtime.sampling.sampler import Sampler, TokenMask, check
+from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask, spelling
+from runtime.speculative.control.explain import Explanation, Pass, explain
+
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
+TURN = 10  # times what it takes to change from one reply to another
+
+
+class LoadedEngine(Engine):
+    """An engine whose models are in this process."""
+
+    def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
+        self.pair = pair
+        self._loaded = LoadedPair(pair, options or Options(), on_progress)
+        self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
+        self.facts = facts_of(self._loaded)
+        self._encoder = PromptEncoder(self.vocab, self.facts.template, pair.target.name, self.facts.n_ctx)
+        self._stats = Stats()  # of the last reply
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a prompt, a conversation in the model's chat template. Raises TemplateError, SettingsError."""
+        return self._encoder.encode(prompt)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        form: TemplateForm = USUAL_FORM,
+    ) -> str:
+        """The conversation as the text that the model reads. Raises TemplateError."""
+        return self._encoder.render(messages, tools, form)
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
+        """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model
+        wants it.
+        """
+        ids = self.vocab.encode(text, special=special)
+        return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
+
+    def answer(
+        self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
+    ) -> Iterator[Chunk]:
+        """The reply in chunks, as `reply` says; it is ready to be made when this returns."""
+        if self._loaded.target.is_embedder:
+            raise SettingsError(
+                f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
+                "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
+            )
+        sampler = self._sampler(ask)
+        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest")
+        ids = self._begun(window, ask.max_tokens)
+        expected = self.vocab.encode(ask.prediction, special=False) if ask.prediction else ()
+        report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)
+        reply = Reply(
+            self.loop, self.vocab, window, ids, sampler, ask.max_tokens, ask.stops, report, self.facts.exactness,
+            expected,
+        )  # fmt: skip
+        reply.take_up(ask.said, ask.passes)
+        self._stats = reply.stats
+        return reply.run(cancel, on_prefill, pauses)
+
+    def _begun(self, window: PromptWindow, max_tokens: int | None) -> list[int]:
+        """The prompt's ids. Raises ContextError when there is nothing to read, or too much."""
+        ids, n_ctx = window.begin(max_tokens), self.facts.n_ctx
+        if not ids:
+            raise ContextError("The prompt is empty. Say something.")
+        if len(ids) >= n_ctx:
+            raise ContextError(
+                f"The prompt has {len(ids)} tokens, but the context holds {n_ctx}. Shorten it, or raise `--context`.",
+                len(ids),
+                n_ctx,
+            )
+        return ids
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long a reply should go on before another has its turn, so that changing costs little.
+
+        Infinite where only one can be held.
+        """
+        return TURN * self.loop.switch_seconds if self._loaded.backend.slots > 1 else math.inf
+
+    @property
+    def n_held(self) -> int:
+        """Conversations that need not be read again."""
+        return self._loaded.backend.n_held
+
+    def share(self, n_waiting: int) -> None:
+        """So many replies wait for the steps that are made from now on."""
+        self.loop.set_waiting(n_waiting)
+
+    def passes(self, first: int = 0) -> tuple[Pass, ...]:
+        """The target passes of the last reply, also while it is made, from the `first` on."""
+        return tuple(self._stats.steps[first:])
+
+    def explain(self) -> Explanation:
+        """What decides about speculation now, as far as the last reply has come."""
+        return explain(self.loop.controller, self._stats.prompt_n + self._stats.predicted_n, self.loop.why_plain().text)
+
+    def _sampler(self, ask: Ask) -> Sampler:
+        """Raises SettingsError for what only the model, or several settings together, can show to be wrong."""
+        n_vocab, n_logprobs = self.facts.n_vocab, ask.n_logprobs
+        if unknown := next((token for token, _ in ask.sampling.logit_bias if token >= n_vocab), None):
+            raise SettingsError(
+                f"logit_bias names token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
+            )
+        if len(ask.stops) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in ask.stops):
+            raise SettingsError(
+                f"stop has {len(ask.stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters."
+            )
+        check("max_tokens", ask.max_tokens, ask.max_tokens is None or ask.max_tokens >= 1, "at least 1")
+        check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
+        if ask.when_full not in POLICIES:
+            raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
+        # Where only exact passes are used, rounding decides nothing
+        tolerance = 0.0 if self.facts.is_reproducible else self.facts.exactness.difference
+        return Sampler(ask.sampling, together(self._masks(ask.grammar, ask.thoughts)), tolerance)
+
+    def _masks(self, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
+        """What binds a reply's tokens. Raises SettingsError for a grammar that is not valid."""
+        masks: list[TokenMask] = []
+        if thoughts:
+            closing = spelling(thoughts.end, self.vocab, as_text=grammar is not None)
+            masks.append(ThoughtMask(thoughts, closing, self.token_bytes, self.vocab.n_vocab))
+        if grammar:  # the last: a call that was begun in a thought is not broken off
+            masks.append(GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), self.vocab.n_vocab))
+        return masks
+
+    def token_bytes(self, token: int) -> bytes:
+        """What the token adds to the text; b"" for a control token."""
+        return self.vocab.pieces[token]
+
+    def is_end(self, token: int) -> bool:
+        """Does the model end its turn with this token?"""
+        return self.vocab.ends[token]
+
+    @cached_property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens with which the model ends its turn."""
+        return tuple(token for token in range(self.vocab.n_vocab) if self.vocab.ends[token])
+
+    def word(self, token: int) -> tuple[bytes, str, bool]:
+        """All that is asked of a token: its bytes, its text, and whether it ends a turn."""
+        return self.token_bytes(token), self.token_text(token), self.is_end(token)
+
+    def token_text(self, token: int) -> str:
+        """The token as text; control tokens by their names."""
+        return self.vocab.pieces[token].decode("utf8", "replace") or self.vocab.special_text(token)
+
+    @property
+    def memory_level(self) -> str:
+        """How short memory was at the last token: OK, TIGHT or CRITICAL."""
+        return self.loop.memory_level
+
+    @property
+    def given_up(self) -> str:
+        """What was given up for that and why, with numbers; "" while nothing is."""
+        return self.loop.given_up
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
+        vector: list[float] = self._loaded.embedder().embed(list(tokens)).tolist()
+        return vector
+
+    def tend(self) -> None:
+        """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
+        self._loaded.close_embedder()
+        self.loop.degrade()
+
+    def stop(self, is_stopped: bool) -> None:
+        """Ends the pass that runs and every further one at once, until told otherwise. On any thread."""
+        self._loaded.backend.stop_flag.put(is_stopped)
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._loaded.close()
+
+
+def facts_of(loaded: LoadedPair) -> EngineFacts:
+    """What does not change from now on."""
+    target, plan, off, lacking = loaded.target, loaded.plan, loaded.loop.controller.off, loaded.left_out
+    failed = lacking.text if lacking and lacking.code == "draft-error" else ""
+    left_out = "; ".join(text for text in (loaded.shortened, failed) if text)
+    return EngineFacts(
+        n_ctx=loaded.backend.n_ctx,
+        n_ctx_train=target.n_ctx_train,
+        n_vocab=target.vocab.n_vocab,
+        n_embd=target.n_embd,
+        n_bytes=target.size,
+        template=target.template,
+        fit=plan.text if plan else "",
+        left_out=f"memory is short: {plan.text}" if plan and plan.is_less else left_out,
+        exactness=loaded.exactness,
+        is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
+        can_draft=not target.is_embedder and (off is None or off.code != "architecture"),
+        could_be_exact=loaded.could_be_exact,
+        has_gpu=library.has_gpu(),
+        can_infill=target.vocab.fim.keys() >= set(NEEDED),
+    )

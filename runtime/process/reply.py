@@ -1,0 +1,113 @@
+"""A reply that another process makes, and what is kept of it here, so that it can go on when that process was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from runtime.core.errors import StoppedError
+from runtime.engine.engine import Ask
+from runtime.engine.reply import Chunk
+from runtime.engine.stats import Stats
+from runtime.process.messages import Call, Stepped
+from runtime.process.model_process import ModelProcess, ProcessLostError
+from runtime.speculative.control.explain import Pass
+
+NEAR = 32  # tokens of a reply that count as one place
+
+OnPrefill = Callable[[int, int], None]
+
+
+class Lives(Protocol):
+    """What starts the process anew."""
+
+    @property
+    def n_waiting(self) -> int:
+        """Replies that wait for the steps that are made."""
+
+    def living(self) -> ModelProcess:
+        """The process, started anew where it was lost."""
+
+    def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
+        """Raises ModelError when that goes on."""
+
+
+class ProcessReply:
+    """One reply: its tokens and passes so far, and the process that makes it."""
+
+    def __init__(self, lives: Lives, number: int, ask: Ask, cancel: Callable[[], bool]) -> None:
+        self._lives, self._number, self._ask, self._cancel = lives, number, ask, cancel
+        self.said: list[int] = []
+        self.passes: list[Pass] = []
+        self._process: ModelProcess | None = None  # that has begun it
+        self._is_reading = False  # has nothing been heard since then?
+
+    def begin(self) -> bool:
+        """Has it begun, where it had not? False when it was cancelled meanwhile. Raises what Engine.reply raises."""
+        while self._process is None or not self._process.is_alive:
+            process = self._lives.living()
+            ask = replace(self._ask, said=tuple(self.said), passes=tuple(self.passes))
+            try:
+                process.ask(Call("begin", (ask,), number=self._number), self._cancel)
+            except ProcessLostError as lost:
+                self._note(lost)
+            except StoppedError:
+                return False
+            else:
+                self._process, self._is_reading = process, True
+        return True
+
+    def _note(self, lost: ProcessLostError) -> None:
+        self._lives.note_loss(lost, (self._number, len(self.said) // NEAR))
+
+    def chunks(self, on_prefill: OnPrefill, pauses: bool) -> Generator[Chunk]:
+        """The reply as it is made. Raises what Engine.reply raises on the way."""
+        chunk = Chunk("")
+        try:
+            while chunk.finish_reason is None:
+                chunk = self._next()
+                if chunk.made is None and chunk.finish_reason is None:  # the prompt is being read
+                    self._tell(chunk, on_prefill)
+                    if not pauses or self.said:
+                        continue
+                yield chunk
+        finally:
+            self._leave(chunk)
+
+    def _tell(self, chunk: Chunk, on_prefill: OnPrefill) -> None:
+        """How far the prompt has been read; the first that is heard is what need not be."""
+        total = chunk.stats.prompt_n - 1 if chunk.stats else 0
+        if not self._is_reading and not self.said:
+            on_prefill(min(chunk.n_read, total), total)
+        self._is_reading = False
+
+    def _next(self) -> Chunk:
+        """The next chunk, whatever it takes."""
+        while self.begin() and self._process is not None:
+            call = Call("next", (self._lives.n_waiting, self._cancel()), number=self._number)
+            try:
+                stepped: Stepped = self._process.ask(call, self._cancel)
+            except ProcessLostError as lost:
+                self._note(lost)
+            except StoppedError:
+                break
+            else:
+                self._process.status = stepped.status
+                return self._kept(stepped.chunk)
+        stats = Stats(steps=self.passes, decode_seconds=sum(each.seconds for each in self.passes))
+        return Chunk("", finish_reason="cancelled", stats=stats)
+
+    def _kept(self, chunk: Chunk) -> Chunk:
+        """Takes note of what has come, in case that it has to be read again."""
+        self.said += chunk.tokens
+        if chunk.made is not None:
+            self.passes.append(chunk.made)
+        return chunk
+
+    def _leave(self, last: Chunk) -> None:
+        """Nobody wants the rest."""
+        if last.finish_reason is None and self._process is not None and self._process.is_alive:
+            with suppress(ProcessLostError, StoppedError):
+                self._process.ask(Call("end", number=self._number))

@@ -1,0 +1,54 @@
+"""How one of our own modules is run in another process, with pipes to it. Knows processes; knows no models."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+PACKAGES = Path(__file__).parents[2]  # these, and not a folder of the same name in which somebody works
+
+
+def own_environment() -> dict[str, str]:
+    """The variables with which another Python finds these packages."""
+    paths = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def spawn(module: str, n_pipes: int, errors: IO[bytes]) -> tuple[subprocess.Popen[bytes], list[Connection]]:
+    """Runs a module of ours with the numbers of so many pipes as its arguments; what it says goes to `errors`."""
+    pairs = [Pipe() for _ in range(n_pipes)]
+    theirs = [their.fileno() for _, their in pairs]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *map(str, theirs)], stdin=subprocess.DEVNULL, stdout=errors,
+            stderr=errors, env=own_environment() | {"GGML_NO_BACKTRACE": "1"}, **inheriting(theirs),
+        )  # fmt: skip
+    finally:
+        for _, their in pairs:
+            their.close()  # or the end of the process would not be seen here
+    return process, [ours for ours, _ in pairs]
+
+
+def inherited(argument: str) -> Connection:
+    """The pipe that a process was started with, by its number."""
+    if sys.platform == "win32":
+        from multiprocessing.connection import PipeConnection
+
+        return PipeConnection(int(argument))
+    return Connection(int(argument))
+
+
+def inheriting(handles: Sequence[int]) -> dict[str, Any]:
+    """What has Popen leave these open in the other process."""
+    if sys.platform != "win32":
+        return {"pass_fds": handles}
+    for handle in handles:
+        os.set_handle_inheritable(handle, True)
+    info = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [*handles]})
+    return {"startupinfo": info, "close_fds": True, "creationflags": subprocess.CREATE_NO_WINDOW}

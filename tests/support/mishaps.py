@@ -1,0 +1,52 @@
+"""A model process to which things happen, told by the prompt: `python -m tests.support.mishaps PIPES`.
+
+`[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[slow text]` the tokenizer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from runtime.engine.engine import Ask
+from runtime.process import host
+from runtime.process.messages import Call, Stepped
+
+PLACE = 5  # tokens
+
+
+class UnluckyHost(host.Host):
+    """Reads what is to happen in the prompts."""
+
+    said = 0
+    ask: Ask
+
+    def _begin(self, number: int, ask: Ask) -> None:
+        super()._begin(number, ask)
+        self.ask, self.said = ask, len(ask.said)
+
+    def _step(self, call: Call) -> Stepped:
+        asked, has_drafters = str(self.ask.prompt), bool(self.engine.loop.drafters)
+        if self.said >= PLACE and ("[abort]" in asked or ("[abort with drafts]" in asked and has_drafters)):
+            print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
+            os.abort()
+        if self.said >= PLACE and "[hang]" in asked:
+            time.sleep(60)
+        stepped = super()._step(call)
+        self.said += len(stepped.chunk.tokens)
+        return stepped
+
+
+class UnluckyEngine(host.LoadedEngine):
+    """Takes its time with some texts."""
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
+        if "[slow text]" in text:
+            time.sleep(60)
+        return super().tokenize(text, special=special, bos=bos)
+
+
+if __name__ == "__main__":
+    host.Host, host.LoadedEngine = UnluckyHost, UnluckyEngine  # type: ignore[misc]
+    host.main()

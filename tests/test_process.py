@@ -1,0 +1,200 @@
+"""The models in a process of their own: whatever happens to it, replies go on with the same text, or end with a
+sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from random import Random
+from threading import Thread
+
+import psutil
+import pytest
+
+from runtime.core.errors import ModelError, SettingsError, TemplateError
+from runtime.engine import Chunk, Grammar, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.registry import load_registry
+from runtime.process import EngineProcess, model_process
+from tests.conftest import OpenEngine
+
+DEMO = load_registry()["demo"]
+QUESTION = [Message("user", "What does os.path.join do?")]
+LONG = [Message("user", "Explain this:\n" + "def f(x): return x + 1\n" * 25)]
+GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.9, seed=7)
+SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """What the engine told the person."""
+    return []
+
+
+@pytest.fixture
+def engine(said: list[str]) -> Iterator[EngineProcess]:
+    found = EngineProcess(DEMO, Options(threads=1), say=said.append)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def unlucky(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
+    """One that does as prompts tell it: tests.support.mishaps."""
+    monkeypatch.setattr(model_process, "HOST", "tests.support.mishaps")
+    found = EngineProcess(DEMO, Options(threads=1), say=said.append)
+    yield found
+    found.close()
+
+
+def hit(engine: EngineProcess, number: signal.Signals = signal.SIGKILL) -> None:
+    """Ends the engine's process."""
+    with suppress(ProcessLookupError):  # it was hit before
+        os.kill(engine._process._process.pid, number)
+
+
+def text_of(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_reply_goes_on_with_the_same_text(
+    engine: EngineProcess, said: list[str], open_demo: OpenEngine, sampling: Sampling, number: signal.Signals
+) -> None:
+    whole = list(open_demo(threads=1).reply(QUESTION, sampling, 40))
+    chunks: list[Chunk] = []
+    for chunk in engine.reply(QUESTION, sampling, 40):
+        chunks.append(chunk)
+        if len(chunks) == 4:
+            hit(engine, number)
+    assert text_of(chunks) == text_of(whole)
+    assert [token for chunk in chunks for token in chunk.tokens] == [t for chunk in whole for t in chunk.tokens]
+    assert (chunks[-1].finish_reason, len(said)) == (whole[-1].finish_reason, 1)
+    stats = chunks[-1].stats
+    assert stats is not None
+    assert stats.predicted_n == sum(len(chunk.tokens) for chunk in chunks) == sum(p.n_tokens for p in engine.passes())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_it_may_be_lost_at_any_moment(engine: EngineProcess, open_demo: OpenEngine, seed: int) -> None:
+    """While it reads, replies, rewinds or starts."""
+    rng, plain = Random(seed), open_demo(threads=1, drafters=())
+    for _ in range(3):
+        question, sampling = rng.choice([QUESTION, LONG]), rng.choice([GREEDY, SEEDED])
+        killer = Thread(target=lambda: (time.sleep(rng.uniform(0, 0.3)), hit(engine, rng.choice(SIGNALS))))
+        killer.start()
+        said = text_of(list(engine.reply(question, sampling, 30)))
+        killer.join()
+        assert said == text_of(list(plain.reply(question, sampling, 30)))
+
+
+def test_what_binds_a_reply_binds_it_after_a_loss(engine: EngineProcess, open_demo: OpenEngine) -> None:
+    form = Grammar("regex", r"[a-z]{8} [A-Z]{8} [0-9]{8}")
+    whole = list(open_demo(threads=1).reply(QUESTION, GREEDY, 60, stops=["7"], grammar=form, n_logprobs=2))
+    chunks: list[Chunk] = []
+    for chunk in engine.reply(QUESTION, GREEDY, 60, ["7"], grammar=form, n_logprobs=2):
+        chunks.append(chunk)
+        if len(chunks) in (2, 9):
+            hit(engine)
+    assert text_of(chunks) == text_of(whole)
+    assert [entry.token for c in chunks for entry in c.logprobs] == [entry.token for c in whole for entry in c.logprobs]
+
+
+def test_replies_in_turns_all_go_on(open_demo: OpenEngine) -> None:
+    engine = EngineProcess(DEMO, Options(threads=1, slots=3))
+    whole = [text_of(list(open_demo(threads=1).reply(QUESTION, each, 30))) for each in (GREEDY, SEEDED)]
+    replies = [engine.reply(QUESTION, each, 30) for each in (GREEDY, SEEDED)]
+    said = ["", ""]
+    for n in range(200):
+        for i, reply in enumerate(replies):
+            said[i] += next(reply, Chunk("")).text
+        if n == 3:
+            hit(engine)
+    assert said == whole
+    engine.close()
+
+
+def test_what_keeps_being_lost_ends_with_a_sentence(unlucky: EngineProcess) -> None:
+    with pytest.raises(ModelError, match=r"target\.gguf cannot be run.*SIGABRT; it said: .*ASSERT\(luck\)"):
+        list(unlucky.reply("[abort] What is a list?", GREEDY, 20))
+    assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
+
+
+def test_a_drafter_that_is_the_cause_is_left_out(unlucky: EngineProcess, open_demo: OpenEngine) -> None:
+    prompt = "[abort with drafts] What is a list?"
+    said = text_of(list(unlucky.reply(prompt, GREEDY, 20)))
+    assert said == text_of(list(open_demo(threads=1, drafters=()).reply(prompt, GREEDY, 20)))
+
+
+def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_process, "LAST", 0.2)
+    n_asked = count()
+    *_, last = unlucky.reply("[hang] What is a list?", GREEDY, 20, cancel=lambda: next(n_asked) > 20)
+    assert last.finish_reason == "cancelled"
+    assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")  # after a new start
+
+
+def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_process, "TEXT", 0.3)
+    with pytest.raises(TemplateError, match="given up"):
+        unlucky.tokenize("[slow text]")
+    assert unlucky.tokenize("quick")
+
+
+def test_errors_come_as_they_are(engine: EngineProcess, open_demo: OpenEngine) -> None:
+    bad, errors = Sampling(logit_bias=((10**6, 1.0),)), list[str]()
+    for each in (open_demo(threads=1), engine):
+        with pytest.raises(SettingsError) as raised:
+            each.reply(QUESTION, bad)
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]
+    with pytest.raises(AttributeError, match="encode"):
+        engine.tokenize(5)  # type: ignore[arg-type]
+
+
+def test_a_pass_can_be_stopped_from_outside(open_demo: OpenEngine) -> None:
+    engine: LoadedEngine = open_demo(threads=1, drafters=())
+    whole = text_of(list(engine.reply(QUESTION, GREEDY, 20)))
+    for n in (1, 3):
+        chunks = engine.reply(QUESTION, GREEDY, 20)
+        heard = [next(chunks) for _ in range(n)]
+        engine.stop(True)
+        heard += chunks
+        engine.stop(False)
+        assert heard[-1].finish_reason == "cancelled"
+        assert whole.startswith(text_of(heard))
+        assert text_of(list(engine.reply(QUESTION, GREEDY, 20))) == whole
+    engine.stop(True)
+    assert [chunk.finish_reason for chunk in engine.reply(LONG, GREEDY, 20)] == ["cancelled"]
+    engine.stop(False)
+    assert text_of(list(engine.reply(QUESTION, GREEDY, 20))) == whole
+
+
+def test_loading_can_be_given_up(said: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        EngineProcess(DEMO, Options(threads=1), lambda what, share: False)
+
+
+def test_nothing_is_left_when_the_person_is_gone() -> None:
+    script = (
+        "import time\nfrom runtime.models.registry import load_registry\nfrom runtime.process import EngineProcess\n"
+        "from runtime.engine import Options\n"
+        "engine = EngineProcess(load_registry()['demo'], Options(threads=1))\n"
+        "print(engine._process._process.pid, flush=True)\ntime.sleep(60)"
+    )
+    person = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert person.stdout is not None
+    child = psutil.Process(int(person.stdout.readline()))
+    person.kill()
+    person.wait()
+    person.stdout.close()
+    gone, _ = psutil.wait_procs([child], timeout=20)
+    assert gone
