@@ -26,6 +26,7 @@ from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
 from app.tui.session import Session
 from runtime.engine import Chunk, Engine, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 
 QUESTION = "What does os.path.join do?"
@@ -33,7 +34,7 @@ LENGTHS = (60, 600)  # tokens of a reply: as the pair says it by itself, and a l
 SIZE = (120, 40)
 
 
-class Clocked(Engine):
+class Clocked(LoadedEngine):
     """Takes the time of its replies, from the first chunk to the last."""
 
     speed = 0.0  # tok/s of the last reply

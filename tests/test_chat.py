@@ -6,6 +6,7 @@ import pytest
 
 from demo.conversations import CHAT_TEMPLATE
 from runtime.core.errors import TemplateError
+from runtime.engine import chat_template
 from runtime.engine.chat_template import ChatTemplate, Message
 
 
@@ -41,3 +42,65 @@ def test_special_tokens_are_handed_to_the_template() -> None:
 def test_a_bad_template_is_explained(source: str, match: str) -> None:
     with pytest.raises(TemplateError, match=match):
         ChatTemplate(source).render([Message("user", "x")])
+
+
+TWICE = "{% set box = namespace(x='xxxxxxxxxxxxxxxx') %}{% for i in range(60) %}{% set box.x = HERE %}{% endfor %}"
+
+
+def twice(made: str) -> str:
+    """A template that does this to a text, sixty times."""
+    return TWICE.replace("HERE", made)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+        "{% for i in range(10 ** 12) %}{% endfor %}",
+        twice("box.x ~ box.x"),
+        twice("box.x + box.x"),
+        twice("box.x | replace('x', box.x)"),
+        twice("box.x.replace('x', box.x)"),
+        twice("[box.x, box.x] | join(box.x)"),
+        twice("box.x.join([box.x, box.x, box.x])"),
+        twice("(box.x ~ box.x ~ '\n') | indent(9999, true)"),
+        "{{ 'x'.ljust(10000000000) }}",
+        "{{ 'x'.center(10000000000) }}",
+        "{{ 'x'.zfill(10000000000) }}",
+        "{{ 'x' | center(10000000000) }}",
+        "{{ ['x'] | map('center', 10000000000) | list }}",
+        "{{ 'x' | indent(10000000000, true) }}",
+        "{{ ['x'] | slice(10000000000) | list }}",
+        "{{ ['x'] | batch(10000000000, 'x') | list }}",
+        "{{ messages | tojson(indent=10000000000) }}",
+        "{{ '%10000000000d' % 5 }}",
+        "{{ '%*d' % (10000000000, 5) }}",
+        "{{ '%10000000000d' | format(5) }}",
+        "{{ '{:10000000000}'.format('x') }}",
+        "{{ '{:{}}'.format('x', '10000000000') }}",
+        "{{ strftime_now('%10000000000d') }}",
+        "{{ lipsum(1000000) }}",
+        "{{ 1 / 0 }}",
+        "{% include 'x' %}",
+        "{% import 'x' as y %}",
+        "{% extends 'x' %}",
+        "{{ messages[0].content | no_such_filter }}",
+        "{{ messages | sum }}",
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    ],
+)
+def test_a_hostile_template_ends_with_a_sentence(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
+    with pytest.raises(TemplateError, match=r"^The model's chat template (failed|cannot be read) \(.+\)\. Use `--raw`"):
+        ChatTemplate(source).render([Message("user", "x")])
+
+
+def test_what_real_templates_do_is_within_the_bounds() -> None:
+    source = (
+        "{% set text = messages[0].content ~ '!' %}{{ text.ljust(6) | indent(2, true) }}{{ '%04d' % 7 }}"
+        "{{ '{:>4}'.format('x') }}{{ ['a', 'b'] | join(', ') }}{{ 'aXb' | replace('X', '-') }}{{ text + '?' }}"
+        "{{ {'a': 1} | tojson(indent=2) }}{{ 7 % 4 }}"
+    )
+    assert ChatTemplate(source).render([Message("user", "Hi")]) == '  Hi!   0007   xa, ba-bHi!?{\n  "a": 1\n}3'

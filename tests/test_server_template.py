@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,12 @@ from app.server.anthropic.blocks import InputMessage
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
-from runtime.engine import Engine, Message, Options, TemplateForm
+from runtime.engine import Message, Options, TemplateForm
 from runtime.engine.chat_template import ChatTemplate
+from runtime.engine.loaded import LoadedEngine
+from runtime.engine.prompt import PromptEncoder
 from runtime.models.registry import load_registry
+from tests.support.facts import facts
 from tests.support.serving import READ_FILE, events, open_plain, running
 
 USER, BEGUN = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well"}
@@ -36,10 +40,10 @@ class Template:
     """An engine that only renders."""
 
     def __init__(self, template: str, thinking: bool = True) -> None:
-        self.template, self.pair = template, SimpleNamespace(thinking=thinking)
+        self.facts, self.pair = facts(template=template), SimpleNamespace(thinking=thinking)
 
     def render(self, messages: Any, tools: Any, form: TemplateForm) -> str:
-        return ChatTemplate(self.template).render(messages, tools, form)
+        return ChatTemplate(self.facts.template).render(messages, tools, form)
 
 
 def written(template: str, *messages: Any, thinking: bool = True, **more: Any) -> Any:
@@ -156,10 +160,13 @@ def test_responses_hand_their_effort_on() -> None:
     assert isinstance(ResponsesRequest.model_validate(body).chat(), ChatRequest)
 
 
-class Thinker(Engine):
+class Thinker(LoadedEngine):
     """The bundled pair with a template that begins to think."""
 
-    template = THINKS
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.facts = replace(self.facts, template=THINKS)
+        self._encoder = PromptEncoder(self.vocab, THINKS, "thinker", self.facts.n_ctx)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 Event = dict[str, object]
 PING = 3.0  # seconds between two comment lines, by which a stream shows that it lives while a prompt is read
-AppStatus.disable_automatic_graceful_drain()  # a server that stops ends its streams itself, each with a last event
+AppStatus.enable_automatic_graceful_drain = False  # a server that stops ends its streams itself, each with a last event
 
 
 def to_json(value: object) -> bytes:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError as JinjaError
-from jinja2.exceptions import SecurityError
-from jinja2.ext import loopcontrols
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.core.errors import TemplateError
+from runtime.engine.template_sandbox import SECONDS, Sandbox, TemplateTooSlowError, bounded, time_limit
 
-LARGEST = 1e9  # number that a template may multiply
+MOST = 2**26  # characters that a conversation may become
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +42,25 @@ def _refuse(text: str) -> NoReturn:
     raise TemplateError(f"The model's chat template refuses these messages: {text}")
 
 
-class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's own sandbox, without arithmetic that a hostile template could keep the machine busy with."""
-
-    intercepted_binops = frozenset({"**", "*"})
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Powers are refused, and products that are not of small numbers."""
-        if operator == "**" or not all(
-            isinstance(value, int | float) and abs(value) < LARGEST for value in (left, right)
-        ):
-            raise SecurityError(f"'{operator}' may not be used with these values")
-        return super().call_binop(context, operator, left, right)
+def strftime_now(form: str) -> str:
+    """Now, as the template wants it written."""
+    return datetime.now().strftime(form)
 
 
 class ChatTemplate:
     """Renders messages. Raises TemplateError for a template that is broken, or that refuses the messages."""
 
     def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
-        environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment = Sandbox()
         # Jinja's own is for HTML
-        environment.filters["tojson"] = lambda value, **form: json.dumps(value, ensure_ascii=False, **form)
-        environment.globals.update(raise_exception=_refuse, strftime_now=lambda form: datetime.now().strftime(form))
+        environment.filters["tojson"] = bounded("tojson", partial(json.dumps, ensure_ascii=False))
+        environment.globals.update(raise_exception=_refuse, strftime_now=bounded("format", strftime_now))
         self._tokens: dict[str, Any] = {"bos_token": bos, "eos_token": eos}
         try:
-            self._template = environment.from_string(source)
-        except JinjaError as error:
-            raise TemplateError(
-                f"The model's chat template cannot be read ({error}). Use `--raw` to send the prompt as it is."
-            ) from error
+            with time_limit(SECONDS):
+                self._template = environment.from_string(source)
+        except (JinjaError, RecursionError, TemplateTooSlowError) as error:
+            raise unusable("cannot be read", error) from error
 
     def render(
         self,
@@ -82,17 +70,32 @@ class ChatTemplate:
     ) -> str:
         """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
         turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
+        variables = usual_variables(tools) | self._tokens | dict(form.variables)
+        variables |= {"messages": turns, "tools": tools or None, "add_generation_prompt": form.begins_reply}
         try:
-            return self._template.render(
-                usual_variables(tools)
-                | self._tokens
-                | dict(form.variables)
-                | {"messages": turns, "tools": tools or None, "add_generation_prompt": form.begins_reply}
-            )
-        except JinjaError as error:
-            raise TemplateError(
-                f"The model's chat template failed ({error}). Use `--raw` to send the prompt as it is."
-            ) from error
+            with time_limit(SECONDS):
+                return "".join(within(MOST, self._template.generate(variables)))
+        except TemplateError:
+            raise
+        except TemplateTooSlowError as error:
+            raise unusable("failed", f"it takes more than {SECONDS:g} s") from error
+        except Exception as error:  # it may do nearly anything
+            raise unusable("failed", error) from error
+
+
+def unusable(what: str, why: object) -> TemplateError:
+    """What is wrong with a template, in a sentence."""
+    text = " ".join(str(why).split()) or type(why).__name__
+    named = text if not isinstance(why, Exception) or isinstance(why, JinjaError) else f"{type(why).__name__}: {text}"
+    return TemplateError(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
+
+
+def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces, as long as they are no more than so many characters. Raises TemplateError."""
+    for piece in pieces:
+        if (most := most - len(piece)) < 0:
+            raise unusable("failed", "it writes without end")
+        yield piece
 
 
 def usual_variables(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
