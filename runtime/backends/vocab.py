@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import llama_cpp.llama_cpp as lib
 
+from runtime.backends.long_text import BLOCK, Cutter
 from runtime.core.errors import VocabError
 from runtime.models.facts import WORDS
 from runtime.models.header import Header
@@ -48,6 +49,11 @@ class Vocab:
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; with `special`, control tokens are recognised in it. No token is put in front or behind."""
+        if len(text) <= BLOCK:
+            return self._encode(text, special)
+        return [token for part in self._cutters[special].parts(text) for token in self._encode(part, special)]
+
+    def _encode(self, text: str, special: bool) -> list[int]:
         data = text.encode("utf8", "replace")
         room = len(data) + 16
         ids = (ctypes.c_int32 * room)()
@@ -56,6 +62,23 @@ class Vocab:
             ids = (ctypes.c_int32 * -n)()
             n = lib.llama_tokenize(self.handle, data, len(data), ids, -n, False, special)
         return ids[:n]
+
+    @cached_property
+    def _cutters(self) -> dict[bool, Cutter]:
+        """For texts in which control tokens are recognised, and for those in which they are not."""
+        control, own = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN, lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+        kinds = [int(lib.llama_vocab_get_attr(self.handle, token)) for token in range(self.n_vocab)]
+        eager = [self.text(token) for token, kind in enumerate(kinds) if kind & lib.LLAMA_TOKEN_ATTR_LSTRIP]
+
+        def cutter(wanted: int) -> Cutter:
+            return Cutter([self.text(token) for token, kind in enumerate(kinds) if kind & wanted], eager)
+
+        return {False: cutter(own), True: cutter(own | control)}
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of text that a token may stand for, at most."""
+        return max(1, *(len(self.pieces[token] or self.text(token).encode()) for token in range(self.n_vocab)))
 
     def _read_piece(self, token: int, *, special: bool) -> bytes:
         room = 64

@@ -81,7 +81,7 @@ class Engine(ABC):
     @abstractmethod
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model
-        wants it.
+        wants a prompt. Raises ContextError for a prompt that cannot fit.
         """
 
     @abstractmethod

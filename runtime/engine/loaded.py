@@ -54,9 +54,9 @@ class LoadedEngine(Engine):
         return self._encoder.render(messages, tools, form)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model
-        wants it.
-        """
+        """As Engine says."""
+        if bos:
+            self._encoder.check_length(text)
         ids = self.vocab.encode(text, special=special)
         return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
 

@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from runtime.core.backend import Tokenizer
-from runtime.core.errors import SettingsError, TemplateError
+from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
 
 if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
     from runtime.backends.vocab import Vocab
 
 NEEDED = ("prefix", "suffix", "middle")
+USUAL_LONGEST = 16  # bytes of a token, up to which it need not be known how long they are
 FOR_REPLY = 4  # one part in so many of the context is left for what is to be filled in
 FOR_SUFFIX = 4  # and of the rest, the suffix gets at most one part in so many
 
@@ -47,16 +48,35 @@ class PromptEncoder:
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
         self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
 
-    def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a prompt. Raises TemplateError, SettingsError."""
+    def encode(self, prompt: Prompt, may_overflow: bool = False) -> list[int]:
+        """The ids of a prompt. Raises TemplateError, SettingsError, and ContextError for text that cannot fit, whatever
+        its tokens, unless it `may_overflow`.
+        """
+        if not may_overflow and isinstance(prompt, str):
+            self.check_length(prompt)
         if isinstance(prompt, Ids):
             return self._checked(prompt)
         if isinstance(prompt, str):
             return self._begun(self._vocab.encode(prompt, special=False), opens=False)
         if isinstance(prompt, Infill):
             return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
-        ids = self._vocab.encode(self.render(prompt), special=True)
+        text = self.render(prompt)
+        if not may_overflow:
+            self.check_length(text)
+        ids = self._vocab.encode(text, special=True)
         return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
+
+    def check_length(self, text: str) -> None:
+        """Raises ContextError for text of more bytes than all tokens of the context could stand for."""
+        n = len(text)
+        if n > self._n_ctx * USUAL_LONGEST and n > self._n_ctx * self._vocab.longest:
+            least = n // self._vocab.longest
+            raise ContextError(
+                f"The prompt has at least {least} tokens, but the context holds {self._n_ctx}. Shorten it, or raise "
+                "`--context`.",
+                least,
+                self._n_ctx,
+            )
 
     def _begun(self, ids: list[int], *, opens: bool) -> list[int]:
         """Puts the token in front that the model wants there, unless the text `opens` with it."""

@@ -7,6 +7,7 @@ Knows messages and a way to count their tokens; knows no model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from runtime.engine.chat_template import Message
 from runtime.engine.prompt import Prompt, PromptEncoder
@@ -36,7 +37,7 @@ class PromptWindow:
         prompt = self._prompt
         if not self._drops or not isinstance(prompt, Sequence) or isinstance(prompt, str):
             return self._encoder.encode(prompt)
-        kept, ids = fit(prompt, self._encoder.encode, most)
+        kept, ids = fit(prompt, partial(self._encoder.encode, may_overflow=True), most)
         if len(kept) < len(prompt):
             self.notice = f"The oldest turns were left out to make room in the context of {self.n_ctx} tokens."
         self._prompt = kept

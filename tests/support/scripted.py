@@ -23,6 +23,16 @@ SECONDS = 0.01  # of a pass, by token
 TEMPLATE = [0, 0, 0]  # opens the model's turn
 
 
+class Encoder:
+    """Counts a scripted engine's tokens for its window."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self._engine = engine
+
+    def encode(self, prompt: str | Sequence[Message] | Ids, may_overflow: bool = False) -> list[int]:
+        return self._engine.encode(prompt)
+
+
 class ScriptedEngine:
     """Answers the n-th request with the n-th reply, the last one again and again.
 
@@ -48,7 +58,7 @@ class ScriptedEngine:
         stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None, *, when_full: str = "stop",
     ) -> Iterator[Chunk]:  # fmt: skip
-        window = PromptWindow(prompt, self, self.facts.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
+        window = PromptWindow(prompt, Encoder(self), self.facts.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
         n = len(window.begin(max_tokens))
         if not n:
             raise ContextError("The prompt is empty. Say something.")
