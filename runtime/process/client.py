@@ -7,9 +7,7 @@ Token ids are the truth and the cache is a memo, so what is kept here is enough 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -22,12 +20,12 @@ from runtime.engine.prompt import Prompt
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
+from runtime.process.losses import Losses
 from runtime.process.messages import Call, Status
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.process.reply import ProcessReply
 from runtime.speculative.control.explain import Explanation, Pass
 
-MINUTE = 60.0
 CLOSED = "The model is closed."
 Say = Callable[[str], object]
 
@@ -42,8 +40,7 @@ class EngineProcess(Engine):
     def __init__(
         self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, say: Say = silent
     ) -> None:
-        self.pair, self._options, self._say = pair, options or Options(), say
-        self._losses: dict[Hashable, list[float]] = {}  # place -> when
+        self.pair, self._say, self._losses = pair, say, Losses(options or Options())
         self._lock, self._is_closed, self._n_waiting = threading.RLock(), False, 0
         self._numbers = count(1)
         self._reply: ProcessReply | None = None  # the last one
@@ -55,7 +52,7 @@ class EngineProcess(Engine):
         """Raises what loading raises; a file at which it was lost several times is a ModelError."""
         while True:
             try:
-                return ModelProcess(self.pair, self._options, on_progress)
+                return ModelProcess(self.pair, self._losses.options, on_progress)
             except ProcessLostError as lost:
                 self.note_loss(lost, "load")
 
@@ -75,20 +72,9 @@ class EngineProcess(Engine):
             return self._process
 
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
-        """Takes in that the process was lost there. Raises ModelError when that goes on.
-
-        A second time within a minute drafters are left out, as they may be the cause.
-        """
+        """Takes in that the process was lost there. Raises ModelError when that goes on."""
         with self._lock:
-            now = time.monotonic()
-            times = self._losses[place] = [then for then in self._losses.get(place, []) if now - then < MINUTE] + [now]
-            if len(times) == 2 and self._options.drafters != ():
-                self._options = replace(self._options, drafters=())
-            elif len(times) >= 2:
-                raise ModelError(
-                    f"{self.pair.target.name} cannot be run: its process was lost {len(times)} times at the same place "
-                    f"({lost}). Try another file of this model."
-                ) from lost
+            self._losses.note(lost, place, self.pair.target.name)
 
     def _ask(self, name: str, *args: Any) -> Any:
         """What the engine there says, on the thread of replies."""
