@@ -7,6 +7,7 @@ microseconds a token, and 1% of a pass at 135M.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from pathlib import Path
@@ -23,7 +24,8 @@ PROMPT, TOKENS = "def split(path):", 100
 def seconds_per_token(engine: Engine) -> float:
     """Of one reply, from its first token on."""
     began, n = 0.0, 0
-    for chunk in engine.reply(PROMPT, Sampling(temperature=0), TOKENS):
+    endless = Sampling(temperature=0, logit_bias=tuple((token, -math.inf) for token in engine.end_tokens))
+    for chunk in engine.reply(PROMPT, endless, TOKENS):
         if began:
             n += len(chunk.tokens)
         elif chunk.tokens:

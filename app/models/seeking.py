@@ -140,11 +140,12 @@ class SeekingEngine(EngineProcess):
         options: Options | None = None,
         on_progress: Callable[[str, float], bool] | None = None,
         say: Say = say_on_stderr,
+        on_loss: Say = say_on_stderr,
     ) -> None:
         names = pair.drafters if options is None or options.drafters is None else options.drafters
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
-        super().__init__(pair, options, on_progress, say)
+        super().__init__(pair, options, on_progress, on_loss)
         wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
         is_open = self.facts.can_draft and self.facts.could_be_exact
         self._search = Search(pair.target, say, wants_draft, is_open) if wants_draft or is_open else None
@@ -207,6 +208,8 @@ def start(target: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def opener(draft: str, say: Say = say_on_stderr) -> Callable[..., Engine]:
+def opener(draft: str, say: Say = say_on_stderr, on_loss: Say = say_on_stderr) -> Callable[..., Engine]:
     """What opens pairs where a person asked for this draft model: `auto` is the one that is searched for."""
-    return partial(SeekingEngine if draft == "auto" else EngineProcess, say=say)
+    if draft == "auto":
+        return partial(SeekingEngine, say=say, on_loss=on_loss)
+    return partial(EngineProcess, say=on_loss)

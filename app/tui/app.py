@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
@@ -113,7 +114,15 @@ def run(
     def say(text: str) -> None:
         (session.note if app.is_running else say_on_stderr)(text)
 
-    session.open_engine = opener(draft, say)
+    def tell_loss(text: str) -> None:
+        say(text)
+        show = partial(app.notify, text, severity="warning")
+        if current_thread() is main_thread():
+            show()
+        else:
+            app.call_from_thread(show)
+
+    session.open_engine = opener(draft, say, tell_loss)
     try:
         app.run()
     finally:
