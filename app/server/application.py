@@ -25,6 +25,7 @@ from app.server.openai import chat, completions, embeddings, models, responses
 from app.server.openapi import description
 from app.server.page import page
 from app.server.refusal import PAGE, error_response
+from app.server.request_body import Room
 from app.server.wire import JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -66,7 +67,7 @@ def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ())
     }
     guards = guarded(api_key, pattern(allow_origins))
     app = Starlette(routes=routes(worker), middleware=guards, exception_handlers=handlers)
-    app.state.has_key, app.state.places = bool(api_key), []
+    app.state.has_key, app.state.places, app.state.room = bool(api_key), [], Room()
     return app
 
 

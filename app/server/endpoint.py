@@ -70,7 +70,8 @@ def query_endpoint(
     """An endpoint that asks the model without having it generate; a long text must not hold up others."""
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
-        engine, query = worker.engine, await read_body(request, kind)
+        engine = worker.engine
+        query = await read_body(request, kind, engine.facts.n_ctx)
         return JSONBody(await run_in_threadpool(answer, query, engine))
 
     return Endpoint(path, handle, kind, response, refusal=refusal)
@@ -85,7 +86,8 @@ def generation_endpoint(
     """An endpoint that has the model generate text, whole or as a stream. It is the only one, so any name is its."""
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
-        engine, body = worker.engine, await read_body(request, kind)
+        engine = worker.engine
+        body = await read_body(request, kind, engine.facts.n_ctx)
         return await generated(worker, engine, body, body.formatter)
 
     return Endpoint(path, handle, kind, response, streams=True, refusal=refusal)
@@ -98,20 +100,26 @@ async def generated(
     make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
     """The answer of a worker and its engine to a request for text. Raises ApiError."""
+    choices, formatter = await run_in_threadpool(prepared, body, engine, make_formatter)
+    scheduled = ScheduledTask(*choices)
+    worker.submit(scheduled)
+    return TaskResponse(scheduled, formatter, bool(body.stream))
+
+
+def prepared(
+    body: GenerationRequest, engine: Engine, make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter]
+) -> tuple[list[CompletionTask], Formatter]:
+    """What is to be done, with prompts as ids, and how it is written: the engine is asked, which may take a while.
+
+    Raises ApiError.
+    """
     tasks = body.tasks(engine)
     if len(tasks) * body.n_choices > MAX_REPLIES:
         message = f"A request may ask for {MAX_REPLIES} replies, prompts times n. Send fewer prompts, or lower n."
         raise ApiError(400, message, tasks[0].prompt_field)
     try:
-        tasks = await run_in_threadpool(tokenized, tasks, engine)
+        tasks = [task.tokenized(engine) for task in tasks]
     except SlipstreamError as error:
         raise as_api_error(error, tasks[0].prompt_field) from error
     choices = [task.another(i) for task in tasks for i in range(body.n_choices)]
-    scheduled = ScheduledTask(*choices)
-    worker.submit(scheduled)
-    return TaskResponse(scheduled, make_formatter(engine, [task.prompt_ids for task in choices]), bool(body.stream))
-
-
-def tokenized(tasks: Sequence[CompletionTask], engine: Engine) -> list[CompletionTask]:
-    """The tasks with their prompts as ids. Raises SlipstreamError."""
-    return [task.tokenized(engine) for task in tasks]
+    return choices, make_formatter(engine, [task.prompt_ids for task in choices])

@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from app.server.errors import from_validation
-from app.server.request_body import read_bytes
+from app.server.errors import Overflow, from_validation
+from app.server.request_body import Room, read_bytes
 
 # What some models read and these do not, by the types that clients give such parts.
 MEDIA = {
@@ -32,10 +32,17 @@ class RequestModel(BaseModel):
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 
 
-async def read_body(request: Request, kind: type[AnyRequest]) -> AnyRequest:
-    """The request's body. Raises ApiError for one that cannot be read, is not JSON, or is wrong in a field."""
+async def read_body(request: Request, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
+    """The request's body. Raises ApiError for one that cannot be read, is not JSON, or is wrong in a field, and for one
+    of more messages than the context has tokens: checking a million would hold up everybody.
+    """
+    room: Room = request.app.state.room
     try:
-        return kind.model_validate_json(await read_bytes(request))
+        async with room.taken(request):
+            body = await read_bytes(request)
+            if (n_messages := body.count(b'"role"')) > n_ctx:
+                raise Overflow(n_messages, n_ctx).error("messages")
+            return kind.model_validate_json(body)
     except ValidationError as error:
         raise from_validation(error) from None  # its own text would repeat the request
 

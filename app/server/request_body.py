@@ -1,11 +1,14 @@
-"""A request's body as it comes over the wire: bounded, and unpacked where the client packed it.
+"""A request's body as it comes over the wire: bounded in size, time and number, and unpacked where it is packed.
 
 Must not know what it says.
 """
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 
@@ -13,7 +16,33 @@ from app.server.errors import ApiError
 
 MIB = 2**20
 MAX_BODY = 32 * MIB  # bytes, packed or not
+PATIENCE = 30.0  # seconds until the next bytes of a body come, and until there is room for a large one
+LARGE, N_LARGE = MIB, 4  # bytes of a large body; so many are in memory at once, and take some ten times that there
 PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window and the header that zlib is to expect
+
+
+class Room:
+    """For large bodies, of one server."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(N_LARGE)
+
+    @asynccontextmanager
+    async def taken(self, request: Request) -> AsyncIterator[None]:
+        """One has its place in the block. Raises ApiError where none becomes free."""
+        length = request.headers.get("content-length")
+        if length is not None and int(length) <= LARGE:
+            yield
+            return
+        try:
+            await asyncio.wait_for(self._places.acquire(), PATIENCE)
+        except TimeoutError:
+            message = f"{N_LARGE} large requests are being read already. Try again in a moment."
+            raise ApiError(503, message, code="queue_full", retry_after=5) from None
+        try:
+            yield
+        finally:
+            self._places.release()
 
 
 async def read_bytes(request: Request) -> bytes:
@@ -24,12 +53,23 @@ async def read_bytes(request: Request) -> bytes:
     body, unpacker = bytearray(), unpacker_for(request.headers.get("content-encoding", "identity"))
     if int(request.headers.get("content-length") or 0) > MAX_BODY:
         raise _too_long()
-    async for part in request.stream():
+    async for part in parts(request):
         body += unpacker.feed(part, MAX_BODY + 1 - len(body))
         if len(body) > MAX_BODY:
             raise _too_long()
     unpacker.finish()
     return bytes(body)
+
+
+async def parts(request: Request) -> AsyncIterator[bytes]:
+    """The body piece by piece. Raises ApiError where a piece does not come."""
+    stream = aiter(request.stream())
+    try:
+        while (part := await asyncio.wait_for(anext(stream, None), PATIENCE)) is not None:
+            yield part
+    except TimeoutError:
+        message = f"Nothing of the request came for {PATIENCE:g} s. Send it in one go."
+        raise ApiError(408, message, code="request_timeout") from None
 
 
 class Unpacker:

@@ -5,6 +5,7 @@ Knows pipes and the process; must not know what to do when it is lost.
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import tempfile
@@ -36,7 +37,7 @@ class ProcessLostError(Exception):
 
 
 class OverdueError(Exception):
-    """Something about text took so long that the process was ended."""
+    """A call took so long that the process was ended."""
 
 
 def never() -> bool:
@@ -81,15 +82,15 @@ class ModelProcess:
         """Does it run?"""
         return self._process.poll() is None
 
-    def ask(self, call: Call, cancel: Cancel = never) -> Any:
-        """What the call gives. Raises what it raises, StoppedError when it is cancelled and does not heed that, and
-        ProcessLostError.
+    def ask(self, call: Call, cancel: Cancel = never, most: float = math.inf) -> Any:
+        """What the call gives. Raises what it raises, StoppedError when it is cancelled and does not heed that,
+        OverdueError when it takes more than `most` seconds, and ProcessLostError.
         """
         with self._turn:
             self._settle(cancel)
             self._send(self._steps, call)
             self._is_owed = True
-            self._wait(call.number, cancel)
+            self._wait(call.number, cancel, time.monotonic() + most)
             self._is_owed = False
             return self._receive(self._steps)
 
@@ -106,10 +107,13 @@ class ModelProcess:
                 self._receive(self._steps)
             self._is_owed = False
 
-    def _wait(self, number: int, cancel: Cancel) -> None:
+    def _wait(self, number: int, cancel: Cancel, deadline: float) -> None:
         """Until the answer is there; who cancels has the reply of that number stopped, and does not wait for ever."""
         told = 0.0
         while not self._poll(self._steps):
+            if time.monotonic() > deadline:
+                self.kill()
+                raise OverdueError
             if not cancel():
                 continue
             if not told:

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from runtime.core.errors import StoppedError
+from runtime.core.errors import SettingsError, StoppedError
 from runtime.engine.engine import Ask
 from runtime.engine.reply import Chunk
 from runtime.engine.stats import Stats
 from runtime.process.messages import Call, Stepped
-from runtime.process.model_process import ModelProcess, ProcessLostError
+from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.speculative.control.explain import Pass
 
 NEAR = 32  # tokens of a reply that count as one place
@@ -50,9 +50,13 @@ class ProcessReply:
             process = self._lives.living()
             ask = replace(self._ask, said=tuple(self.said), passes=tuple(self.passes))
             try:
-                process.ask(Call("begin", (ask,), number=self._number), self._cancel)
+                process.ask(Call("begin", (ask,), number=self._number), self._cancel, TEXT)
             except ProcessLostError as lost:
                 self._note(lost)
+            except OverdueError:
+                raise SettingsError(
+                    f"Preparing the reply took more than {TEXT:g} s, so it was given up. Simplify what binds it."
+                ) from None
             except StoppedError:
                 return False
             else:

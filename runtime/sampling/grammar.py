@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
-from runtime.sampling.schema import closed, unsupported
+from runtime.sampling.schema import closed, n_keys, unsupported
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
+MOST_KEYS = 2000  # that a schema may name: preparing 10,000 optional ones takes half a minute, and fails
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
+LONGEST_REASON = 300  # characters
 KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
 
@@ -48,9 +50,14 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
         check_schema(json.loads(grammar.text))
     if matcher.is_error():
         raise SettingsError(
-            f"The {grammar.kind} cannot be used: {' '.join(matcher.get_error().split())}. Mend it and ask again."
+            f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Mend it and ask again."
         )
     return matcher
+
+
+def first_line(text: str) -> str:
+    """What is wrong, without the grammar, which the library repeats."""
+    return text.strip().split("\n")[0][:LONGEST_REASON]
 
 
 def check_schema(schema: Any) -> None:
@@ -81,6 +88,10 @@ def translate(grammar: Grammar, matcher: Any) -> str:
     if not isinstance(schema, (dict, bool)):
         raise ValueError("a schema is an object")
     if isinstance(schema, dict):
+        if (n := n_keys(schema)) > MOST_KEYS:
+            raise SettingsError(
+                f"The json_schema names {n} keys, and more than {MOST_KEYS} take too long to prepare. Leave some out."
+            )
         schema = closed(schema)
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
 
@@ -148,7 +159,7 @@ class GrammarMask:
         """
         if not self._matcher.is_error():
             return
-        reason = self._matcher.get_error()
+        reason = first_line(self._matcher.get_error())
         self._matcher, self._path = self._fresh.deep_copy(), []
         self._matcher.try_consume_tokens(self._reply)
         raise SettingsError(f"The grammar failed in the middle of the reply: {reason}. Simplify it and ask again.")

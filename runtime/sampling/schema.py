@@ -83,6 +83,12 @@ def nodes(schema: Any) -> Iterator[Schema]:
     yield schema
 
 
+def n_keys(schema: Any) -> int:
+    """How many keys of objects it names."""
+    maps = (node.get("properties") for node in nodes(schema))
+    return sum(len(each) for each in maps if isinstance(each, dict))
+
+
 def refs(schema: Any) -> set[str]:
     """What a schema refers to."""
     return {node["$ref"] for node in nodes(schema) if isinstance(node.get("$ref"), str)}

@@ -150,7 +150,8 @@ class EmbeddingsFormatter(Formatter):
 
 async def embed(worker: Worker, request: Request) -> TaskResponse:
     """Has texts made into vectors."""
-    engine, body = worker.engine, await read_body(request, EmbeddingsRequest)
+    engine = worker.engine
+    body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)
     task = await run_in_threadpool(EmbeddingTask, body, engine)
     scheduled = ScheduledTask(task)
     worker.submit(scheduled)

@@ -163,7 +163,7 @@ def kept_responses(request: Request) -> KeptResponses:
 async def create(worker: Worker, request: Request) -> ASGIApp:
     """Has the model go on with a conversation."""
     engine, kept = worker.engine, kept_responses(request)
-    asked = (await read_body(request, ResponsesRequest)).with_conversation(kept)
+    asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
 
     def keep(body: Event) -> None:
         if asked.store is not False:
@@ -183,7 +183,7 @@ async def retrieve(worker: Worker, request: Request) -> ASGIApp:
 async def count(worker: Worker, request: Request) -> ASGIApp:
     """How many tokens a request would have the model read."""
     engine, kept = worker.engine, kept_responses(request)
-    asked = (await read_body(request, ResponsesRequest)).with_conversation(kept)
+    asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
 
     def n_tokens() -> int:
         return len(engine.encode(asked.task(engine).prompt(engine)))

@@ -1,0 +1,102 @@
+"""Bounds before work: what a request may cost before anything of it is made."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from app.server import request_body
+from runtime.core.errors import SettingsError
+from runtime.engine import Grammar, Sampling
+from runtime.sampling.grammar import MOST_KEYS, compile_grammar
+from tests.conftest import OpenEngine
+from tests.support.serving import Running, open_plain, running
+from tests.support.waiting import PATIENCE
+
+ASKED = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Running]:
+    with running(open_plain) as found:
+        yield found
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/apply-template"])
+def test_more_messages_than_the_context_has_tokens_are_not_looked_at(here: Running, path: str) -> None:
+    n = here.server.worker.engine.facts.n_ctx + 1
+    field = "input" if "responses" in path else "messages"
+    body = {field: [{"role": "user", "content": ""}] * n, "max_tokens": 1}
+    answer = here.client().post(path, json=body)
+    assert answer.status_code == 400
+    assert f"{n} tokens" in answer.text
+    assert here.client().post("/v1/chat/completions", json=ASKED).status_code == 200
+
+
+def test_a_body_that_does_not_come_is_cut_off(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "PATIENCE", 0.2)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE) as client:
+        client.sendall(head.encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_two_ways_to_end_a_body_contradict_each_other(here: Running) -> None:
+    head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE) as client:
+        client.sendall(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_large_bodies_take_turns(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "LARGE", 1000)
+    body = ASKED | {"user": "x" * 5000}
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(here.client().post("/v1/chat/completions", json=body).status_code)
+
+    clients = [threading.Thread(target=ask) for _ in range(3 * request_body.N_LARGE)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert set(statuses) == {200}
+    monkeypatch.setattr(request_body, "PATIENCE", 0.2)
+    room = here.server.app.state.room
+    room._places._value = 0
+    refused = here.client().post("/v1/chat/completions", json=body)
+    assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    assert here.client().post("/v1/chat/completions", json=ASKED).status_code == 200
+    room._places.release()
+    assert here.client().post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_a_schema_of_very_many_keys_is_refused_by_their_number(open_demo: OpenEngine) -> None:
+    tokenizer = open_demo(threads=1).vocab.grammar_tokenizer
+    for n, is_fine in ((300, True), (MOST_KEYS + 1, False)):
+        parts = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(n)}}
+        schema = Grammar("json_schema", json.dumps({"type": "array", "items": parts}))
+        if is_fine:
+            compile_grammar(schema, tokenizer)
+        else:
+            with pytest.raises(SettingsError, match=f"names {n} keys"):
+                compile_grammar(schema, tokenizer)
+
+
+def test_what_is_wrong_with_a_grammar_is_said_without_the_grammar(open_demo: OpenEngine) -> None:
+    bad = Grammar("lark", "start: " + "x " * 10_000)
+    with pytest.raises(SettingsError) as raised:
+        open_demo(threads=1).reply("x", Sampling(), grammar=bad)
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_name_of_a_scheme_has_no_case(scheme: str) -> None:
+    with running(open_plain, api_key="secret") as here:
+        answer = here.client().get("/v1/models", headers={"authorization": f"{scheme} secret"})
+    assert answer.status_code == 200
