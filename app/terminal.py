@@ -20,7 +20,7 @@ MARK, PLAIN = "\x1b[36m", "\x1b[0m"
 INERT = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
     | {0x7F: 0x2421}
-    | dict.fromkeys(range(128, 160), 65533)
+    | dict.fromkeys((*range(128, 160), *range(0xD800, 0xE000)), 65533)  # halves of characters have no bytes
 )
 
 

@@ -126,6 +126,31 @@ def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes
     refusal(client.post("/v1/chat/completions", content=body), 400)
 
 
+ABSURD = ("1" + "0" * 400, "1e400", "-1e400", "NaN", "-Infinity", "1" + "0" * 5000)
+
+
+@pytest.mark.parametrize("number", ABSURD)
+@pytest.mark.parametrize("field", ["t_max_predict_ms", "temperature", "seed", "logit_bias", "top_p"])
+def test_an_absurd_number_is_refused_by_its_name(client: httpx2.Client, field: str, number: str) -> None:
+    value = f"[[1, {number}]]" if field == "logit_bias" else number
+    for path, prompt in (("/completion", '"prompt": "x"'), ("/v1/completions", '"prompt": "x"')):
+        if field == "t_max_predict_ms" and path != "/completion":
+            continue
+        reply = client.post(path, content=f'{{{prompt}, "{field}": {value}}}')
+        if not (field == "logit_bias" and number in ("-1e400", "-Infinity")):  # that forbids the token
+            assert len(refusal(reply, 400)["message"]) < 200
+
+
+@pytest.mark.parametrize("number", ABSURD)
+def test_an_absurd_number_elsewhere_is_no_fault_of_the_server(client: httpx2.Client, number: str) -> None:
+    schema = f'{{"type": "array", "minItems": {number}}}'
+    tool = f'{{"type": "function", "function": {{"name": "a", "parameters": {schema}}}}}'
+    for body in (f'"logit_bias": [[{number}, 1]]', f'"n_predict": {number}', f'"tools": [{tool}]'):
+        chat = f'{{"messages": [{{"role": "user", "content": "x"}}], "max_tokens": 2, {body}}}'
+        reply = client.post("/v1/chat/completions", content=chat)
+        assert reply.status_code == 200 or refusal(reply, 400), reply.text
+
+
 def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
     assert "demo" in refusal(client.get("/v1/models/gpt-4o"), 404)["message"]
     refusal(client.get("/v2"), 404)

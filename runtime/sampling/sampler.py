@@ -22,6 +22,7 @@ from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import MASK, gumbel
 from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs, nucleus, softmax
 
+MOST_BIAS = 1e30  # a sum with a logit is still a number
 ROUNDING = 1e-3  # what a bound on exponents must leave to be safe from it
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
 
@@ -63,7 +64,10 @@ class Sampling:
         for token, bias in self.logit_bias:
             check("logit_bias", token, token >= 0, "a map of token ids, 0 or more")
             check(
-                f"logit_bias of token {token}", bias, bias < math.inf, "a number, or minus infinity to forbid the token"
+                f"logit_bias of token {token}",
+                bias,
+                bias <= MOST_BIAS,
+                "at most 1e30, or minus infinity to forbid it",
             )
 
     @property
@@ -75,7 +79,7 @@ class Sampling:
 def check(field: str, value: float | None, good: bool, wanted: str) -> None:
     """Raises SettingsError unless `good` (a comparison with NaN is not)."""
     if not good:
-        raise SettingsError(f"{field} is {value}: it must be {wanted}.")
+        raise SettingsError(f"{field} is {f'{value}':.32}: it must be {wanted}.")
 
 
 class TokenMask(Protocol):
@@ -135,7 +139,8 @@ class Sampler:
         self.is_coupled = self.is_greedy or sampling.seed is not None
         self.rng = np.random.default_rng(sampling.seed)
         self._bias_ids = np.array([token for token, _ in sampling.logit_bias], dtype=np.int64)
-        self._biases = np.array([bias for _, bias in sampling.logit_bias], dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too far below zero forbids the token, as minus infinity does
+            self._biases = np.array([bias for _, bias in sampling.logit_bias]).astype(np.float32)
         self._changes_logits = bool(sampling.logit_bias or mask or sampling.penalises)
         self.context, self.position = NO_CONTEXT, 0
 

@@ -98,7 +98,10 @@ def is_usable(schema: Schema, lenient: bool = False) -> bool:
     """Can a reply be bound to it? Where `lenient`, keywords that are merely unknown may be left out."""
     from llguidance import LLMatcher
 
-    grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
+    try:
+        grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
+    except ValueError:  # numbers that Python reads, and JSON has not
+        return False
     return not LLMatcher.validate_grammar_with_warnings(grammar)[0]
 
 

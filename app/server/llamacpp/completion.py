@@ -22,6 +22,7 @@ from app.server.wire import Event
 from runtime.engine import Engine, Prompt, Sampling
 
 SHORT_SECONDS = 5  # of generating: who sets a lower limit is typing
+MAX_MS = 2**53  # whole numbers up to here are exact as floats
 NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
 
 
@@ -45,7 +46,7 @@ class LlamaCppRequest(GenerationRequest):
     )
     n_probs: Annotated[int, Field(ge=0)] | None = None
     post_sampling_probs: bool | None = None
-    t_max_predict_ms: int | None = None  # 0 or less: no limit
+    t_max_predict_ms: Annotated[int, Field(le=MAX_MS)] | None = None  # 0 or less: no limit
     return_tokens: bool | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None

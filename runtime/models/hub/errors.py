@@ -8,7 +8,14 @@ from contextlib import contextmanager
 import httpx2
 from huggingface_hub import errors as hf
 
+from runtime.core.errors import SlipstreamError
 from runtime.models.hub.names import HubError, UnreachableError
+
+# What reading an answer raises that is no answer of a hub; its client checks little of what it takes apart
+NONSENSE = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError,
+    httpx2.InvalidURL, httpx2.StreamError, httpx2.DecodingError, httpx2.TooManyRedirects, httpx2.UnsupportedProtocol,
+)  # fmt: skip
 
 
 @contextmanager
@@ -16,6 +23,8 @@ def explained(what: str) -> Iterator[None]:
     """What the client raises, as HubError in one sentence with the remedy."""
     try:
         yield
+    except SlipstreamError:
+        raise
     except (
         hf.HfHubHTTPError,
         hf.OfflineModeIsEnabled,
@@ -23,8 +32,18 @@ def explained(what: str) -> Iterator[None]:
         hf.HFValidationError,
         httpx2.HTTPError,
     ) as error:
-        answered = isinstance(error, (hf.HfHubHTTPError, hf.HFValidationError))
+        answered = isinstance(error, (hf.HfHubHTTPError, hf.HFValidationError, *NONSENSE))
         raise (HubError if answered else UnreachableError)(explain(what, error)) from error
+    except NONSENSE as error:
+        raise nonsense(what) from error
+
+
+def nonsense(what: str) -> HubError:
+    """For an answer about `what` that means nothing."""
+    return HubError(
+        f"What the hub answers for {what} makes no sense. Check HF_ENDPOINT if it is set, and whether something in the "
+        "network answers in the hub's place; or try again later."
+    )
 
 
 def explain(what: str, error: Exception) -> str:
@@ -35,6 +54,8 @@ def explain(what: str, error: Exception) -> str:
         return f"{what} cannot be asked for, because HF_HUB_OFFLINE is set. Unset it to use the network."
     if isinstance(error, hf.HFValidationError):
         return f"'{what}' is no name of a repository. Write owner/repo, or owner/repo:file.gguf."
+    if isinstance(error, NONSENSE):
+        return str(nonsense(what))
     return (
         f"The hub could not be reached for {what}. Check the network, and HF_ENDPOINT if it is set; a pull goes on "
         "where it stopped."
@@ -65,6 +86,6 @@ def explain_status(what: str, status: int, wait: str) -> str:
     if status == 403:
         return f"The hub forbids {what}. Accept its terms on its page, or use a token that may read it (HF_TOKEN)."
     if status == 429:
-        when = f"in {wait} seconds" if wait.isdigit() else "later"
+        when = f"in {wait} seconds" if wait.isdigit() and len(wait) < 6 else "later"
         return f"The hub has had too many requests. Try again {when}; with HF_TOKEN set it allows more."
     return f"The hub answers {status} for {what}. Try again later."

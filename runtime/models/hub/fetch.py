@@ -15,15 +15,26 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import httpx2
-from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, hf_raise_for_status
+from huggingface_hub import (
+    HfApi,
+    ModelInfo,
+    constants,
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    hf_raise_for_status,
+)
 from huggingface_hub.utils import WeakFileLock, build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]  # lazy
+from pydantic import TypeAdapter
 
 from runtime.models.hub.errors import explained
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
+from runtime.models.hub.patience import Pace, opened, within
 from runtime.models.shards import shard_names
 
 SPARE = 2**26  # bytes that stay free on the disk
@@ -31,10 +42,12 @@ ATTEMPTS = 6  # in a row that bring nothing, after which a pull ends
 PAUSE = 1.0  # seconds after the first of them, twice as many after the second, and so on
 CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
 CUT = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)  # what another attempt may mend
+SIZES, FOUND = TypeAdapter(dict[str, int]), TypeAdapter(list[tuple[str, int, bool]])
 OnBytes = Callable[[str, int], object]  # (file, bytes of it that are stored, or that were checked)
 
 for noisy in ("huggingface_hub", "huggingface_hub.file_download", "huggingface_hub.utils._http"):
     logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what it would log is one sentence of ours
+constants.HF_HUB_DISABLE_TELEMETRY = True  # or the hub is told, and asked for, what a pull does not need
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +82,21 @@ class Hub:
     def names(self, repo: str) -> dict[str, int]:
         """The repository's GGUF files and their bytes; names that could lead elsewhere are left out."""
         with explained(repo):
-            info = HfApi(self.endpoint, self.token).model_info(repo, files_metadata=True)
-        files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+            info = within(repo, lambda: HfApi(self.endpoint, self.token).model_info(repo, files_metadata=True))
+            found = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+            files = SIZES.validate_python(found, strict=True)
         return {name: size for name, size in files.items() if name.lower().endswith(".gguf") and is_safe(name)}
 
     def search(self, words: str, limit: int = 20) -> list[tuple[str, int, bool]]:
         """Repositories with GGUF files: name, downloads, and whether access must be asked for; most fetched first."""
+
+        def ask() -> list[ModelInfo]:
+            api = HfApi(self.endpoint, self.token)
+            return list(api.list_models(search=words, filter="gguf", sort="downloads", limit=limit, full=True))
+
         with explained("the search"):
-            found = HfApi(self.endpoint, self.token).list_models(
-                search=words, filter="gguf", sort="downloads", limit=limit, full=True
-            )
-            return [(model.id, model.downloads or 0, bool(model.gated)) for model in found]
+            found = [(model.id, model.downloads or 0, bool(model.gated)) for model in within("the search", ask)]
+            return FOUND.validate_python(found, strict=True)
 
     def plan(self, name: str) -> list[RemoteFile]:
         """All files of the model that `name` means. Raises HubError."""
@@ -95,8 +112,8 @@ class Hub:
     def _remote(self, repo: str, file: str) -> RemoteFile:
         url = hf_hub_url(repo, file, endpoint=self.endpoint)
         with explained(f"{repo}:{file}"):
-            found = get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint)
-        if not (found.etag and CHECKSUM.fullmatch(found.etag) and found.size):
+            found = within(file, lambda: get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint))
+        if not (found.etag and CHECKSUM.fullmatch(found.etag) and found.size and found.size > 0):
             raise HubError(
                 f"The hub at {self.endpoint} gives no checksum or size for {file}. Check HF_ENDPOINT, or choose "
                 "another file."
@@ -134,10 +151,8 @@ class Hub:
         for file in files:
             self._fetch(repo, file, on_bytes, on_check)
         with explained(name):  # every content is in place by now: this only links names to them
-            paths = [
-                hf_hub_download(repo, file.name, cache_dir=self.cache, endpoint=self.endpoint, token=self.token)
-                for file in files
-            ]
+            place = {"cache_dir": self.cache, "endpoint": self.endpoint, "token": self.token}
+            paths = [within(name, partial(hf_hub_download, repo, file.name, **place)) for file in files]
         return Path(paths[0])
 
     def _fetch(self, repo: str, file: RemoteFile, on_bytes: OnBytes, on_check: OnBytes) -> None:
@@ -185,8 +200,9 @@ class Hub:
         headers = build_hf_headers(token=self.token) | {"Accept-Encoding": "identity"}
         if start := partial.tell():
             headers["Range"] = f"bytes={start}-"
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with http_stream_backoff("GET", file.url, headers=headers, timeout=timeout, retry_on_exceptions=()) as response:
+        timeout, pace = constants.HF_HUB_DOWNLOAD_TIMEOUT, Pace(file.name)
+        stream = http_stream_backoff("GET", file.url, headers=headers, timeout=timeout, retry_on_exceptions=())
+        with opened(file.name, stream) as response:
             hf_raise_for_status(response)
             if response.status_code != 206:  # the whole file comes, although a part was asked for
                 partial.truncate(partial.seek(0))
@@ -196,6 +212,7 @@ class Hub:
                         f"The hub sends more of {file.name} than it announced. Try again later, or choose another file."
                     )
                 partial.write(piece)
+                pace.add(len(piece))
                 on_bytes(file.name, partial.tell())
 
     def _check(self, file: RemoteFile, on_check: OnBytes) -> None:

@@ -13,7 +13,7 @@ from runtime.models.shards import is_first_shard
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 # What is no part of a file name somewhere, or leads out of a folder
-FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
+FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
 
 
 class HubError(SlipstreamError):
