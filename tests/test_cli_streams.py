@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -99,3 +101,31 @@ def test_ctrl_c_in_the_middle_exits_with_130_and_keeps_what_came() -> None:
     assert process.returncode in (130, 0)  # 0: the reply had ended before the signal came
     assert first
     assert (out.endswith(b"\n"), err) == (True, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_not_there_are_no_error(closed: str, tmp_path: Path) -> None:
+    code, out, err = in_a_shell(f'run "What is a list?" --stats {closed}')
+    assert code == 0
+    assert bool(out) == (">&-" not in closed.replace("2>&-", ""))
+    assert "Traceback" not in err
+    assert in_a_shell(f"run x -m nope {closed}")[0] == 1
+
+
+def in_a_shell(command: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {shlex.join(SLIPSTREAM)} {command}"], capture_output=True, text=True, timeout=60,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_models_run_where_a_program_has_no_streams(tmp_path: Path) -> None:
+    script = (
+        "import os\nfor number in range(3): os.close(number)\n"
+        "from runtime.engine import Options\nfrom runtime.models.registry import load_registry\n"
+        "from runtime.process import EngineProcess\n"
+        "engine = EngineProcess(load_registry()['demo'], Options(threads=1))\n"
+        "ids = engine.tokenize('x')\nengine.close()\nraise SystemExit(40 + len(ids))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 41

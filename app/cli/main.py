@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from app.cli import options as opt
+from app.cli.streams import abandon_output, fail, fill_gaps, is_terminal
 from app.models.cli import app as models
-from app.terminal import inert
 from runtime.core.errors import SlipstreamError
 
 app = typer.Typer(
@@ -264,24 +263,9 @@ def doctor(
     examine(pair, as_json)
 
 
-def abandon_output() -> None:
-    """Keeps the interpreter from flushing, on its way out, into a stream that takes nothing any more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def fail(message: str, code: int) -> NoReturn:
-    """One line on standard error, then the exit code."""
-    print(f"slipstream: {inert(message)}", file=sys.stderr)
-    raise SystemExit(code)
-
-
-def is_terminal() -> bool:
-    """Is there a person at both ends?"""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-
-
 def main() -> None:
     """The console script."""
+    fill_gaps()
     try:
         app(["chat"] if len(sys.argv) == 1 and is_terminal() else None)
     except SlipstreamError as error:

@@ -22,7 +22,7 @@ def own_environment() -> dict[str, str]:
 
 def spawn(module: str, n_pipes: int, errors: IO[bytes]) -> tuple[subprocess.Popen[bytes], list[Connection]]:
     """Runs a module of ours with the numbers of so many pipes as its arguments; what it says goes to `errors`."""
-    pairs = [Pipe() for _ in range(n_pipes)]
+    pairs = [(ours, beyond_streams(their)) for ours, their in (Pipe() for _ in range(n_pipes))]
     theirs = [their.fileno() for _, their in pairs]
     try:
         process = subprocess.Popen(
@@ -33,6 +33,16 @@ def spawn(module: str, n_pipes: int, errors: IO[bytes]) -> tuple[subprocess.Pope
         for _, their in pairs:
             their.close()  # or the end of the process would not be seen here
     return process, [ours for ours, _ in pairs]
+
+
+def beyond_streams(pipe: Connection) -> Connection:
+    """The pipe with a number that is none of the standard streams', which are others in the other process."""
+    if sys.platform == "win32" or pipe.fileno() > 2:
+        return pipe
+    import fcntl
+
+    with pipe:
+        return Connection(fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def inherited(argument: str) -> Connection:
