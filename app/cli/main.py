@@ -16,7 +16,7 @@ import typer
 from app.cli import options as opt
 from app.cli.streams import abandon_output, fail, fill_gaps, is_terminal
 from app.models.cli import app as models
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import NO_MEMORY, SlipstreamError
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
@@ -272,6 +272,8 @@ def main() -> None:
         fail(str(error), 1)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except MemoryError:
+        fail(NO_MEMORY, 1)
     except OSError as error:
         abandon_output()
         where = f" ({Path(error.filename)})" if error.filename else ""

@@ -104,6 +104,8 @@ class Search:
         closes.
         """
         folders = self._memo().read().get("folders", {})
+        if not isinstance(folders, dict):
+            return False
         return bool(folders) and all(changed(Path(folder)) == when for folder, when in folders.items())
 
     def _folders(self) -> dict[str, int]:
@@ -123,7 +125,7 @@ class Search:
     def _runs(self) -> bool:
         """Does a search for this target run, whoever began it?"""
         kept = self._memo().read()
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, TypeError, ValueError, OverflowError):  # of what is no number of one
             return "pid" in kept and psutil.Process(kept["pid"]).create_time() == kept.get("began")
         return False
 

@@ -16,6 +16,7 @@ from runtime.core.errors import ModelError, NoMemoryError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.library_limits import DRAFT_HEADS
+from runtime.models.plain_file import require_plain
 from runtime.models.soundness import contradiction
 
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
@@ -143,6 +144,7 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise ModelError(f"There is no file {path}. Check the path, or name a pair from models.toml.")
     try:
+        require_plain(path)
         with path.open("rb") as file:
             head = file.read(4)
     except OSError as error:

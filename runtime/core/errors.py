@@ -5,6 +5,8 @@ Imports nothing of ours.
 
 from __future__ import annotations
 
+NO_MEMORY = "Memory ran out. Close other programs, or choose a smaller model or a smaller context."
+
 
 class SlipstreamError(Exception):
     """One clear sentence about what is wrong and what to do; never shown with a traceback."""

@@ -17,6 +17,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import BETTER, TRIES
 
 BUDGET = 1.0  # seconds for all measurements of a model
+MOST_THREADS, LONGEST = 4096, 3600.0  # and seconds of a pass: more was never measured
 HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
 
 
@@ -61,14 +62,11 @@ def calibrate(
 
 def remembered(cache: ProfileCache) -> Calibration | None:
     """What was measured the last time, if it can be read."""
-    kept = cache.read()
-    try:
-        found = Calibration(
-            **{**kept, "pass_seconds": {int(width): float(seconds) for width, seconds in kept["pass_seconds"].items()}}
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    found = cache.read_as(Calibration)
+    if found is None or min(found.one, found.many) < 1 or max(found.one, found.many) > MOST_THREADS:
         return None
-    return found if min(found.pass_seconds, default=0) == 1 and min(found.pass_seconds.values()) > 0 else None
+    widths, seconds = found.pass_seconds.keys(), found.pass_seconds.values()
+    return found if min(widths, default=0) == 1 and min(seconds) > 0 and max(seconds) < LONGEST else None
 
 
 def change_since(calibration: Calibration, backend: Backend, clock: Clock) -> float:

@@ -22,7 +22,7 @@ DRAFTED = 3  # tokens of the drafts by which they are
 def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
     """Has the target exit after `layer` layers, or where it pays best if that is 0; returns why it must not, or ""."""
     profile = cache.read()
-    if not profile.keys() >= {"layer", "problem", "reuses"}:
+    if not (profile.keys() >= {"layer", "problem", "reuses"} and profile["layer"] in range(1, target.n_layers + 1)):
         found = layer or best_exit(target)
         target.exit_at(found)
         check = target.check()

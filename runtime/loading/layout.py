@@ -48,9 +48,10 @@ class LayoutTrial:
 def remembered(target: Path) -> LayoutTrial | None:
     """The trial that was made of that file with this library, if it can be read."""
     try:
-        return LayoutTrial(**_memo(target).read())
-    except (TypeError, OSError):
+        trial = _memo(target).read_as(LayoutTrial)
+    except OSError:  # of the target
         return None
+    return trial if trial and trial.plain > 0 and trial.prefill > 0 else None
 
 
 def remember(target: Path, trial: LayoutTrial) -> None:

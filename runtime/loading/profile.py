@@ -46,12 +46,12 @@ class TargetProfile:
     def exactness(self, backend: LlamaBackend) -> Exactness:
         """What the self-test of the target finds."""
         cache = self.cache("exactness", self._options.max_k)
-        try:
-            return Exactness(**cache.read())
-        except TypeError:
-            measured = tested(backend, self._options.max_k + 1)
-            cache.write(asdict(measured))
-            return measured
+        known = cache.read_as(Exactness)
+        if known is not None and 1 <= known.width <= known.tried:
+            return known
+        measured = tested(backend, self._options.max_k + 1)
+        cache.write(asdict(measured))
+        return measured
 
     def restore(self, controller: Controller, draft: Path | None) -> None:
         """Begins with what was learned of the drafters the last time."""
@@ -82,7 +82,7 @@ def replies_of(target: Path, vocab: Vocab) -> Replies:
     """Where past replies are kept: by the model's name and words, so that its file may move."""
     cache = ProfileCache(fingerprint(target, "words"))
     words = cache.read().get("sha256")
-    if words is None:
+    if not isinstance(words, str):
         words = sha256("\0".join(map(vocab.text, range(vocab.n_vocab))).encode()).hexdigest()
         cache.write({"sha256": words})
     return Replies(folder() / sha256(repr((target.stem, words)).encode()).hexdigest()[:32], vocab.n_vocab)

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat
 
 from runtime.core.errors import RegistryError
 from runtime.models.hub.names import HubError
+from runtime.models.plain_file import read_plain
 from runtime.models.shards import is_first_shard
 from runtime.models.strict_toml import nearest, only_value, parse_toml, validated
 
@@ -106,7 +107,7 @@ def load_registry(path: Path | None = None) -> dict[str, Pair]:
 def read(path: Path) -> bytes:
     """The text of a registry file. Raises RegistryError."""
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except OSError as error:
         raise RegistryError(
             f"{path} cannot be read ({error.strerror}). Reinstall Slipstream or restore the file."

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from runtime.core.errors import SlipstreamError
+from runtime.models.plain_file import read_plain
 
 T = TypeVar("T")
 UNKNOWN = "unexpected_keyword_argument"  # pydantic's word for a key that a dataclass has no field for
@@ -34,7 +35,7 @@ def nearest(word: str, known: list[str]) -> str:
 def read_toml(path: Path, error: type[SlipstreamError]) -> dict[str, Any]:
     """The tables of a file that need not exist. Raises `error`."""
     try:
-        return parse_toml(path, path.read_bytes(), error)
+        return parse_toml(path, read_plain(path), error)
     except FileNotFoundError:
         return {}
     except OSError as problem:

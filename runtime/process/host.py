@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
@@ -144,6 +144,8 @@ def failed(error: Exception) -> Failed:
     """An error that can be sent; one that is a fault of ours with where it was raised."""
     if isinstance(error, SlipstreamError):
         return Failed(error)
+    if isinstance(error, MemoryError):
+        return Failed(NoMemoryError(NO_MEMORY))
     known = error if type(error).__module__ == "builtins" else RuntimeError(repr(error))
     known.add_note("".join(traceback.format_exception(error)))
     return Failed(known)

@@ -27,8 +27,8 @@ class Losses:
         times.append(time.monotonic())
         if len(times) > SUSPICIOUS or (len(times) == SUSPICIOUS and not self.may_draft):
             raise ModelError(
-                f"{name} cannot be run: its process was lost {len(times)} times at the same place ({lost}). Try "
-                "another file of this model."
+                f"{name} cannot be run: its process was lost {len(times)} times at the same place ({lost}). "
+                "Close other programs, if memory is short, or try another file of this model."
             ) from lost
 
     def _recent(self, place: Hashable) -> list[float]:

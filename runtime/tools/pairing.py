@@ -137,7 +137,7 @@ def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
 
 def remembered(target: Path) -> Path | None:
     """The draft model that was kept for a target, if it still is what it was."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: no name of a file
         kept = _memo(target).read()
         path = Path(str(kept.get("draft") or ""))
         if kept.get("draft") and fingerprint(path) == kept.get("key"):

@@ -26,7 +26,7 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
         try:
             state.acceptance.restore(known[name])
             state.is_new = False
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             continue
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
