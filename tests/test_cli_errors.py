@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import failing
+from tests.support.cli import failing, slipstream
 from tests.support.shapes import TINY, write_random
 
 
@@ -73,3 +78,50 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str,
 )
 def test_wrong_usage_exits_with_two(args: tuple[str, ...], words: str) -> None:
     assert words in failing(*args, code=2).replace("│ ", "")
+
+
+@pytest.mark.parametrize("option", ["-m", "--draft"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_is_no_file_is_no_model(tmp_path: Path, kind: str, option: str) -> None:
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "x.gguf"
+    with no_file(path, kind):
+        assert f"{path} cannot be read (it is no file" in failing("run", "x", option, str(path))
+
+
+@pytest.mark.parametrize("name", ["models.toml", "settings.toml"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder"])
+def test_what_is_no_file_holds_no_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "slipstream" / name
+    path.parent.mkdir()
+    with no_file(path, kind):
+        assert f"{path} cannot be read (it is " in failing("run", "x")
+
+
+@contextmanager
+def no_file(path: Path, kind: str) -> Iterator[None]:
+    """Something else of that name."""
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "socket":
+            listener.bind(str(path))
+        elif kind == "folder":
+            path.mkdir()
+        elif not path.exists():
+            path.symlink_to("/dev/zero")
+        yield
+
+
+@pytest.mark.parametrize("n_bytes", [1.75e8, 2.1e8, 2.5e8])
+def test_memory_that_runs_out_is_one_sentence(n_bytes: float) -> None:
+    done = slipstream("run", "x", "--max-tokens", "2", preexec_fn=lambda: limit(int(n_bytes)))
+    assert done.returncode in (0, 1)  # what is enough differs from machine to machine
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or done.stderr
+
+
+def limit(n_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))

@@ -11,8 +11,16 @@ import os
 from collections import deque
 from functools import cache
 
-import llama_cpp
-import llama_cpp.llama_cpp as lib
+from runtime.core.errors import ModelError
+
+try:
+    import llama_cpp
+    import llama_cpp.llama_cpp as lib
+except (RuntimeError, OSError) as error:  # what it raises for a library that is not there, or for which is no memory
+    raise ModelError(
+        f"llama.cpp could not be loaded ({str(error).rpartition(': ')[2]}). Close other programs, if memory is short, "
+        "or install Slipstream again."
+    ) from error
 
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
 _complaints: deque[str] = deque(maxlen=32)
