@@ -68,7 +68,7 @@ class EngineProcess(Engine):
                 except KeyboardInterrupt:  # closed meanwhile
                     raise ModelError(CLOSED) from None
                 self.facts = self._process.facts
-                self._say("The model's process was lost and has been started again; nothing of the text is lost.")
+                self._say(f"The model's process was lost and has been started again{self._losses.consequence}.")
             return self._process
 
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:

@@ -42,7 +42,17 @@ class Losses:
         return self._options.drafters != ()
 
     @property
+    def _are_drafts_suspicious(self) -> bool:
+        return self.may_draft and any(len(self._recent(place)) >= SUSPICIOUS for place in list(self._times))
+
+    @property
     def options(self) -> Options:
         """What to start with now."""
-        is_suspicious = any(len(self._recent(place)) >= SUSPICIOUS for place in list(self._times))
-        return replace(self._options, drafters=()) if is_suspicious else self._options
+        return replace(self._options, drafters=()) if self._are_drafts_suspicious else self._options
+
+    @property
+    def consequence(self) -> str:
+        """What a person notices of a new start."""
+        return (
+            ", without drafts, as they may be why" if self._are_drafts_suspicious else "; nothing of the text is lost"
+        )
