@@ -63,12 +63,8 @@ class Sampling:
         check("penalty_last_n", self.penalty_last_n, self.penalty_last_n >= 0, "0 (the whole context) or more")
         for token, bias in self.logit_bias:
             check("logit_bias", token, token >= 0, "a map of token ids, 0 or more")
-            check(
-                f"logit_bias of token {token}",
-                bias,
-                bias <= MOST_BIAS,
-                "at most 1e30, or minus infinity to forbid it",
-            )
+            wanted = "at most 1e30; minus infinity forbids the token"
+            check(f"logit_bias of token {token}", bias, bias <= MOST_BIAS, wanted)
 
     @property
     def penalises(self) -> bool:
