@@ -1,5 +1,5 @@
-"""Mutated GGUF headers and registries against their readers: `python -m bench.fuzz [N] [READER]`, a million of each by
-default.
+"""Mutated GGUF headers and registries, and what fuzzed.py has, against their readers: `python -m bench.fuzz [N]
+[READER]`, a million of each by default, but for the hub's answers, which take a while.
 
 A reader may refuse with its own error and nothing else; a thousand inputs that take longer than LIMIT end the run with
 a traceback.
@@ -16,16 +16,20 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.fuzzed import READERS
 from bench.timing import report
 from runtime.core.errors import ModelError, RegistryError, SlipstreamError
+from runtime.engine import chat_template
 from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.facts import CACHE_TYPES, ModelFacts
 from runtime.models.header import parse_header
+from runtime.models.hub import fetch
 from runtime.models.registry import parse_registry
 from tests.support.header import sample
 
 LIMIT = 60.0  # seconds; two are usual
 SEED = 11
+SLOW = {"hub": 5000}  # inputs of which there are no more
 FILE = Path("models.toml")  # what errors are to name; nothing is written
 EXTREMES = (
     0,
@@ -167,8 +171,9 @@ def fuzz(read: Callable[[random.Random], str], n: int, seed: int = SEED) -> tupl
 def main() -> None:
     """Prints what became of all."""
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
-    readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry}
-    results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
+    readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry} | READERS
+    chat_template.SECONDS, fetch.PAUSE = 0.5, 0.0
+    results = {name: fuzz(readers[name], min(n, SLOW.get(name, n))) for name in sys.argv[2:] or readers}
     rows = [
         [name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"]
         for name, (outcomes, slowest) in results.items()

@@ -1,0 +1,40 @@
+"""Made-up and mutated input from outside is read or refused in a sentence; `python -m bench.fuzz` tries a million."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub.utils import _http
+
+from bench.fuzz import fuzz
+from bench.fuzzed import READERS
+from runtime.engine import chat_template
+from runtime.models.hub import fetch, patience
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing waits."""
+    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(_http, "time", SimpleNamespace(**vars(time) | {"sleep": lambda seconds: None}))
+    logging.disable()
+    with warnings.catch_warnings(action="ignore"):  # Python's, of templates that make no sense
+        yield
+    logging.disable(logging.NOTSET)
+    for thread in threading.enumerate():
+        if thread.name == patience.NAME:
+            thread.join(20)
+
+
+@pytest.mark.parametrize(("name", "n"), [("template", 1000), ("request", 1000), ("measurements", 1000), ("hub", 60)])
+def test_it_is_read_or_refused_in_a_sentence(name: str, n: int) -> None:
+    outcomes, _ = fuzz(READERS[name], n)
+    assert set(outcomes) == {"read", "refused"}
+    assert min(outcomes.values()) > n / 20
