@@ -16,6 +16,7 @@ from app.bench.runs import Runs
 from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
 from tests.support.bench import FACTS, PLAN, STEPS, made
+from tests.support.facts import facts
 
 
 def test_a_ratio_is_of_the_same_round_so_a_slow_round_leaves_it_alone() -> None:
@@ -92,7 +93,7 @@ def test_differences_are_counted_by_what_the_engine_promises() -> None:
     runs = Runs(SimpleNamespace(), PLAN, lambda: False)  # type: ignore[arg-type]
     task: Any = SimpleNamespace(cell=Cell("question", 0.0), prompt=0)
     for is_reproducible, tokens in ((True, [1, 2]), (True, [1, 2]), (True, [1, 3]), (False, [1])):
-        engine: Any = SimpleNamespace(is_reproducible=is_reproducible)
+        engine: Any = SimpleNamespace(facts=facts(is_reproducible=is_reproducible))
         runs._compare(engine, task, tokens)
     assert (runs.results.n_compared, runs.results.n_different, runs.results.n_rounded) == (3, 1, 1)
 

@@ -214,7 +214,8 @@ def test_an_exit_layer_out_of_range_is_one_sentence(layer: int) -> None:
 MEMORY = """
 import psutil, sys
 from dataclasses import replace
-from runtime.engine import LoadedEngine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 pair = replace(load_registry()["demo"], draft=None)
 engine = LoadedEngine(pair, Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None))

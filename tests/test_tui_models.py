@@ -8,9 +8,11 @@ from textual.widgets import Markdown
 
 from app.tui.widgets.message_view import MessageView
 from runtime.core.errors import ModelError
-from runtime.engine import Engine, Message, Sampling
+from runtime.engine import Message, Sampling
 from runtime.models.registry import load_registry
+from runtime.process import EngineProcess
 from tests.conftest import OpenEngine
+from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, opened, piloted
 
@@ -46,10 +48,10 @@ async def test_switching_stops_the_reply_and_closes_the_old_pair(path: Path) -> 
 @piloted
 async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: Path) -> None:
     engine = ScriptedEngine("Hello there, you.")
-    engine.facts.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
+    engine.facts = facts(left_out="memory is short: left out the draft model: all of it needs 900 MiB")
     async with opened(path, engine) as chat:
         await chat.until("memory is short: left out the draft model")
-        engine.facts.left_out, engine.memory_level = "", "TIGHT"
+        engine.facts, engine.memory_level = facts(), "TIGHT"
         engine.given_up = "the model drafter was given up, because this machine had 900 MiB of memory left"
         await chat.ask("Q")
         await chat.until("tok/s · memory TIGHT", f"memory is TIGHT: {engine.given_up}")
@@ -63,7 +65,7 @@ async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: 
 async def test_the_demo_pair_says_in_the_chat_what_the_engine_says(path: Path, open_demo: OpenEngine) -> None:
     question = "What does os.path.join do?"
     expected = "".join(chunk.text for chunk in open_demo().reply([Message("user", question)], Sampling(temperature=0)))
-    async with opened(path, Engine, pair=load_registry()["demo"]) as chat:
+    async with opened(path, EngineProcess, pair=load_registry()["demo"]) as chat:
         await chat.ask(question)
         turn = chat.app.screen.query(MessageView).last()
         assert turn.text == expected

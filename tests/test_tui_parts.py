@@ -30,6 +30,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from tests.conftest import OpenEngine
+from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine
 
 
@@ -142,7 +143,7 @@ def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
     numbers, engine = ReplyNumbers(), ScriptedEngine()
     shown: Any = engine
     assert numbers.sentence(None, shown) == ""
-    engine.facts.left_out = "memory is short: left out the draft model: all of it needs 900 MiB"
+    engine.facts = facts(left_out="memory is short: left out the draft model: all of it needs 900 MiB")
     assert numbers.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
     numbers.add(7, list(PASSES))
     assert numbers.sentence(None, shown) == ""

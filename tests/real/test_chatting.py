@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import Engine
+from runtime.process import EngineProcess
 from tests.real.asking import QUESTION
 from tests.real.conftest import FindPair, SayPlainly
 from tests.support import tui
@@ -22,7 +22,7 @@ async def test_a_question_is_answered_and_answered_again(
 ) -> None:
     monkeypatch.setattr(tui, "PATIENCE", 120.0)
     plain = said_plainly("smollm2", False, "short, greedy").text
-    async with opened(path, Engine, pair=replace(real_pair("smollm2"), temperature=0.0), size=(80, 60)) as chat:
+    async with opened(path, EngineProcess, pair=replace(real_pair("smollm2"), temperature=0.0), size=(80, 60)) as chat:
         await chat.ask("/set max_tokens 24")
         await chat.ask(QUESTION)
         await chat.until("tok/s")

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
+from runtime.process import EngineProcess
 from tests.real.asking import CASES, QUESTION
 from tests.real.conftest import FindPair, SayPlainly
 from tests.support.forms import SCHEMA, follows_schema
@@ -26,7 +26,7 @@ ASKED: Any = {"model": "smollm2", "messages": [{"role": "user", "content": QUEST
 def client_of(real_pair: FindPair, name: str) -> Iterator[openai.OpenAI]:
     pair = real_pair(name)
     with (
-        running(lambda on_progress: LoadedEngine(pair, Options(), on_progress)) as here,
+        running(lambda on_progress: EngineProcess(pair, Options(), on_progress)) as here,
         openai.OpenAI(base_url=f"{here.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as client,
     ):
         yield client

@@ -18,7 +18,7 @@ N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # in a bin's place
 PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 6.0, 0.8
 MOST = 200.0  # observations of a bin, before they count half
-MOST = 1e12  # of any count
+MOST_COUNTED = 1e12  # of anything: more is no count
 REMEMBERED = 50.0  # of them, at most, that count at the next start
 DECAY = 0.97  # of recent counts, per step
 QUICK = 0.12  # step of the offset per observation, in logits
@@ -151,7 +151,7 @@ class Acceptance:
             (2,),
         ):
             raise ValueError("counts of another form")
-        if np.concatenate([counts.ravel() for counts in (bins, moves, starts, total)]).max() > MOST:
+        if np.concatenate([counts.ravel() for counts in (bins, moves, starts, total)]).max() > MOST_COUNTED:
             raise ValueError("counts that nobody has counted")
         tried, accepted = np.vstack([bins, total]).T
         if (
