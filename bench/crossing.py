@@ -16,7 +16,7 @@ from bench.timing import report
 from runtime.engine import Engine, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
-from runtime.process import EngineProcess
+from runtime.process.client import EngineProcess
 
 PROMPT, TOKENS = "def split(path):", 100
 

@@ -26,7 +26,7 @@ from bench.timing import report
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.process import EngineProcess
+from runtime.process.client import EngineProcess
 
 SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV)
 PAUSE = 0.1, 3.0  # seconds between two losses

@@ -13,7 +13,7 @@ from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.process import EngineProcess
+from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
 

@@ -22,7 +22,8 @@ from runtime.core.errors import ModelError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.process import EngineProcess, model_process
+from runtime.process import model_process
+from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 
 DEMO = load_registry()["demo"]
@@ -185,7 +186,8 @@ def test_loading_can_be_given_up(said: list[str]) -> None:
 
 def test_nothing_is_left_when_the_person_is_gone() -> None:
     script = (
-        "import time\nfrom runtime.models.registry import load_registry\nfrom runtime.process import EngineProcess\n"
+        "import time\nfrom runtime.models.registry import load_registry\n"
+        "from runtime.process.client import EngineProcess\n"
         "from runtime.engine import Options\n"
         "engine = EngineProcess(load_registry()['demo'], Options(threads=1))\n"
         "print(engine._process._process.pid, flush=True)\ntime.sleep(60)"

@@ -15,7 +15,7 @@ import pytest
 
 from runtime.engine import Options
 from runtime.models.registry import load_registry
-from runtime.process import EngineProcess
+from runtime.process.client import EngineProcess
 from tests.support.serving import Running, running
 
 DEMO = load_registry()["demo"]

@@ -10,7 +10,7 @@ from app.tui.widgets.message_view import MessageView
 from runtime.core.errors import ModelError
 from runtime.engine import Message, Sampling
 from runtime.models.registry import load_registry
-from runtime.process import EngineProcess
+from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine

@@ -79,6 +79,7 @@ def run(
 
     For example: slipstream run "What does os.path.join do?" --stats
     """
+    prepare_models()
     from app.cli import oneshot
     from app.models.seeking import opener
 
@@ -127,11 +128,12 @@ def chat(
     chats: opt.Chats = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
+    if not is_terminal():
+        raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
+    prepare_models()
     from app.cli import oneshot
     from app.cli.keys import chosen_key
 
-    if not is_terminal():
-        raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
     from app.tui.app import run as open_chat
 
@@ -215,6 +217,7 @@ def serve(
     OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
+    prepare_models()
     from app.cli import oneshot
     from app.cli.keys import chosen_key
     from app.models.seeking import opener
@@ -261,6 +264,13 @@ def doctor(
     from app.doctor.command import run as examine
 
     examine(pair, as_json)
+
+
+def prepare_models() -> None:
+    """The process that will have the models imports what it needs while this one does."""
+    from runtime.process.spawning import HOST, HOST_PIPES, prepare
+
+    prepare(HOST, HOST_PIPES)
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ from runtime.engine import Chunk, Engine, Options
 from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
-from runtime.process import EngineProcess, own_environment
+from runtime.process.client import EngineProcess
+from runtime.process.spawning import own_environment
 from runtime.tools.pairing import is_settled, remembered
 
 IDLE = 30.0  # seconds without a reply, after which the search begins

@@ -2,8 +2,3 @@
 
 Knows the engine's door and processes; must not know what is done behind the door.
 """
-
-from runtime.process.client import EngineProcess
-from runtime.process.spawning import own_environment
-
-__all__ = ["EngineProcess", "own_environment"]

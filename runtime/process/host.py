@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,9 +20,10 @@ from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
-from runtime.process.messages import Call, Failed, Opened, Progress, Status, Stepped
+from runtime.process.messages import Call, Failed, Opened, Progress, Status, Stepped, receive, send
 from runtime.process.spawning import inherited
 
+NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 NOBODY = 0  # the number of no reply
 
 
@@ -29,7 +31,7 @@ class Host:
     """A loaded engine behind pipes: `steps` for what the models do, `texts` for the rest, `stops` for numbers."""
 
     def __init__(self, steps: Connection, texts: Connection, stops: Connection) -> None:
-        self._steps, self._texts, self._stops = steps, texts, stops
+        self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
         self._replies: dict[int, Iterator[Chunk]] = {}
         self._ahead: dict[int, Stepped | Failed] = {}  # steps that were made before they were asked for
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
@@ -37,22 +39,23 @@ class Host:
 
     def run(self) -> None:
         """Loads what is asked for first, then answers until told to close."""
-        pair, options = self._steps.recv()
+        pair, options = receive(self._steps)
         try:
             self.engine = LoadedEngine(pair, options, self._report)
         except Exception as error:
-            self._steps.send(failed(error))
+            send(self._steps, failed(error))
             return
-        self._steps.send(Opened(self.engine.facts, self._status()))
+        self._last_status = self._status()
+        send(self._steps, Opened(self.engine.facts, self._last_status))
         for work in (self._answer_texts, self._hear_stops):
             threading.Thread(target=work, daemon=True).start()
-        while (call := self._steps.recv()).name != "close":
-            self._steps.send(self._answer(call, self._do))
+        while (call := Call(*receive(self._steps))).name != "close":
+            send(self._steps, self._answer(call, self._do))
             self._run_ahead(call)
         self.engine.close()
 
     def _report(self, what: str, share: float) -> bool:
-        self._steps.send(Progress(what, share))
+        send(self._steps, Progress(what, share))
         return True  # who wants no more of it ends this process
 
     def _status(self) -> Status:
@@ -100,7 +103,14 @@ class Host:
                 self._current = NOBODY
         if chunk.finish_reason is not None:
             self._end(number)
-        return Stepped(chunk, self._status())
+        return Stepped(chunk, self._status_after(chunk))
+
+    def _status_after(self, chunk: Chunk) -> Status:
+        """As it is now and then, and at the end."""
+        self._n_steps += 1
+        if chunk.finish_reason is not None or self._n_steps % NOW_AND_THEN == 0:
+            self._last_status = self._status()
+        return self._last_status
 
     def _end(self, number: int) -> None:
         """What the reply would still say is left."""
@@ -114,24 +124,24 @@ class Host:
     def _run_ahead(self, call: Call) -> None:
         """While its reader is busy with a reply's last chunk and nobody else waits, the next one is made."""
         is_alone = call.name == "next" and call.args == (0, False)
-        if is_alone and call.number in self._replies and not self._steps.poll():
+        if is_alone and call.number in self._replies:
             self._ahead[call.number] = self._answer(call, self._step)
 
     def _answer_texts(self) -> None:
         """Until nobody is there any more."""
         while True:
-            call = self._texts.recv()
+            call = Call(*receive(self._texts))
             try:
                 value = getattr(self.engine, call.name)
-                self._texts.send(value(*call.args, **call.named) if callable(value) else value)
+                send(self._texts, value(*call.args, **call.named) if callable(value) else value)
             except Exception as error:
-                self._texts.send(failed(error))
+                send(self._texts, failed(error))
 
     def _hear_stops(self) -> None:
         """Until nobody is there any more; then this process has no purpose, whatever it does."""
         while True:
             try:
-                number = self._stops.recv()
+                number = receive(self._stops)
             except (EOFError, OSError):
                 os._exit(0)
             with self._lock:
@@ -155,10 +165,9 @@ def main() -> None:
     """Signals are for the process that people meet."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    try:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
         Host(*map(inherited, sys.argv[1:])).run()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(0)  # threads may be in the middle of something
+    os._exit(0)  # threads may be in the middle of something, and somebody waits
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""What goes between the process that has the models and the one that people meet. Plain data."""
+"""What goes between the process that has the models and the one that people meet, and how. Plain data.
+
+What goes with every token goes as bare tuples, which are packed and unpacked in a twentieth of the time of objects.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from runtime.engine.engine import EngineFacts
 from runtime.engine.reply import Chunk
+from runtime.speculative.control.explain import Pass
 
 
 class Call(NamedTuple):
@@ -52,3 +58,29 @@ class Failed(NamedTuple):
     """A call raised this."""
 
     error: Exception
+
+
+def send(pipe: Connection, message: object) -> None:
+    """Raises OSError where nobody is there any more."""
+    if isinstance(message, Stepped):
+        chunk, status = message
+        made = None if chunk.made is None else tuple(chunk.made)
+        message = (
+            chunk.text, chunk.tokens, chunk.drafted, chunk.pieces, chunk.logprobs, chunk.finish_reason, chunk.notice,
+            chunk.stats, chunk.stop, made, chunk.n_read, tuple(status),
+        )  # fmt: skip
+    elif isinstance(message, Call):
+        message = tuple(message)
+    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def receive(pipe: Connection) -> Any:
+    """Raises EOFError and OSError where nobody is there any more."""
+    return pickle.loads(pipe.recv_bytes())
+
+
+def stepped(fields: tuple[Any, ...]) -> Stepped:
+    """What was sent as Stepped."""
+    *before, made, n_read, status = fields
+    before += (None if made is None else Pass(*made), n_read)
+    return Stepped(Chunk(*before), Status(*status))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,10 +19,9 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import StoppedError
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.messages import Call, Failed, Opened, Progress
-from runtime.process.spawning import spawn
+from runtime.process.messages import Call, Failed, Opened, Progress, receive, send
+from runtime.process.spawning import HOST, HOST_PIPES, spawn
 
-HOST = "runtime.process.host"
 LOOK = 0.05  # seconds between two looks at whether an answer is still wanted
 PATIENCE = 0.3  # seconds that a reply has to stop, before it is not waited for any more
 LAST = 5.0  # seconds for an answer that nobody waits for any more, and to close; then the process is ended
@@ -51,8 +49,8 @@ class ModelProcess:
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress) -> None:
         """Raises what loading raises, ProcessLostError, and KeyboardInterrupt where `on_progress` says no."""
         self._open = ExitStack()
-        self._errors = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (closed with the rest)
-        self._process, pipes = spawn(HOST, 3, self._errors)
+        self._process, pipes, errors = spawn(HOST, HOST_PIPES)
+        self._errors = self._open.enter_context(errors)
         self._steps, self._texts, self._stops = map(self._open.enter_context, pipes)
         self._turn, self._text_turn = threading.Lock(), threading.Lock()
         self._is_owed = False  # is there an answer to come that nobody waits for?
@@ -143,13 +141,13 @@ class ModelProcess:
 
     def _send(self, pipe: Connection, message: object) -> None:
         try:
-            pipe.send(message)
+            send(pipe, message)
         except OSError as error:
             raise ProcessLostError(self._end()) from error
 
     def _receive(self, pipe: Connection) -> Any:
         try:
-            came = pipe.recv()
+            came = receive(pipe)
         except (OSError, EOFError) as error:
             raise ProcessLostError(self._end()) from error
         if isinstance(came, Failed):

@@ -11,7 +11,7 @@ from runtime.core.errors import SettingsError, StoppedError
 from runtime.engine.engine import Ask
 from runtime.engine.reply import Chunk
 from runtime.engine.stats import Stats
-from runtime.process.messages import Call, Stepped
+from runtime.process.messages import Call, stepped
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.speculative.control.explain import Pass
 
@@ -92,14 +92,13 @@ class ProcessReply:
         while self.begin() and self._process is not None:
             call = Call("next", (self._lives.n_waiting, self._cancel()), number=self._number)
             try:
-                stepped: Stepped = self._process.ask(call, self._cancel)
+                chunk, self._process.status = stepped(self._process.ask(call, self._cancel))
             except ProcessLostError as lost:
                 self._note(lost)
             except StoppedError:
                 break
             else:
-                self._process.status = stepped.status
-                return self._kept(stepped.chunk)
+                return self._kept(chunk)
         stats = Stats(steps=self.passes, decode_seconds=sum(each.seconds for each in self.passes))
         return Chunk("", finish_reason="cancelled", stats=stats)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+HOST, HOST_PIPES = "runtime.process.host", 3  # what has the models
 PACKAGES = Path(__file__).parents[2]  # these, and not a folder of the same name in which somebody works
 
 
@@ -20,10 +22,32 @@ def own_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def spawn(module: str, n_pipes: int, errors: IO[bytes]) -> tuple[subprocess.Popen[bytes], list[Connection]]:
-    """Runs a module of ours with the numbers of so many pipes as its arguments; what it says goes to `errors`."""
+class Spawned(NamedTuple):
+    """A process, the pipes to it, and what it says."""
+
+    process: subprocess.Popen[bytes]
+    pipes: list[Connection]
+    errors: IO[bytes]
+
+
+_spare: dict[tuple[str, int], Spawned] = {}  # by what was spawned, until it is asked for
+
+
+def prepare(module: str, n_pipes: int) -> None:
+    """Spawns what will be wanted: its imports take as long as ours. One that is not wanted ends with this process."""
+    if (module, n_pipes) not in _spare:
+        _spare[module, n_pipes] = _spawn(module, n_pipes)
+
+
+def spawn(module: str, n_pipes: int) -> Spawned:
+    """Runs a module of ours with the numbers of so many pipes as its arguments, or takes the one that was prepared."""
+    spare = _spare.pop((module, n_pipes), None)
+    return spare if spare and spare.process.poll() is None else _spawn(module, n_pipes)
+
+
+def _spawn(module: str, n_pipes: int) -> Spawned:
     pairs = [(ours, beyond_streams(their)) for ours, their in (Pipe() for _ in range(n_pipes))]
-    theirs = [their.fileno() for _, their in pairs]
+    theirs, errors = [their.fileno() for _, their in pairs], tempfile.TemporaryFile()  # noqa: SIM115 (the caller's)
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *map(str, theirs)], stdin=subprocess.DEVNULL, stdout=errors,
@@ -32,7 +56,7 @@ def spawn(module: str, n_pipes: int, errors: IO[bytes]) -> tuple[subprocess.Pope
     finally:
         for _, their in pairs:
             their.close()  # or the end of the process would not be seen here
-    return process, [ours for ours, _ in pairs]
+    return Spawned(process, [ours for ours, _ in pairs], errors)
 
 
 def beyond_streams(pipe: Connection) -> Connection:

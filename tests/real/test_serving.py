@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from runtime.engine import Options
-from runtime.process import EngineProcess
+from runtime.process.client import EngineProcess
 from tests.real.asking import CASES, QUESTION
 from tests.real.conftest import FindPair, SayPlainly
 from tests.support.forms import SCHEMA, follows_schema
