@@ -156,8 +156,8 @@ def test_contradictions_are_refused(demo: httpx2.Client, path: str, more: dict[s
 
 def test_responses_hand_their_effort_on() -> None:
     body = {"input": "Hi", "reasoning": {"effort": "none"}}
-    assert ResponsesRequest.model_validate(body).chat().reasoning_effort == "none"
-    assert isinstance(ResponsesRequest.model_validate(body).chat(), ChatRequest)
+    assert ResponsesRequest.model_validate(body).chat.reasoning_effort == "none"
+    assert isinstance(ResponsesRequest.model_validate(body).chat, ChatRequest)
 
 
 class Thinker(LoadedEngine):

@@ -6,6 +6,7 @@ Must not know the command line's options.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ import uvicorn
 
 from app.server import request_log
 from app.server.application import application
+from app.server.request_body import MIB
 from app.server.request_log import RequestLog
 from app.server.sockets import Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
@@ -27,6 +29,7 @@ from runtime.engine import Engine
 LOOK = 0.05  # seconds between two looks at whether replies have ended
 PATIENCE = 5  # seconds for clients to take the last chunk of their replies
 PORT = 8012
+MMAP_THRESHOLD = -3  # glibc's number of the option: bytes of a block from which on it is the system's
 ENDING = "replies that are being made may go on for {:g} s. Ctrl+C again ends them"
 
 
@@ -69,6 +72,7 @@ class EngineServer(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal comes or loading fails. Raises what loading failed with."""
+        return_memory()
         self.app.state.places = [place(sock, self.settings.addresses.path) for sock in sockets or ()]
         self.worker.start()
         try:
@@ -89,6 +93,12 @@ class EngineServer(uvicorn.Server):
             await asyncio.sleep(LOOK)
         self.worker.stop()
         await super().shutdown(sockets)
+
+
+def return_memory() -> None:
+    """Has the C library return what large bodies took: it keeps blocks of a size that it has seen before (glibc)."""
+    if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        set_option(MMAP_THRESHOLD, MIB)
 
 
 @contextmanager

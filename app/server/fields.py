@@ -9,10 +9,14 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app.server.errors import Overflow, from_validation
-from app.server.request_body import Room, read_bytes
+from app.server.errors import ApiError, Overflow, from_validation
+from app.server.request_body import Room, reading
+
+MOST_TEXTS = 2**18  # of a request, names of fields included: as many as the largest vocabularies have words, for biases
+TEXTS_PER_TOKEN = 4  # of context: a message has two fields and their values, and is a token at the least
 
 # What some models read and these do not, by the types that clients give such parts.
 MEDIA = {
@@ -33,18 +37,30 @@ AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 
 
 async def read_body(request: Request, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
-    """The request's body. Raises ApiError for one that cannot be read, is not JSON, or is wrong in a field, and for one
-    of more messages than the context has tokens: checking a million would hold up everybody.
-    """
+    """The request's body. Raises ApiError for one that cannot be read, is not JSON, or is wrong in a field."""
     room: Room = request.app.state.room
     try:
-        async with room.taken(request):
-            body = await read_bytes(request)
-            if (n_messages := body.count(b'"role"')) > n_ctx:
-                raise Overflow(n_messages, n_ctx).error("messages")
-            return kind.model_validate_json(body)
+        async with reading(request, room) as body:
+            return await run_in_threadpool(checked, body, kind, n_ctx)
     except ValidationError as error:
         raise from_validation(error) from None  # its own text would repeat the request
+
+
+def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
+    """The request that a body is. Raises ApiError for one of more parts than would be of use, before any is looked at;
+    ValidationError.
+    """
+    if (n_messages := body.count(b'"role"')) > n_ctx:
+        raise Overflow(n_messages, n_ctx).error("messages")
+    if (n := n_texts(body)) > (most := max(MOST_TEXTS, TEXTS_PER_TOKEN * n_ctx)):
+        message = f"The request has {n} texts, names of fields among them, but {most} are the most. Send less."
+        raise ApiError(413, message, code="request_too_large")
+    return kind.model_validate_json(body)
+
+
+def n_texts(body: bytearray) -> int:
+    """Texts in JSON: every second quotation mark that stands in none."""
+    return (body.count(b'"') - body.count(b'\\"')) // 2
 
 
 def as_list(value: object) -> object:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from starlette.requests import Request
 
@@ -28,12 +28,8 @@ class Room:
         self._places = asyncio.Semaphore(N_LARGE)
 
     @asynccontextmanager
-    async def taken(self, request: Request) -> AsyncIterator[None]:
-        """One has its place in the block. Raises ApiError where none becomes free."""
-        length = request.headers.get("content-length")
-        if length is not None and int(length) <= LARGE:
-            yield
-            return
+    async def place(self) -> AsyncIterator[None]:
+        """It is had for the block. Raises ApiError where none becomes free."""
         try:
             await asyncio.wait_for(self._places.acquire(), PATIENCE)
         except TimeoutError:
@@ -45,20 +41,35 @@ class Room:
             self._places.release()
 
 
-async def read_bytes(request: Request) -> bytes:
-    """The body, unpacked. Raises ApiError for one that is too long or packed in a way that cannot be read."""
+@asynccontextmanager
+async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
+    """The body, unpacked; a large one has its place in the block. Raises ApiError for one that is too long or packed in
+    a way that cannot be read.
+    """
     if {"content-length", "transfer-encoding"} <= {name.lower() for name in request.headers}:
         message = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
         raise ApiError(400, message, code="framing")
-    body, unpacker = bytearray(), unpacker_for(request.headers.get("content-encoding", "identity"))
     if int(request.headers.get("content-length") or 0) > MAX_BODY:
         raise _too_long()
+    async with AsyncExitStack() as stack:
+        yield await _read(request, lambda: stack.enter_async_context(room.place()))
+
+
+async def _read(request: Request, take_place: Callable[[], Awaitable[None]]) -> bytearray:
+    """Takes a place once the body is large: one that only says so keeps none from others."""
+    unpacker = unpacker_for(request.headers.get("content-encoding", "identity"))
+    body, has_place = bytearray(), unpacker.grows
+    if has_place:
+        await take_place()
     async for part in parts(request):
         body += unpacker.feed(part, MAX_BODY + 1 - len(body))
         if len(body) > MAX_BODY:
             raise _too_long()
+        if len(body) > LARGE and not has_place:
+            await take_place()
+            has_place = True
     unpacker.finish()
-    return bytes(body)
+    return body
 
 
 async def parts(request: Request) -> AsyncIterator[bytes]:
@@ -75,6 +86,8 @@ async def parts(request: Request) -> AsyncIterator[bytes]:
 class Unpacker:
     """Bytes as they are."""
 
+    grows = False  # may a small part become a large one?
+
     def feed(self, part: bytes, limit: int) -> bytes:
         """The next bytes of the body, of which those past the limit need not be there."""
         return part
@@ -85,6 +98,8 @@ class Unpacker:
 
 class Inflater(Unpacker):
     """What zlib packed: any number of packed parts one after the other, as gzip allows."""
+
+    grows = True
 
     def __init__(self, window: int) -> None:
         self._window, self._zlib, self._is_fresh = window, zlib.decompressobj(window), True

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -80,10 +81,11 @@ class TaskResponse:
         if self.stream and not started.done():
             return event_stream(self._lines(started))
         await started
-        return event_stream(self._lines(started)) if self.stream else JSONBody(await self._body())
+        return event_stream(self._lines(started)) if self.stream else await self._body()
 
-    async def _body(self) -> Event | list[Event]:
-        return self.formatter.body([chunk async for chunk in self.scheduled.chunks()])
+    async def _body(self) -> Response:
+        chunks = [chunk async for chunk in self.scheduled.chunks()]
+        return await run_in_threadpool(lambda: JSONBody(self.formatter.body(chunks)))
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
         """The events as they go over the wire, those of one chunk in one piece."""
@@ -91,15 +93,22 @@ class TaskResponse:
         try:
             await started
             async for chunk in self.scheduled.chunks():
-                yield b"".join(map(sse, self._events(chunk)))
+                yield await self._written(chunk)
         except Exception as error:
             yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
         else:
             yield self.formatter.done
 
-    def _events(self, chunk: Chunk) -> list[Event]:
+    async def _written(self, chunk: Chunk) -> bytes:
+        """The events of a chunk. Log probabilities and the numbers at the end name tokens, which the engine is asked
+        about.
+        """
+        asks = chunk.logprobs or chunk.finish_reason
+        return await run_in_threadpool(self._events, chunk) if asks else self._events(chunk)
+
+    def _events(self, chunk: Chunk) -> bytes:
         last = self.formatter.last_events(chunk) if chunk.finish_reason else ()
-        return [*self.formatter.chunk_events(chunk), *last]
+        return b"".join(map(sse, (*self.formatter.chunk_events(chunk), *last)))
 
 
 @asynccontextmanager

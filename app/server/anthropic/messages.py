@@ -6,6 +6,7 @@ Any name of a model is good, as these clients ask for Claude; the reply tells wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -26,6 +27,7 @@ class MessagesRequest(Conversation, GenerationRequest):
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
 
+    @cached_property
     def as_chat(self) -> ChatRequest:
         """The same as a chat."""
         shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
@@ -34,11 +36,11 @@ class MessagesRequest(Conversation, GenerationRequest):
 
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
-        return self.as_chat().task(engine)
+        return self.as_chat.task(engine)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> MessageFormatter:
         """How the reply is written."""
-        return MessageFormatter(engine.pair.name, self.as_chat().formatter(engine, prompts), len(prompts[0]))
+        return MessageFormatter(engine.pair.name, self.as_chat.formatter(engine, prompts), len(prompts[0]))
 
 
 ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody)

@@ -96,13 +96,19 @@ class ConversationRequest(RequestModel):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = None
+    _written: WrittenPrompt | None = None
 
     def tool_set(self) -> ToolSet | None:
         """The tools that may be called, if any. Raises ApiError."""
         return allowed_tools(self.tools or (), self.tool_choice, self.parallel_tool_calls is not False)
 
     def written(self, engine: Engine) -> WrittenPrompt:
-        """The conversation as the model reads it. Raises ApiError, TemplateError."""
+        """The conversation as the model reads it, which a template is asked once. Raises ApiError, TemplateError."""
+        if self._written is None:
+            self._written = self._write(engine)
+        return self._written
+
+    def _write(self, engine: Engine) -> WrittenPrompt:
         if not self._continues():
             text = self._render(engine, self.messages, self.add_generation_prompt is not False)
             return WrittenPrompt(text, opens_reasoning(text))

@@ -5,6 +5,7 @@ Must not know a model.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -35,28 +36,32 @@ class KeptResponses:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
-        self._n_bytes = 0
+        self._n_bytes, self._lock = 0, threading.RLock()  # responses end on any thread
 
     def keep(self, response_id: str, body: Event, items: Iterable[InputItem]) -> None:
         """Forgets the oldest where there are too many."""
         conversation = tuple(items)
         n_bytes = sum(len(item.model_dump_json()) for item in conversation)
-        self._kept[response_id] = KeptResponse(body, conversation, n_bytes, self._clock())
-        self._n_bytes += n_bytes
-        while len(self._kept) > MAX_NUMBER or self._n_bytes > MAX_BYTES:
-            self._forget_oldest()
+        with self._lock:
+            self._kept[response_id] = KeptResponse(body, conversation, n_bytes, self._clock())
+            self._n_bytes += n_bytes
+            while len(self._kept) > MAX_NUMBER or self._n_bytes > MAX_BYTES:
+                self._forget_oldest()
 
     def find(self, response_id: str) -> KeptResponse | None:
         """None for one that was never kept, or not for long enough."""
-        while self._kept and next(iter(self._kept.values())).kept_at < self._clock() - MAX_AGE:
-            self._forget_oldest()
-        return self._kept.get(response_id)
+        with self._lock:
+            while self._kept and next(iter(self._kept.values())).kept_at < self._clock() - MAX_AGE:
+                self._forget_oldest()
+            return self._kept.get(response_id)
 
     def resolved(self, item: InputItem) -> InputItem:
         """The item that a reference means; any other as it is. Raises ApiError."""
         if not isinstance(item, ItemReference):
             return item
-        for kept in reversed(self._kept.values()):
+        with self._lock:
+            everything = list(self._kept.values())
+        for kept in reversed(everything):
             for known in kept.items:
                 if known.id == item.id:
                     return known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
@@ -97,6 +97,7 @@ class ResponsesRequest(GenerationRequest):
             items = [*before.items, *items]
         return self.model_copy(update={"input": items})
 
+    @cached_property
     def chat(self) -> ChatRequest:
         """The same as a chat. Raises ApiError."""
         messages = chat_messages(self.instructions, self.input)
@@ -120,13 +121,13 @@ class ResponsesRequest(GenerationRequest):
 
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
-        return replace(self.chat().task(engine), prompt_field="input")
+        return replace(self.chat.task(engine), prompt_field="input")
 
     def formatter(
         self, engine: Engine, prompts: Sequence[PromptIds], keep: Callable[[Event], None] = lambda body: None
     ) -> ResponsesFormatter:
         """How the reply is written; `keep` is given the finished response."""
-        return ResponsesFormatter(self.chat().reply_reader(engine), self._head(engine), keep)
+        return ResponsesFormatter(self.chat.reply_reader(engine), self._head(engine), keep)
 
     def _head(self, engine: Engine) -> Event:
         """What the response says of its request."""
