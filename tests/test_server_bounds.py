@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from app.server import request_body
+from app.server.openai.tool_schema import arguments_rule
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
-from runtime.sampling.grammar import MOST_KEYS, compile_grammar
+from runtime.sampling.grammar import compile_grammar
+from runtime.sampling.schema import MOST_KEYS, MOST_PATTERNS
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE
@@ -76,16 +78,30 @@ def test_large_bodies_take_turns(here: Running, monkeypatch: pytest.MonkeyPatch)
     assert here.client().post("/v1/chat/completions", json=body).status_code == 200
 
 
-def test_a_schema_of_very_many_keys_is_refused_by_their_number(open_demo: OpenEngine) -> None:
+@pytest.mark.parametrize(
+    ("keyword", "most", "what"),
+    [("properties", MOST_KEYS, "keys"), ("patternProperties", MOST_PATTERNS, "patterns for keys")],
+)
+def test_a_schema_of_very_many_keys_is_refused_by_their_number(
+    open_demo: OpenEngine, keyword: str, most: int, what: str
+) -> None:
     tokenizer = open_demo(threads=1).vocab.grammar_tokenizer
-    for n, is_fine in ((300, True), (MOST_KEYS + 1, False)):
-        parts = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(n)}}
+    for n, is_fine in ((most // 5, True), (most + 1, False)):
+        parts = {"type": "object", keyword: {f"^p{i}$": {"type": "string"} for i in range(n)}}
         schema = Grammar("json_schema", json.dumps({"type": "array", "items": parts}))
         if is_fine:
             compile_grammar(schema, tokenizer)
         else:
-            with pytest.raises(SettingsError, match=f"names {n} keys"):
+            with pytest.raises(SettingsError, match=f"names {n} {what}"):
                 compile_grammar(schema, tokenizer)
+
+
+def test_a_tool_of_very_many_arguments_may_be_called_with_any(caplog: pytest.LogCaptureFixture) -> None:
+    """A client has many tools, and one is not to cost it the others."""
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(MOST_KEYS + 1)}}
+    rule = json.loads(arguments_rule("huge", json.dumps(schema)))
+    assert (rule["type"], "properties" in rule) == ("object", False)
+    assert f"'huge': its schema names {MOST_KEYS + 1} keys" in caplog.text
 
 
 def test_what_is_wrong_with_a_grammar_is_said_without_the_grammar(open_demo: OpenEngine) -> None:

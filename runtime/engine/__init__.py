@@ -13,7 +13,7 @@ from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.logits import TokenLogprobs
 from runtime.sampling.sampler import Sampling
-from runtime.sampling.schema import closed, is_usable, unsupported
+from runtime.sampling.schema import closed, excess, is_usable, unsupported
 from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "TokenLogprobs",
     "check_schema",
     "closed",
+    "excess",
     "forget_replies",
     "is_usable",
     "unsupported",

@@ -151,7 +151,10 @@ class ModelProcess:
         except (OSError, EOFError) as error:
             raise ProcessLostError(self._end()) from error
         if isinstance(came, Failed):
-            raise came.error
+            try:
+                raise came.error
+            finally:
+                del came  # or its traceback has it, and with it the text that was sent
         return came
 
     def _end(self) -> str:

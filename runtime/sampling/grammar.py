@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
-from runtime.sampling.schema import closed, n_keys, unsupported
+from runtime.sampling.schema import closed, excess, unsupported
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-MOST_KEYS = 2000  # that a schema may name: preparing 10,000 optional ones takes half a minute, and fails
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
 LONGEST_REASON = 300  # characters
 KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
@@ -61,12 +60,19 @@ def first_line(text: str) -> str:
 
 
 def check_schema(schema: Any) -> None:
-    """Raises SettingsError naming the keywords of a JSON schema that no reply can be bound to."""
+    """Raises SettingsError naming the keywords of a JSON schema that no reply can be bound to, or its size."""
+    check_size(schema)
     if isinstance(schema, dict) and (keywords := unsupported(schema)):
         raise SettingsError(
             f"The json_schema cannot be used: {named(keywords)} not supported in it as given. Leave that out of the "
             "schema and ask again."
         )
+
+
+def check_size(schema: Any) -> None:
+    """Raises SettingsError for a JSON schema that would take too long to prepare."""
+    if too_much := excess(schema):
+        raise SettingsError(f"The json_schema {too_much}. Leave some out.")
 
 
 def named(keywords: Sequence[str]) -> str:
@@ -88,10 +94,7 @@ def translate(grammar: Grammar, matcher: Any) -> str:
     if not isinstance(schema, (dict, bool)):
         raise ValueError("a schema is an object")
     if isinstance(schema, dict):
-        if (n := n_keys(schema)) > MOST_KEYS:
-            raise SettingsError(
-                f"The json_schema names {n} keys, and more than {MOST_KEYS} take too long to prepare. Leave some out."
-            )
+        check_size(schema)
         schema = closed(schema)
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
 

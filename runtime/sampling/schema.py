@@ -16,6 +16,9 @@ MAPS = ("properties", "patternProperties", *DEFINITIONS)  # keywords whose value
 LISTS = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
 SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 ALSO = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")  # may name keys besides `properties`
+MOST_KEYS = 2000  # that a schema may name: preparing 10,000 optional ones takes half a minute, and fails
+MOST_PATTERNS = 100  # for keys, each of which is set against all others: 500 take half a minute as well
+LIMITS = {"properties": ("keys", MOST_KEYS), "patternProperties": ("patterns for keys", MOST_PATTERNS)}
 MOST = 8  # keywords that are named of a schema with more faults
 
 
@@ -83,10 +86,18 @@ def nodes(schema: Any) -> Iterator[Schema]:
     yield schema
 
 
-def n_keys(schema: Any) -> int:
-    """How many keys of objects it names."""
-    maps = (node.get("properties") for node in nodes(schema))
+def n_keys(schema: Any, keyword: str = "properties") -> int:
+    """How many keys of objects it names, or patterns for such."""
+    maps = (node.get(keyword) for node in nodes(schema))
     return sum(len(each) for each in maps if isinstance(each, dict))
+
+
+def excess(schema: Any) -> str:
+    """What it has too much of to be prepared in a second or so; "" where it has not."""
+    for keyword, (what, most) in LIMITS.items():
+        if (n := n_keys(schema, keyword)) > most:
+            return f"names {n} {what}, and more than {most} take too long to prepare"
+    return ""
 
 
 def refs(schema: Any) -> set[str]:

@@ -7,7 +7,7 @@ import logging
 from functools import lru_cache
 from typing import Any
 
-from runtime.engine import closed, is_usable, unsupported
+from runtime.engine import closed, excess, is_usable, unsupported
 
 log = logging.getLogger(__name__)
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
@@ -17,11 +17,15 @@ LENIENT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
 
 @lru_cache(maxsize=256)
 def arguments_rule(tool: str, text: str) -> str:
-    """What the grammar has for a tool's arguments, whose schema is `text`: what cannot be enforced of it is left out.
+    """What the grammar has for a tool's arguments, whose schema is `text`: what cannot be enforced of it is left out,
+    and all of it where it is too large.
 
     The log names it, once.
     """
     schema = json.loads(text)
+    if too_much := excess(schema):
+        log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments may come. Leave some out.")
+        return json.dumps(ANY_OBJECT | LENIENT)
     if keywords := unsupported(schema):
         bound = is_usable(schema, lenient=True)
         log.warning(told(tool, keywords, bound))
