@@ -4,6 +4,7 @@ sentence.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from runtime.core.errors import ModelError, SettingsError, TemplateError
+from runtime.core.errors import ContextError, ModelError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
@@ -159,6 +160,20 @@ def test_errors_come_as_they_are(engine: EngineProcess, open_demo: OpenEngine) -
     assert errors[0] == errors[1]
     with pytest.raises(TypeError, match="len"):
         engine.tokenize(5)  # type: ignore[arg-type]
+
+
+def test_what_is_refused_is_not_held_on_to(engine: EngineProcess) -> None:
+    """A cycle with the error's traceback would keep it until the next collection, which may be long."""
+    text = "word " * 20 * engine.facts.n_ctx
+    before = sys.getrefcount(text)
+    gc.disable()
+    try:
+        with suppress(ContextError):
+            engine.tokenize(text, bos=True)
+            pytest.fail("it fits")
+        assert sys.getrefcount(text) == before
+    finally:
+        gc.enable()
 
 
 def test_a_pass_can_be_stopped_from_outside(open_demo: OpenEngine) -> None:

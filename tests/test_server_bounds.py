@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from app.server import request_body
+from app.server.errors import ApiError
+from app.server.fields import MOST_TEXTS, checked, n_texts
+from app.server.openai.chat import ChatRequest
 from app.server.openai.tool_schema import arguments_rule
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
@@ -37,6 +43,20 @@ def test_more_messages_than_the_context_has_tokens_are_not_looked_at(here: Runni
     assert answer.status_code == 400
     assert f"{n} tokens" in answer.text
     assert here.client().post("/v1/chat/completions", json=ASKED).status_code == 200
+
+
+@pytest.mark.parametrize("message", [b'{"r\\u006fle":"user","content":""}', b'{"type":"text","text":""}'])
+def test_a_body_of_very_many_texts_is_not_looked_at(message: bytes) -> None:
+    body = bytearray(b'{"messages":[' + b",".join([message] * MOST_TEXTS))  # its end is missing
+    with pytest.raises(ApiError, match=f"has {4 * MOST_TEXTS + 1} texts") as raised:
+        checked(body, ChatRequest, 2048)
+    assert raised.value.status == 413
+
+
+def test_quotation_marks_within_a_text_are_no_texts() -> None:
+    assert n_texts(bytearray(json.dumps({"role": 'say "hi" and "bye"', "n": 1}).encode())) == 3
+    many = bytearray(json.dumps(ASKED | {"user": '"' * 4 * MOST_TEXTS}).encode())
+    assert checked(many, ChatRequest, 2048).messages
 
 
 def test_a_body_that_does_not_come_is_cut_off(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,11 +91,29 @@ def test_large_bodies_take_turns(here: Running, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(request_body, "PATIENCE", 0.2)
     room = here.server.app.state.room
     room._places._value = 0
-    refused = here.client().post("/v1/chat/completions", json=body)
-    assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    small: dict[str, Any] = {
+        "content": gzip.compress(json.dumps(ASKED).encode()),
+        "headers": {"content-encoding": "gzip"},
+    }
+    for sent in (dict[str, Any](json=body), small):  # what is packed may be any size
+        refused = here.client().post("/v1/chat/completions", **sent)
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
     assert here.client().post("/v1/chat/completions", json=ASKED).status_code == 200
     room._places.release()
     assert here.client().post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_who_only_says_that_a_body_is_large_keeps_no_place_from_others(
+    here: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_body, "LARGE", 1000)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n{"
+    with ExitStack() as stack:
+        for _ in range(request_body.N_LARGE):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE))
+            client.sendall(head.encode())
+        answer = here.client().post("/v1/chat/completions", json=ASKED | {"user": "x" * 5000})
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(

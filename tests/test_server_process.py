@@ -11,11 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx2
+import psutil
 import pytest
 
+from app.server.command import return_memory
 from runtime.engine import Options
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
+from tests.support.elsewhere import elsewhere
 from tests.support.serving import Running, running
 
 DEMO = load_registry()["demo"]
@@ -95,3 +98,20 @@ def test_the_server_ends_while_a_reply_is_made(tmp_path: Path) -> None:
     assert answers == [503]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def mib_kept() -> float:
+    """What four large blocks leave behind when something small came after them."""
+    return_memory()
+    bytearray(20 * 2**20)  # by itself, glibc keeps blocks of this size from now on
+    before = psutil.Process().memory_info().rss
+    blocks = [bytearray(20 * 2**20) for _ in range(4)]
+    last = bytearray(100_000)
+    blocks.clear()
+    assert len(last) == 100_000
+    return (psutil.Process().memory_info().rss - before) / 2**20
+
+
+@pytest.mark.skipif(not hasattr(os, "confstr") or "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="of glibc")
+def test_the_memory_of_large_bodies_is_not_kept() -> None:
+    assert elsewhere(mib_kept) < 10
