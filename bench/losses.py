@@ -73,9 +73,14 @@ def said(engine: LoadedEngine | EngineProcess, question: str, sampling: Sampling
 
 
 def disturb(n: int, tally: Tally, pid: Callable[[], int | None], rng: random.Random) -> None:
-    """Ends that process so often."""
+    """Ends that process so often; between two times a reply ends, as a reply that is hit at one place again and again is
+    given up.
+    """
     while tally.n_lost < n:
+        n_before = tally.n_replies
         time.sleep(rng.uniform(*PAUSE))
+        while tally.n_lost and tally.n_replies == n_before:
+            time.sleep(PAUSE[0])
         victim = pid()
         if victim is not None:
             psutil.Process(victim).send_signal(rng.choice(SIGNALS))
