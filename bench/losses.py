@@ -73,7 +73,7 @@ def said(engine: LoadedEngine | EngineProcess, question: str, sampling: Sampling
 
 
 def disturb(n: int, tally: Tally, pid: Callable[[], int | None], rng: random.Random) -> None:
-    """Ends that process so often, with a reply that ends between two times: one that is hit over and over is given up."""
+    """Ends that process so often, with a reply that ends between two times: one hit over and over is given up."""
     while tally.n_lost < n:
         n_before = tally.n_replies
         time.sleep(rng.uniform(*PAUSE))
