@@ -1,7 +1,7 @@
 """The process that has the models: `python -m runtime.process.host`, with the numbers of three pipes.
 
-Replies are made on the main thread, questions about text are answered on a second one, and a third hears which reply
-is to be stopped, or that nobody is there any more. Knows an engine and pipes.
+Replies are made on the main thread and questions about text are answered on a second one; two more hear what is asked
+next, and which reply is to be stopped. Knows an engine and pipes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any
 
 from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
+from runtime.process.flow import n_steps
 from runtime.process.messages import Call, Failed, Opened, Progress, Status, Stepped, receive, send
 from runtime.process.spawning import inherited
 
@@ -32,8 +34,8 @@ class Host:
 
     def __init__(self, steps: Connection, texts: Connection, stops: Connection) -> None:
         self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
+        self._calls = SimpleQueue[Call]()
         self._replies: dict[int, Iterator[Chunk]] = {}
-        self._ahead: dict[int, Stepped | Failed] = {}  # steps that were made before they were asked for
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
         self._lock = threading.Lock()  # of both
 
@@ -45,13 +47,14 @@ class Host:
         except Exception as error:
             send(self._steps, failed(error))
             return
-        self._last_status = self._status()
-        send(self._steps, Opened(self.engine.facts, self._last_status))
-        for work in (self._answer_texts, self._hear_stops):
+        send(self._steps, Opened(self.engine.facts, self._status()))
+        for work in (self._hear_calls, self._answer_texts, self._hear_stops):
             threading.Thread(target=work, daemon=True).start()
-        while (call := Call(*receive(self._steps))).name != "close":
-            send(self._steps, self._answer(call, self._do))
-            self._run_ahead(call)
+        while (call := self._calls.get()).name != "close":
+            if call.name == "next":
+                self._advance(call.number, *call.args)
+            else:
+                send(self._steps, self._answer(call))
         self.engine.close()
 
     def _report(self, what: str, share: float) -> bool:
@@ -62,10 +65,10 @@ class Host:
         engine = self.engine
         return Status(engine.turn_seconds, engine.n_held, engine.memory_level, engine.given_up)
 
-    def _answer(self, call: Call, work: Callable[[Call], Any]) -> Any:
+    def _answer(self, call: Call) -> Any:
         """What the call gives or raises."""
         try:
-            return work(call)
+            return self._do(call)
         except Exception as error:
             self._replies.pop(call.number, None)
             return failed(error)
@@ -73,12 +76,6 @@ class Host:
     def _do(self, call: Call) -> Any:
         if call.name == "begin":
             return self._begin(call.number, *call.args)
-        if call.name == "next":
-            n_waiting, is_unwanted = call.args
-            self.engine.share(n_waiting)
-            if is_unwanted:
-                self._stopped.add(call.number)
-            return self._ahead.pop(call.number, None) or self._step(call)
         if call.name == "end":
             return self._end(call.number)
         value = getattr(self.engine, call.name)(*call.args, **call.named)
@@ -90,42 +87,55 @@ class Host:
         if is_unwanted(number):
             self._end(number)
 
-    def _step(self, call: Call) -> Stepped:
-        """Advances a reply; from its last chunk on it is forgotten."""
-        number = call.number
+    def _advance(self, number: int, n_waiting: int) -> None:
+        """Sends a reply's next steps, until it has ended or something else is asked."""
+        self.engine.share(n_waiting)
+        for _ in range(n_steps(n_waiting)):
+            if number in self._replies:
+                send(self._steps, self._step(number))
+            if not self._calls.empty():
+                return
+
+    def _step(self, number: int) -> Stepped | Failed:
+        """A reply's next step; from its last one on it is forgotten."""
+        try:
+            chunk = self._next(number)
+        except Exception as error:
+            self._end(number)
+            return failed(error, number)
+        self._n_steps += 1
+        if chunk.finish_reason is None:
+            return Stepped(number, chunk, None if self._n_steps % NOW_AND_THEN else self._status())
+        self._end(number)
+        return Stepped(number, chunk, self._status())
+
+    def _next(self, number: int) -> Chunk:
         with self._lock:
             self._current = number
             self.engine.stop(number in self._stopped)
         try:
-            chunk = next(self._replies[number])
+            return next(self._replies[number])
         finally:
             with self._lock:
                 self._current = NOBODY
-        if chunk.finish_reason is not None:
-            self._end(number)
-        return Stepped(chunk, self._status_after(chunk))
-
-    def _status_after(self, chunk: Chunk) -> Status:
-        """As it is now and then, and at the end."""
-        self._n_steps += 1
-        if chunk.finish_reason is not None or self._n_steps % NOW_AND_THEN == 0:
-            self._last_status = self._status()
-        return self._last_status
 
     def _end(self, number: int) -> None:
         """What the reply would still say is left."""
-        self._ahead.pop(number, None)
         reply = self._replies.pop(number, None)
         if reply is not None:
             reply.close()  # type: ignore[attr-defined]
         with self._lock:
-            self._stopped.discard(number)
+            self._stopped &= self._replies.keys()
 
-    def _run_ahead(self, call: Call) -> None:
-        """While its reader is busy with a reply's last chunk and nobody else waits, the next one is made."""
-        is_alone = call.name == "next" and call.args == (0, False)
-        if is_alone and call.number in self._replies:
-            self._ahead[call.number] = self._answer(call, self._step)
+    def _hear_calls(self) -> None:
+        """Until told to close, or nobody is there any more; then this process has no purpose, whatever it does."""
+        call = None
+        while call is None or call.name != "close":
+            try:
+                call = Call(*receive(self._steps))
+            except (EOFError, OSError):
+                os._exit(0)
+            self._calls.put(call)
 
     def _answer_texts(self) -> None:
         """Until nobody is there any more."""
@@ -138,27 +148,24 @@ class Host:
                 send(self._texts, failed(error))
 
     def _hear_stops(self) -> None:
-        """Until nobody is there any more; then this process has no purpose, whatever it does."""
+        """Until nobody is there any more."""
         while True:
-            try:
-                number = receive(self._stops)
-            except (EOFError, OSError):
-                os._exit(0)
+            number = receive(self._stops)
             with self._lock:
                 self._stopped.add(number)
                 if number == self._current:
                     self.engine.stop(True)
 
 
-def failed(error: Exception) -> Failed:
+def failed(error: Exception, number: int = 0) -> Failed:
     """An error that can be sent; one that is a fault of ours with where it was raised."""
     if isinstance(error, SlipstreamError):
-        return Failed(error)
+        return Failed(error, number)
     if isinstance(error, MemoryError):
-        return Failed(NoMemoryError(NO_MEMORY))
+        return Failed(NoMemoryError(NO_MEMORY), number)
     known = error if type(error).__module__ == "builtins" else RuntimeError(repr(error))
     known.add_note("".join(traceback.format_exception(error)))
-    return Failed(known)
+    return Failed(known, number)
 
 
 def main() -> None:

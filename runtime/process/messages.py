@@ -48,26 +48,28 @@ class Opened(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """A reply has advanced."""
+    """The reply of that number has advanced; with what seldom changes, where it was looked at."""
 
+    number: int
     chunk: Chunk
-    status: Status
+    status: Status | None
 
 
 class Failed(NamedTuple):
-    """A call raised this."""
+    """A call raised this, or the reply of that number did."""
 
     error: Exception
+    number: int = 0
 
 
 def send(pipe: Connection, message: object) -> None:
     """Raises OSError where nobody is there any more."""
     if isinstance(message, Stepped):
-        chunk, status = message
+        number, chunk, status = message
         made = None if chunk.made is None else tuple(chunk.made)
         message = (
-            chunk.text, chunk.tokens, chunk.drafted, chunk.pieces, chunk.logprobs, chunk.finish_reason, chunk.notice,
-            chunk.stats, chunk.stop, made, chunk.n_read, tuple(status),
+            number, chunk.text, chunk.tokens, chunk.drafted, chunk.pieces, chunk.logprobs, chunk.finish_reason,
+            chunk.notice, chunk.stats, chunk.stop, made, chunk.n_read, status and tuple(status),
         )  # fmt: skip
     elif isinstance(message, Call):
         message = tuple(message)
@@ -79,8 +81,10 @@ def receive(pipe: Connection) -> Any:
     return pickle.loads(pipe.recv_bytes())
 
 
-def stepped(fields: tuple[Any, ...]) -> Stepped:
-    """What was sent as Stepped."""
-    *before, made, n_read, status = fields
-    before += (None if made is None else Pass(*made), n_read)
-    return Stepped(Chunk(*before), Status(*status))
+def as_step(message: Any) -> Stepped | Failed | None:
+    """What was sent as a reply's step, or as its failure; None for anything else."""
+    if type(message) is tuple:
+        number, *fields, made, n_read, status = message
+        fields += (None if made is None else Pass(*made), n_read)
+        return Stepped(number, Chunk(*fields), status and Status(*status))
+    return message if isinstance(message, Failed) and message.number else None

@@ -17,9 +17,12 @@ from typing import Any
 
 from runtime.core.backend import OnProgress
 from runtime.core.errors import StoppedError
+from runtime.engine.engine import Ask
+from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.messages import Call, Failed, Opened, Progress, receive, send
+from runtime.process.flow import Flow
+from runtime.process.messages import Call, Failed, Opened, Progress, Stepped, as_step, receive, send
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 
 LOOK = 0.05  # seconds between two looks at whether an answer is still wanted
@@ -43,6 +46,16 @@ def never() -> bool:
     return False
 
 
+def unless_failed(came: Any) -> Any:
+    """What has come. Raises what was raised instead."""
+    if not isinstance(came, Failed):
+        return came
+    try:
+        raise came.error
+    finally:
+        del came  # or its traceback has it, and with it the text that was sent
+
+
 class ModelProcess:
     """Loads a pair, then answers calls: `ask` on one thread at a time, `ask_text` beside it."""
 
@@ -53,7 +66,9 @@ class ModelProcess:
         self._errors = self._open.enter_context(errors)
         self._steps, self._texts, self._stops = map(self._open.enter_context, pipes)
         self._turn, self._text_turn = threading.Lock(), threading.Lock()
-        self._is_owed = False  # is there an answer to come that nobody waits for?
+        self._n_owed = 0  # answers to come
+        self._is_slow = False  # was the last call given up, which it did not heed?
+        self._flow = Flow()
         try:
             opened = self._load(pair, options, on_progress)
         except BaseException:
@@ -68,7 +83,7 @@ class ModelProcess:
             while not self._poll(self._steps):  # also where nothing is to be told
                 if not on_progress(*progress):
                     raise KeyboardInterrupt
-            came = self._receive(self._steps)
+            came = unless_failed(self._receive(self._steps))
             if isinstance(came, Opened):
                 return came
             progress = came
@@ -85,40 +100,77 @@ class ModelProcess:
         OverdueError when it takes more than `most` seconds, and ProcessLostError.
         """
         with self._turn:
-            self._settle(cancel)
-            self._send(self._steps, call)
-            self._is_owed = True
-            self._wait(call.number, cancel, time.monotonic() + most)
-            self._is_owed = False
-            return self._receive(self._steps)
+            self._call(call, cancel)
+            self._flow.interrupt()
+            self._n_owed += 1
+            deadline = time.monotonic() + most
+            while True:
+                came = self._next(call.number, cancel, deadline)
+                if not self._noted(came):
+                    self._n_owed -= 1
+                    if not self._n_owed:  # else it was another's, who gave it up
+                        return unless_failed(came)
 
-    def _settle(self, cancel: Cancel) -> None:
-        """Waits for the answer to a call that was given up."""
+    def begin(self, number: int, ask: Ask, cancel: Cancel) -> None:
+        """Has a reply begun. Raises as `ask` does."""
+        self.ask(Call("begin", (ask,), number=number), cancel, TEXT)
+        self._flow.begin(number)
+
+    def end(self, number: int, *, is_over: bool) -> None:
+        """Nobody reads that reply any more."""
+        self._flow.end(number)
+        if not is_over and self.is_alive:
+            with suppress(ProcessLostError, StoppedError):
+                self.ask(Call("end", number=number))
+
+    def step(self, number: int, n_waiting: int, cancel: Cancel) -> Chunk:
+        """A reply's next chunk. Raises as `ask` does."""
+        with self._turn:
+            while (step := self._flow.take(number)) is None:
+                if self._flow.is_due(number):
+                    self._call(Call("next", (n_waiting,), number=number), cancel)
+                    self._flow.ask(number, n_waiting)
+                if not self._noted(self._next(number, cancel, math.inf)):
+                    self._n_owed -= 1
+            return unless_failed(step).chunk  # type: ignore[no-any-return]
+
+    def _call(self, call: Call, cancel: Cancel) -> None:
+        """Sends it, as soon as a call that was given up has come to an end."""
         deadline = time.monotonic() + LAST
-        while self._is_owed and not self._poll(self._steps):
+        while self._is_slow and not self._poll(self._steps):
             if cancel():
                 raise StoppedError
             if time.monotonic() > deadline:
                 self.kill()
-        if self._is_owed:
-            with suppress(Exception):  # it was another's
-                self._receive(self._steps)
-            self._is_owed = False
+        self._is_slow = False
+        self._send(self._steps, call)
 
-    def _wait(self, number: int, cancel: Cancel, deadline: float) -> None:
-        """Until the answer is there; who cancels has the reply of that number stopped, and does not wait for ever."""
-        told = 0.0
-        while not self._poll(self._steps):
+    def _noted(self, came: Any) -> bool:
+        """Is it a reply's step? Then it is kept."""
+        step = as_step(came)
+        if step is None:
+            return False
+        self._flow.note(step)
+        if isinstance(step, Stepped) and step.status:
+            self.status = step.status
+        return True
+
+    def _next(self, number: int, cancel: Cancel, deadline: float) -> Any:
+        """What comes next; who cancels has the reply of that number stopped, and does not wait for ever."""
+        patience = math.inf
+        while True:
+            if cancel():
+                if patience == math.inf:
+                    patience = time.monotonic() + PATIENCE
+                    self._send(self._stops, number)
+                elif time.monotonic() > patience:
+                    self._is_slow = True
+                    raise StoppedError
+            if self._poll(self._steps):
+                return self._receive(self._steps)
             if time.monotonic() > deadline:
                 self.kill()
                 raise OverdueError
-            if not cancel():
-                continue
-            if not told:
-                told = time.monotonic()
-                self._send(self._stops, number)
-            elif time.monotonic() - told > PATIENCE:
-                raise StoppedError
 
     def ask_text(self, call: Call) -> Any:
         """What a call about text gives, beside whatever is made. Raises what it raises, OverdueError and
@@ -131,7 +183,7 @@ class ModelProcess:
                 if time.monotonic() > deadline:
                     self.kill()
                     raise OverdueError
-            return self._receive(self._texts)
+            return unless_failed(self._receive(self._texts))
 
     def _poll(self, pipe: Connection) -> bool:
         try:
@@ -147,15 +199,9 @@ class ModelProcess:
 
     def _receive(self, pipe: Connection) -> Any:
         try:
-            came = receive(pipe)
+            return receive(pipe)
         except (OSError, EOFError) as error:
             raise ProcessLostError(self._end()) from error
-        if isinstance(came, Failed):
-            try:
-                raise came.error
-            finally:
-                del came  # or its traceback has it, and with it the text that was sent
-        return came
 
     def _end(self) -> str:
         """How it ended: the signal, and what was said last."""
@@ -189,6 +235,7 @@ class ModelProcess:
         if self.is_alive and self._turn.acquire(blocking=False):
             with suppress(ProcessLostError, subprocess.TimeoutExpired):
                 self._send(self._steps, Call("close"))
+                self._steps.close()  # so that it does not wait for somebody who reads
                 self._process.wait(LAST)
             self._turn.release()
         self.kill()

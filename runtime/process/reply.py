@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -11,7 +10,6 @@ from runtime.core.errors import SettingsError, StoppedError
 from runtime.engine.engine import Ask
 from runtime.engine.reply import Chunk
 from runtime.engine.stats import Stats
-from runtime.process.messages import Call, stepped
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.speculative.control.explain import Pass
 
@@ -46,11 +44,11 @@ class ProcessReply:
 
     def begin(self) -> bool:
         """Has it begun, where it had not? False when it was cancelled meanwhile. Raises what Engine.reply raises."""
-        while self._process is None or not self._process.is_alive:
+        while self._process is None:
             process = self._lives.living()
             ask = replace(self._ask, said=tuple(self.said), passes=tuple(self.passes))
             try:
-                process.ask(Call("begin", (ask,), number=self._number), self._cancel, TEXT)
+                process.begin(self._number, ask, self._cancel)
             except ProcessLostError as lost:
                 self._note(lost)
             except OverdueError:
@@ -64,6 +62,7 @@ class ProcessReply:
         return True
 
     def _note(self, lost: ProcessLostError) -> None:
+        self._process = None
         self._lives.note_loss(lost, (self._number, len(self.said) // NEAR))
 
     def chunks(self, on_prefill: OnPrefill, pauses: bool) -> Generator[Chunk]:
@@ -78,7 +77,8 @@ class ProcessReply:
                         continue
                 yield chunk
         finally:
-            self._leave(chunk)
+            if self._process is not None:
+                self._process.end(self._number, is_over=chunk.finish_reason is not None)
 
     def _tell(self, chunk: Chunk, on_prefill: OnPrefill) -> None:
         """How far the prompt has been read; the first that is heard is what need not be."""
@@ -90,15 +90,12 @@ class ProcessReply:
     def _next(self) -> Chunk:
         """The next chunk, whatever it takes."""
         while self.begin() and self._process is not None:
-            call = Call("next", (self._lives.n_waiting, self._cancel()), number=self._number)
             try:
-                chunk, self._process.status = stepped(self._process.ask(call, self._cancel))
+                return self._kept(self._process.step(self._number, self._lives.n_waiting, self._cancel))
             except ProcessLostError as lost:
                 self._note(lost)
             except StoppedError:
                 break
-            else:
-                return self._kept(chunk)
         stats = Stats(steps=self.passes, decode_seconds=sum(each.seconds for each in self.passes))
         return Chunk("", finish_reason="cancelled", stats=stats)
 
@@ -108,9 +105,3 @@ class ProcessReply:
         if chunk.made is not None:
             self.passes.append(chunk.made)
         return chunk
-
-    def _leave(self, last: Chunk) -> None:
-        """Nobody wants the rest."""
-        if last.finish_reason is None and self._process is not None and self._process.is_alive:
-            with suppress(ProcessLostError, StoppedError):
-                self._process.ask(Call("end", number=self._number))

@@ -11,7 +11,7 @@ import time
 
 from runtime.engine.engine import Ask
 from runtime.process import host
-from runtime.process.messages import Call, Stepped
+from runtime.process.messages import Failed, Stepped
 
 PLACE = 5  # tokens
 
@@ -26,15 +26,15 @@ class UnluckyHost(host.Host):
         super()._begin(number, ask)
         self.ask, self.said = ask, len(ask.said)
 
-    def _step(self, call: Call) -> Stepped:
+    def _step(self, number: int) -> Stepped | Failed:
         asked, has_drafters = str(self.ask.prompt), bool(self.engine.loop.drafters)
         if self.said >= PLACE and ("[abort]" in asked or ("[abort with drafts]" in asked and has_drafters)):
             print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
             os.abort()
         if self.said >= PLACE and "[hang]" in asked:
             time.sleep(60)
-        stepped = super()._step(call)
-        self.said += len(stepped.chunk.tokens)
+        stepped = super()._step(number)
+        self.said += len(stepped.chunk.tokens) if isinstance(stepped, Stepped) else 0
         return stepped
 
 
