@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from app.cli import options as opt
+from app.cli.guard import guard, must_guard
 from app.cli.streams import abandon_output, fail, fill_gaps, is_terminal
 from app.models.cli import app as models
 from runtime.core.errors import NO_MEMORY, SlipstreamError
@@ -275,9 +277,14 @@ def prepare_models() -> None:
 
 def main() -> None:
     """The console script."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     fill_gaps()
+    args = sys.argv[1:] or ["chat"] * is_terminal()
     try:
-        app(["chat"] if len(sys.argv) == 1 and is_terminal() else None)
+        if must_guard(args):
+            raise SystemExit(guard(args))
+        app(args, prog_name="slipstream")
     except SlipstreamError as error:
         fail(str(error), 1)
     except KeyboardInterrupt:

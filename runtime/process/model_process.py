@@ -72,7 +72,7 @@ class ModelProcess:
         try:
             opened = self._load(pair, options, on_progress)
         except BaseException:
-            self.close()
+            self._end_at_once()
             raise
         self.facts, self.status = opened.facts, opened.status
 
@@ -238,5 +238,8 @@ class ModelProcess:
                 self._steps.close()  # so that it does not wait for somebody who reads
                 self._process.wait(LAST)
             self._turn.release()
+        self._end_at_once()
+
+    def _end_at_once(self) -> None:
         self.kill()
         self._open.close()

@@ -52,8 +52,8 @@ def make(target: Path, facts: ModelFacts, recipe: Recipe) -> Path:
 
 
 def discard(target: Path, kept: Path | None) -> None:
-    """Removes all drafts of the target but the one that is kept."""
-    for path in folder(target).glob("*.gguf"):
+    """Removes all drafts of the target but the one that is kept, and what a killed process left."""
+    for path in folder(target).glob("*.gguf*"):
         if path != kept:
             path.unlink(missing_ok=True)
     with suppress(OSError):  # not empty: one is kept
