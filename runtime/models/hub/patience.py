@@ -16,6 +16,7 @@ from runtime.models.hub.names import HubError, UnreachableError
 
 PATIENCE = 60.0  # seconds for an answer, and those in which so many bytes of a file must come:
 LEAST = 2**15
+LOOK = 0.5  # seconds; a signal that comes right before a thread sleeps is heeded when it wakes
 NAME = "asks the hub"  # of the threads that do
 
 T = TypeVar("T")
@@ -32,7 +33,9 @@ def within(what: str, ask: Callable[[], T]) -> T:
             answer.set_exception(error)
 
     Thread(target=work, name=NAME, daemon=True).start()
-    wait([answer], PATIENCE)
+    ends = time.monotonic() + PATIENCE
+    while not answer.done() and time.monotonic() < ends:
+        wait([answer], LOOK)
     if not answer.done():
         raise UnreachableError(
             f"The hub has not answered for {what} within {PATIENCE:g} seconds. Check the network, and HF_ENDPOINT if "
