@@ -130,7 +130,12 @@ def test_the_files_are_written_although_nobody_reads_the_table(monkeypatch: pyte
 def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
     args = [sys.executable, "-m", "app.cli", "bench", *SHORT, "--runs", "100000", "--drafters", "none"]
     process = subprocess.Popen(
-        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        args,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     )
     assert process.stderr is not None
     assert "Ctrl+C" in process.stderr.readline()
@@ -171,8 +176,8 @@ def test_a_prompt_that_does_not_fit_is_named_before_the_first_reply() -> None:
 
 def test_help_loads_neither_models_nor_plots() -> None:
     code = (
-        "import sys; sys.argv = ['slipstream', 'bench', '--help']\nfrom app.cli.main import main\ntry: main()\nexcept "
-        "SystemExit: pass\n"
+        "import sys; sys.argv = ['slipstream', 'bench', '--help']\nfrom app.cli.__main__ import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
     )
     script = code + "print('LOADED', *{'llama_cpp', 'numpy', 'pygal', 'jinja2', 'app.bench'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

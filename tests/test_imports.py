@@ -22,7 +22,7 @@ def test_the_runtime_package_is_light() -> None:
 def test_help_loads_no_model_library() -> None:
     assert (
         loaded_by(
-            "import sys; sys.argv = ['slipstream', '--help']\nfrom app.cli.main import main\ntry: main()\nexcept "
+            "import sys; sys.argv = ['slipstream', '--help']\nfrom app.cli.__main__ import main\ntry: main()\nexcept "
             "SystemExit: pass"
         )
         == set()

@@ -64,12 +64,9 @@ def test_while_it_loads_it_says_so() -> None:
         (["nonsense"], "There is no pair"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(
-    args: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["slipstream", "serve", *args])
+def test_what_cannot_be_served_is_one_line(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main()
+        main(["serve", *args])
     assert end.value.code == 1
     errors = capsys.readouterr().err
     assert words in errors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,17 +145,15 @@ def test_the_settings_file_and_the_command_line_add_up() -> None:
 def test_the_command_hands_on_whom_to_let_in(monkeypatch: pytest.MonkeyPatch, quiet: bool) -> None:
     given: list[ServerSettings] = []
     monkeypatch.setattr(command, "serve", lambda open_engine, settings: given.append(settings))
-    args = ["slipstream", "serve", "--allow-origin", "app://obsidian.md", "--allow-origin", "tauri://localhost"]
-    monkeypatch.setattr(sys, "argv", args + ["--quiet"] * quiet)
+    args = ["serve", "--allow-origin", "app://obsidian.md", "--allow-origin", "tauri://localhost"]
     with pytest.raises(SystemExit) as end:
-        main()
+        main(args + ["--quiet"] * quiet)
     assert end.value.code == 0
     assert (given[0].allow_origins, given[0].quiet) == (("app://obsidian.md", "tauri://localhost"), quiet)
 
 
-def test_a_wrong_origin_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["slipstream", "serve", "--allow-origin", "obsidian"])
+def test_a_wrong_origin_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main()
+        main(["serve", "--allow-origin", "obsidian"])
     assert end.value.code == 2
     assert "--allow-origin" in capsys.readouterr().err

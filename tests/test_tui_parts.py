@@ -211,7 +211,7 @@ def test_a_wrong_keymap_is_named_with_its_remedy(tmp_path: Path, text: str, name
 
 
 def slipstream(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "from app.cli.main import main; main()"
+    code = "from app.cli.__main__ import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from runtime.core.errors import SlipstreamError
 
@@ -29,8 +30,9 @@ def guard(args: Sequence[str]) -> int:
     from runtime.process.spawning import own_environment
 
     child = subprocess.Popen([sys.executable, "-P", "-m", "app.cli", *args], env=own_environment() | {MARK: "1"})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the child as well
-    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    reaches_child = is_in_foreground()
+    signal.signal(signal.SIGINT, lambda number, _: None if reaches_child else child.send_signal(number))
+    signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
     code = child.wait()
     if code in (-signal.SIGINT, -signal.SIGTERM):
         return 128 - code  # as shells say it
@@ -41,6 +43,17 @@ def guard(args: Sequence[str]) -> int:
             "again, or too large for the memory that is free."
         )
     return code
+
+
+def is_in_foreground() -> bool:
+    """Does a terminal send Ctrl+C to this process and its children?"""
+    if sys.platform == "win32":
+        return True
+    try:
+        with Path("/dev/tty").open("rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def how(code: int) -> str:

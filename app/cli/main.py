@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import signal
-import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 
 from app.cli import options as opt
 from app.cli.guard import guard, must_guard
-from app.cli.streams import abandon_output, fail, fill_gaps, is_terminal
+from app.cli.streams import abandon_output, fail, is_terminal
 from app.models.cli import app as models
 from runtime.core.errors import NO_MEMORY, SlipstreamError
 
@@ -81,7 +81,6 @@ def run(
 
     For example: slipstream run "What does os.path.join do?" --stats
     """
-    prepare_models()
     from app.cli import oneshot
     from app.models.seeking import opener
 
@@ -132,7 +131,6 @@ def chat(
     """Chat in the terminal; `slipstream` alone does the same."""
     if not is_terminal():
         raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
-    prepare_models()
     from app.cli import oneshot
     from app.cli.keys import chosen_key
 
@@ -219,7 +217,6 @@ def serve(
     OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
-    prepare_models()
     from app.cli import oneshot
     from app.cli.keys import chosen_key
     from app.models.seeking import opener
@@ -268,19 +265,10 @@ def doctor(
     examine(pair, as_json)
 
 
-def prepare_models() -> None:
-    """The process that will have the models imports what it needs while this one does."""
-    from runtime.process.spawning import HOST, HOST_PIPES, prepare
-
-    prepare(HOST, HOST_PIPES)
-
-
-def main() -> None:
-    """The console script."""
+def main(args: Sequence[str]) -> None:
+    """Does what these arguments say, and ends the process where that fails."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    fill_gaps()
-    args = sys.argv[1:] or ["chat"] * is_terminal()
     try:
         if must_guard(args):
             raise SystemExit(guard(args))
