@@ -1,7 +1,8 @@
 """What a step costs in Python alone: a backend that answers at once, real sampling, verification and control: `python
 -m bench.step`.
 
-Also after passes that read as many bytes as a small model has, which leave nothing else in the processor's caches.
+Also after passes that read as many bytes as a small model has, which leave nothing else in the processor's caches; and
+what comes between two passes where the models are in a process of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bench.crossing_step import microseconds_per_crossing
 from bench.timing import interleaved, report, spread
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter
@@ -76,7 +78,7 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
 
 
 def main() -> None:
-    """Wanted: plain greedy at 32k under 150, sampled at 128k under 400, where passes read nothing."""
+    """Wanted where passes read nothing: plain greedy at 32k under 150, sampled at 128k under 400, the way under 50."""
     shapes = {"greedy, 32k words": (32_000, GREEDY), "sampled, 128k words": (128_256, SAMPLED)}
     kinds: dict[str, Callable[[int], list[Drafter]]] = {
         "plain": lambda n: [],
@@ -89,6 +91,8 @@ def main() -> None:
         for kind, make in kinds.items()
         for after, read in {"": 0, ", after 100 MB": N_READ}.items()
     }
+    for after, read in {"": 0, ", after 100 MB": N_READ}.items():
+        cases[f"the way to another process{after}"] = lambda read=read: microseconds_per_crossing(read, STEPS)
     results = {name: spread(values) for name, values in interleaved(cases).items()}
     rows = [[name, str(value)] for name, value in results.items()]
     report(

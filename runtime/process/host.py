@@ -1,7 +1,7 @@
 """The process that has the models: `python -m runtime.process.host`, with the numbers of three pipes.
 
-Replies are made on the main thread and questions about text are answered on a second one; two more hear what is asked
-next, and which reply is to be stopped. Knows an engine and pipes.
+Replies are made on the main thread and questions about text are answered on a second one; three more hear what is asked
+next and which reply is to be stopped, and tell what was made. Knows an engine and pipes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Host:
 
     def __init__(self, steps: Connection, texts: Connection, stops: Connection) -> None:
         self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
-        self._calls = SimpleQueue[Call]()
+        self._calls, self._made = SimpleQueue[Call](), SimpleQueue[Any]()
         self._replies: dict[int, Iterator[Chunk]] = {}
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
         self._lock = threading.Lock()  # of both
@@ -43,18 +43,23 @@ class Host:
         """Loads what is asked for first, then answers until told to close."""
         pair, options = receive(self._steps)
         try:
-            self.engine = LoadedEngine(pair, options, self._report)
+            engine = LoadedEngine(pair, options, self._report)
         except Exception as error:
             send(self._steps, failed(error))
             return
-        send(self._steps, Opened(self.engine.facts, self._status()))
-        for work in (self._hear_calls, self._answer_texts, self._hear_stops):
+        self.serve(engine)
+
+    def serve(self, engine: LoadedEngine) -> None:
+        """Answers until told to close."""
+        self.engine = engine
+        send(self._steps, Opened(engine.facts, self._status()))
+        for work in (self._hear_calls, self._tell, self._answer_texts, self._hear_stops):
             threading.Thread(target=work, daemon=True).start()
         while (call := self._calls.get()).name != "close":
             if call.name == "next":
                 self._advance(call.number, *call.args)
             else:
-                send(self._steps, self._answer(call))
+                self._made.put(self._answer(call))
         self.engine.close()
 
     def _report(self, what: str, share: float) -> bool:
@@ -88,18 +93,23 @@ class Host:
             self._end(number)
 
     def _advance(self, number: int, n_waiting: int) -> None:
-        """Sends a reply's next steps, until it has ended or something else is asked."""
+        """Makes a reply's next steps, until it has ended or something else is asked."""
         self.engine.share(n_waiting)
+        with self._lock:
+            self._current = number
+            self.engine.stop(number in self._stopped)
         for _ in range(n_steps(n_waiting)):
             if number in self._replies:
-                send(self._steps, self._step(number))
+                self._made.put(self._step(number))  # told while the next one is made
             if not self._calls.empty():
-                return
+                break
+        with self._lock:
+            self._current = NOBODY
 
     def _step(self, number: int) -> Stepped | Failed:
         """A reply's next step; from its last one on it is forgotten."""
         try:
-            chunk = self._next(number)
+            chunk = next(self._replies[number])
         except Exception as error:
             self._end(number)
             return failed(error, number)
@@ -108,16 +118,6 @@ class Host:
             return Stepped(number, chunk, None if self._n_steps % NOW_AND_THEN else self._status())
         self._end(number)
         return Stepped(number, chunk, self._status())
-
-    def _next(self, number: int) -> Chunk:
-        with self._lock:
-            self._current = number
-            self.engine.stop(number in self._stopped)
-        try:
-            return next(self._replies[number])
-        finally:
-            with self._lock:
-                self._current = NOBODY
 
     def _end(self, number: int) -> None:
         """What the reply would still say is left."""
@@ -136,6 +136,17 @@ class Host:
             except (EOFError, OSError):
                 os._exit(0)
             self._calls.put(call)
+
+    def _tell(self) -> None:
+        """Until nobody is there any more."""
+        while True:
+            made = self._made.get()
+            try:
+                send(self._steps, made)
+            except OSError:
+                os._exit(0)
+            except Exception as error:  # what cannot be sent is a fault of ours
+                send(self._steps, failed(error, getattr(made, "number", 0)))
 
     def _answer_texts(self) -> None:
         """Until nobody is there any more."""
