@@ -37,7 +37,9 @@ def guard(args: Sequence[str]) -> int:
     if code in (-signal.SIGINT, -signal.SIGTERM):
         return 128 - code  # as shells say it
     if code not in range(256):
-        Console(stderr=True).show_cursor()  # whatever it showed has not been taken away
+        console = Console(stderr=True)
+        console.show_cursor()  # whatever it showed has not been taken away
+        console.print("\n" * console.is_terminal, end="")
         raise SlipstreamError(
             f"The command was ended {how(code)}. What llama.cpp said is above: the model may be damaged, so fetch it "
             "again, or too large for the memory that is free."
