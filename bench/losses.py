@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,16 +41,21 @@ class Tally:
 
     n_replies: int = 0
     n_different: int = 0
-    n_failed: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
     n_lost: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def count(self, said: str | None, expected: str) -> None:
-        """Takes in a reply; None: it failed."""
+    def count(self, said: str, expected: str) -> None:
+        """Takes in a reply."""
         with self.lock:
             self.n_replies += 1
-            self.n_failed += said is None
-            self.n_different += said is not None and said != expected
+            self.n_different += said != expected
+
+    def fail(self, reason: str) -> None:
+        """Takes in a reply that ended with an error."""
+        with self.lock:
+            self.n_replies += 1
+            self.reasons[reason] += 1
 
 
 def jobs() -> list[tuple[str, Sampling]]:
@@ -103,12 +109,16 @@ def chat(n: int, texts: dict[tuple[str, Sampling], str]) -> Tally:
     return tally
 
 
-def served(client: httpx2.Client, question: str, sampling: Sampling) -> str | None:
-    """A whole reply of the server; None where it gave an error."""
+def serve_one(client: httpx2.Client, job: tuple[str, Sampling], text: str, tally: Tally) -> None:
+    """A whole reply of the server, compared with `text`."""
+    question, sampling = job
     body = {"messages": [{"role": "user", "content": question}], "max_tokens": TOKENS}
     body |= {"temperature": sampling.temperature} | ({} if sampling.seed is None else {"seed": sampling.seed})
     answer = client.post("/v1/chat/completions", json=body)
-    return str(answer.json()["choices"][0]["message"]["content"]) if answer.status_code == 200 else None
+    if answer.status_code == 200:
+        tally.count(answer.json()["choices"][0]["message"]["content"], text)
+    else:
+        tally.fail(answer.json()["error"]["message"])
 
 
 def clients(n: int, texts: dict[tuple[str, Sampling], str]) -> tuple[Tally, list[str]]:
@@ -124,7 +134,7 @@ def clients(n: int, texts: dict[tuple[str, Sampling], str]) -> tuple[Tally, list
         return next((child.pid for child in person.children()), None)
 
     for job, text in texts.items():
-        tally.count(served(client, *job), text)
+        serve_one(client, job, text, tally)
     held = [holds(person)]
     killer = threading.Thread(target=disturb, args=(n, tally, pid, random.Random(2)))
 
@@ -132,7 +142,7 @@ def clients(n: int, texts: dict[tuple[str, Sampling], str]) -> tuple[Tally, list
         with httpx2.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as own:
             while killer.is_alive():
                 job = random.choice(list(texts))
-                tally.count(served(own, *job), texts[job])
+                serve_one(own, job, texts[job], tally)
 
     killer.start()
     asking = [threading.Thread(target=ask) for _ in range(N_CLIENTS)]
@@ -170,12 +180,13 @@ def main() -> None:
     tallies = {"chat": chat(args.losses, texts)}
     tallies["server"], held = clients(args.losses, texts)
     rows = [
-        [who, *map(str, (tally.n_lost, tally.n_replies, tally.n_different, tally.n_failed))]
+        [who, *map(str, (tally.n_lost, tally.n_replies, tally.n_different, tally.reasons.total()))]
         for who, tally in tallies.items()
     ]
     columns = ["who", "losses", "replies", "different", "failed"]
-    report("the models are lost", columns, rows, {"server, before and after": held})
-    sys.exit(any(tally.n_different or tally.n_failed for tally in tallies.values()))
+    reasons = dict(tallies["server"].reasons)
+    report("the models are lost", columns, rows, {"server, before and after": held, "reasons": reasons})
+    sys.exit(any(tally.n_different or tally.reasons for tally in tallies.values()))
 
 
 if __name__ == "__main__":

@@ -124,6 +124,20 @@ def test_replies_in_turns_all_go_on(open_demo: OpenEngine) -> None:
     engine.close()
 
 
+def test_a_reply_is_not_blamed_for_what_happens_beside_it(open_demo: OpenEngine) -> None:
+    whole = text_of(list(open_demo(threads=1).reply(QUESTION, GREEDY, 30)))
+    engine = EngineProcess(DEMO, Options(threads=1, slots=3, drafters=()))
+    reply = engine.reply(QUESTION, GREEDY, 30)
+    said = next(reply).text
+    for _ in range(3):  # one more than a reply survives
+        next(engine.reply(LONG, SEEDED, 30))
+        hit(engine)
+        engine._process._process.wait()
+        said += next(reply).text
+    assert said + text_of(list(reply)) == whole
+    engine.close()
+
+
 def test_what_keeps_being_lost_ends_with_a_sentence(unlucky: EngineProcess) -> None:
     with pytest.raises(ModelError, match=r"target\.gguf cannot be run.*SIGABRT; it said: .*ASSERT\(luck\)"):
         list(unlucky.reply("[abort] What is a list?", GREEDY, 20))

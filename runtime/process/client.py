@@ -52,9 +52,12 @@ class EngineProcess(Engine):
         """Raises what loading raises; a file at which it was lost several times is a ModelError."""
         while True:
             try:
-                return ModelProcess(self.pair, self._losses.options, on_progress)
+                process = ModelProcess(self.pair, self._losses.options, on_progress)
             except ProcessLostError as lost:
                 self.note_loss(lost, "load")
+            else:
+                self._losses.forgive("load")
+                return process
 
     def living(self) -> ModelProcess:
         """The process, started anew where it was lost. Raises what loading raises."""
@@ -78,19 +81,21 @@ class EngineProcess(Engine):
 
     def _ask(self, name: str, *args: Any) -> Any:
         """What the engine there says, on the thread of replies."""
+        place = object()
         while True:
             try:
                 return self.living().ask(Call(name, args))
             except ProcessLostError as lost:
-                self.note_loss(lost, name)
+                self.note_loss(lost, place)
 
     def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
         """What the engine there says of text, beside replies."""
+        place = object()
         while True:
             try:
                 return self.living().ask_text(Call(name, args, named))
             except ProcessLostError as lost:
-                self.note_loss(lost, name)
+                self.note_loss(lost, place)
             except OverdueError:
                 raise TemplateError(
                     f"Reading the prompt took more than {TEXT:g} s, so it was given up: it is too long, or the model's "

@@ -43,9 +43,13 @@ class Flow:
         came = self._came[number]
         return came.popleft() if came else None
 
+    def is_of(self, number: int) -> bool:
+        """Is that reply the one that is made?"""
+        return number == self._number
+
     def is_due(self, number: int) -> bool:
         """Must be asked for more, so that they go on coming?"""
-        return number != self._number or self._left <= 0
+        return not self.is_of(number) or self._left <= 0
 
     def ask(self, number: int, n_waiting: int) -> None:
         """So many are asked for; whatever else was is interrupted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
 
@@ -19,22 +20,28 @@ class Losses:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._times: dict[Hashable, list[float]] = {}
+        self._seen: list[tuple[float, Hashable]] = []  # when and where
 
     def note(self, lost: ProcessLostError, place: Hashable, name: str) -> None:
         """Takes one in. Raises ModelError when it is likely to happen again."""
-        times = self._recent(place)
-        times.append(time.monotonic())
-        if len(times) > SUSPICIOUS or (len(times) == SUSPICIOUS and not self.may_draft):
+        self._seen.append((time.monotonic(), place))
+        n = self._recent()[place]
+        if n > SUSPICIOUS or (n == SUSPICIOUS and not self.may_draft):
             raise ModelError(
-                f"{name} cannot be run: its process was lost {len(times)} times at the same place ({lost}). "
+                f"{name} cannot be run: its process was lost {n} times at the same place ({lost}). "
                 "Close other programs, if memory is short, or try another file of this model."
             ) from lost
 
-    def _recent(self, place: Hashable) -> list[float]:
+    def forgive(self, place: Hashable) -> None:
+        """It has been passed with what was asked for, so nothing there is the cause."""
+        if not self._are_drafts_suspicious:
+            self._seen = [each for each in self._seen if each[1] != place]
+
+    def _recent(self) -> Counter[Hashable]:
+        """How often each place was met lately."""
         now = time.monotonic()
-        recent = self._times[place] = [then for then in self._times.get(place, []) if now - then < MEMORY]
-        return recent
+        self._seen = [each for each in self._seen if now - each[0] < MEMORY]
+        return Counter(place for _, place in self._seen)
 
     @property
     def may_draft(self) -> bool:
@@ -43,7 +50,7 @@ class Losses:
 
     @property
     def _are_drafts_suspicious(self) -> bool:
-        return self.may_draft and any(len(self._recent(place)) >= SUSPICIOUS for place in list(self._times))
+        return self.may_draft and any(n >= SUSPICIOUS for n in self._recent().values())
 
     @property
     def options(self) -> Options:

@@ -95,6 +95,10 @@ class ModelProcess:
         """Does it run?"""
         return self._process.poll() is None
 
+    def was_lost_beside(self, number: int) -> bool:
+        """Was it lost while another reply was made, or none?"""
+        return not self.is_alive and not self._flow.is_of(number)
+
     def ask(self, call: Call, cancel: Cancel = never, most: float = math.inf) -> Any:
         """What the call gives. Raises what it raises, StoppedError when it is cancelled and does not heed that,
         OverdueError when it takes more than `most` seconds, and ProcessLostError.

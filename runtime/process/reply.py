@@ -90,6 +90,9 @@ class ProcessReply:
     def _next(self) -> Chunk:
         """The next chunk, whatever it takes."""
         while self.begin() and self._process is not None:
+            if self._process.was_lost_beside(self._number):
+                self._process = None
+                continue
             try:
                 return self._kept(self._process.step(self._number, self._lives.n_waiting, self._cancel))
             except ProcessLostError as lost:

@@ -1,0 +1,53 @@
+"""What is made of losses of the process with the models, by place and time."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.core.errors import ModelError
+from runtime.loading.options import Options
+from runtime.process import losses as module
+from runtime.process.losses import Losses
+from runtime.process.model_process import ProcessLostError
+
+LOST = ProcessLostError("it was ended by SIGKILL")
+
+
+def test_the_third_at_a_place_is_told_and_drafts_are_left_out_first() -> None:
+    losses = Losses(Options())
+    losses.note(LOST, "here", "x.gguf")
+    losses.note(LOST, "there", "x.gguf")
+    assert losses.options == Options()
+    losses.note(LOST, "here", "x.gguf")
+    assert losses.options == Options(drafters=())
+    with pytest.raises(ModelError, match=r"x\.gguf cannot be run.*3 times.*SIGKILL"):
+        losses.note(LOST, "here", "x.gguf")
+
+
+def test_the_second_is_where_nothing_drafts() -> None:
+    losses = Losses(Options(drafters=()))
+    losses.note(LOST, "here", "x.gguf")
+    with pytest.raises(ModelError, match="2 times"):
+        losses.note(LOST, "here", "x.gguf")
+
+
+def test_a_place_that_was_passed_is_forgiven_unless_drafts_were_left_out_for_it() -> None:
+    losses = Losses(Options())
+    for _ in range(4):
+        losses.note(LOST, "load", "x.gguf")
+        losses.forgive("load")
+    assert losses.options == Options()
+    losses.note(LOST, "load", "x.gguf")
+    losses.note(LOST, "load", "x.gguf")
+    losses.forgive("load")
+    assert losses.options == Options(drafters=())
+
+
+def test_a_minute_later_nothing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    losses = Losses(Options())
+    for _ in range(4):
+        losses.note(LOST, "here", "x.gguf")
+        now += module.MEMORY / 2
+    assert losses.options == Options()
