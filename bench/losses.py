@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import httpx2
 import psutil
@@ -124,7 +125,8 @@ def serve_one(client: httpx2.Client, job: tuple[str, Sampling], text: str, tally
 def clients(n: int, texts: dict[tuple[str, Sampling], str]) -> tuple[Tally, list[str]]:
     """Several ask the server of a process of its own; also what that held before and after."""
     command = [sys.executable, "-m", "app.cli", "serve", "demo", "--port", str(PORT), "--quiet"]
-    server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    log = TemporaryFile()  # noqa: SIM115 (until the end)
+    server = subprocess.Popen(command, cwd=ROOT, stderr=log)
     client, tally = httpx2.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120), Tally()
     while not answers(client):
         time.sleep(0.2)
@@ -154,6 +156,9 @@ def clients(n: int, texts: dict[tuple[str, Sampling], str]) -> tuple[Tally, list
     client.close()
     server.terminate()
     server.wait()
+    if tally.reasons:
+        log.seek(0)
+        print(log.read().decode()[-4000:])
     return tally, held
 
 

@@ -246,4 +246,5 @@ class ModelProcess:
 
     def _end_at_once(self) -> None:
         self.kill()
-        self._open.close()
+        with self._turn, self._text_turn:  # whoever waits on a pipe hears of its end first
+            self._open.close()
