@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from random import Random
-from threading import Thread
+from threading import Event, Thread
 
 import psutil
 import pytest
@@ -122,6 +122,34 @@ def test_replies_in_turns_all_go_on(open_demo: OpenEngine) -> None:
             hit(engine)
     assert said == whole
     engine.close()
+
+
+def test_text_and_replies_get_over_losses_side_by_side(engine: EngineProcess) -> None:
+    wanted, n_asked, errors = engine.tokenize("a list of lists"), 0, list[Exception]()
+    is_over = Event()
+
+    def ask() -> None:
+        nonlocal n_asked
+        while not is_over.is_set():
+            try:
+                assert engine.tokenize("a list of lists") == wanted
+            except Exception as error:
+                errors.append(error)
+            n_asked += 1
+
+    threads = [Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(4):
+        before = n_asked
+        text_of(list(engine.reply(QUESTION, GREEDY, 5)))
+        hit(engine)
+        while n_asked < before + 100:
+            time.sleep(0.01)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
 
 
 def test_a_reply_is_not_blamed_for_what_happens_beside_it(open_demo: OpenEngine) -> None:
