@@ -55,6 +55,8 @@ CALLS = (
 FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TEXT = {"type": "text", "text": "Hi"}
+TRACE = made_up(LAWS["informed 0.5"], ([2.0, 3.0, 4.0], 1.0, 0.5), 20, 1)
+KNOWN = kept(controller_for(TRACE, 2))
 BODIES: dict[type[GenerationRequest], dict[str, Any]] = {
     ChatRequest: {
         "messages": [
@@ -199,8 +201,7 @@ def read_request(rng: random.Random) -> str:
 
 def read_measurements(rng: random.Random) -> str:
     """What became of files of measurements: nothing is refused aloud, and what is taken can be used."""
-    trace = made_up(LAWS["informed 0.5"], ([2.0, 3.0, 4.0], 1.0, 0.5), 20, 1)
-    known, controller = kept(controller_for(trace, 2)), controller_for(trace, 2)
+    controller = controller_for(TRACE, 2)
     with TemporaryDirectory() as folder:
         cache = ProfileCache("x", Path(folder))
         found = odder({"one": 2, "many": 1, "pass_seconds": {"1": 0.5, "2": 0.7}, "width": 1, "tried": 13}, rng)
@@ -209,7 +210,7 @@ def read_measurements(rng: random.Random) -> str:
         measured = remembered(cache)
         cache.read_as(Exactness)
     assert measured is None or all(seconds > 0 for seconds in measured.pass_seconds.values())
-    mutated = odder(known, rng)
+    mutated = odder(KNOWN, rng)
     take_up(controller, mutated if isinstance(mutated, dict) else {})
     controller.begin(0)
     assert all(0 <= chance <= 1 for state in controller.states.values() for chance in state.acceptance.chances)
