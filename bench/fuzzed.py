@@ -6,11 +6,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+import httpcore2
+import httpx2
+from huggingface_hub import set_client_factory
+from huggingface_hub.utils._http import default_client_factory
 from pydantic import ValidationError
 
 from app.server.anthropic.messages import MessagesRequest
@@ -33,7 +39,7 @@ from runtime.models.hub.names import HubError
 from runtime.models.registry import load_registry
 from runtime.speculative.control.kept import kept, take_up
 from tests.support.facts import facts
-from tests.support.raw_hub import answering, http
+from tests.support.raw_hub import http
 from tests.support.traces import LAWS, controller_for, made_up
 
 ODD: tuple[Any, ...] = (
@@ -56,6 +62,7 @@ FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TEXT = {"type": "text", "text": "Hi"}
 TRACE = made_up(LAWS["informed 0.5"], ([2.0, 3.0, 4.0], 1.0, 0.5), 20, 1)
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates, which take a while
 KNOWN = kept(controller_for(TRACE, 2))
 BODIES: dict[type[GenerationRequest], dict[str, Any]] = {
     ChatRequest: {
@@ -217,8 +224,20 @@ def read_measurements(rng: random.Random) -> str:
     return "refused" if measured is None else "read"
 
 
+@contextmanager
+def hub_that_says(answer: bytes) -> Iterator[None]:
+    """The hub's client reads these bytes, whatever it asks, without a network."""
+    transport = httpx2.HTTPTransport(verify=NO_TLS)
+    transport._pool = httpcore2.ConnectionPool(network_backend=httpcore2.MockBackend([answer]))
+    set_client_factory(lambda: httpx2.Client(transport=transport, follow_redirects=True, timeout=None))
+    try:
+        yield
+    finally:
+        set_client_factory(default_client_factory)
+
+
 def read_hub(rng: random.Random) -> str:
-    """What became of one hub's answer, through the real client and a socket."""
+    """What became of one hub's answer, through the real client."""
     usual = {"id": "owner/small", "sha": "a" * 40, "siblings": [{"rfilename": "small.gguf", "size": 5}]}
     body = json.dumps(odder([usual], rng)).encode()
     as_json = b"Content-Type: application/json"
@@ -226,9 +245,9 @@ def read_hub(rng: random.Random) -> str:
     if rng.random() < 0.3:
         at = rng.randrange(len(answer))
         answer = answer[:at] + bytes([rng.randrange(256)]) + answer[at + rng.choice((1, 5)) :]
-    with answering(lambda head: answer) as endpoint, TemporaryDirectory() as folder:
+    with hub_that_says(answer):
         try:
-            Hub(endpoint, Path(folder)).search("small")
+            Hub("http://hub.test").search("small")
         except HubError as error:
             return said(str(error))
     return "read"
