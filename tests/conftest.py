@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(tmp_path_factory.mktemp(kind.lower()))
     os.environ["SLIPSTREAM_NO_SEARCH"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heeds_interrupts() -> None:
+    """Also where the tests run in a script's background, whose interrupts the shell ignores, and so would commands."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
