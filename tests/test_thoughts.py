@@ -133,11 +133,12 @@ def said(engine: LoadedEngine, **more: Any) -> str:
 def test_the_mark_comes_at_its_place_with_and_without_drafts(engines: list[LoadedEngine], sampling: Sampling) -> None:
     budget = ThoughtBudget(12, BEGIN, END, is_open=True)
     texts = [said(engine, sampling=sampling, thoughts=budget) for engine in engines]
+    is_the_same = sampling.temperature == 0 or sampling.seed is not None
     for engine, text in zip(engines, texts, strict=True):
         thought, mark, answer = text.partition(END)
         assert mark
-        assert answer
+        assert answer or not is_the_same  # chance may have the turn end there
         assert abs(len(engine.tokenize(thought)) - 12) <= 2  # other tokens may spell the same text
-    if sampling.temperature == 0 or sampling.seed is not None:
+    if is_the_same:
         assert texts[0] == texts[1]
         assert said(engines[0], sampling=sampling).startswith(texts[0].partition(END)[0])
