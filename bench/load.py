@@ -41,11 +41,16 @@ class Kind:
     errors: list[str] = field(default_factory=list)
 
 
+def free_port() -> int:
+    """One on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
 @contextmanager
 def serving(pair: str, more: list[str]) -> Iterator[str]:
     """The address of a server of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "app.cli", "serve", pair, "--port", str(port), *more]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:

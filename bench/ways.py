@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -98,11 +98,21 @@ def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     return answer
 
 
-def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
-    """llama.cpp's server inside this process; the settings are its parameters by dotted name."""
+def common_params(settings: Mapping[str, Any]) -> Any:
+    """llama.cpp's parameters, with these by dotted name."""
     import xllamacpp  # type: ignore[import-untyped]
 
     params = xllamacpp.CommonParams()
+    for name, value in settings.items():
+        *owner, last = name.split(".")
+        setattr(reduce(getattr, owner, params), last, value)
+    return params
+
+
+def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
+    """llama.cpp's server inside this process; the settings are its parameters by dotted name."""
+    import xllamacpp
+
     settings: dict[str, Any] = {
         "model.path": str(job.pair.target),
         "n_ctx": job.pair.context,
@@ -114,10 +124,7 @@ def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
         settings |= {
             f"{owner}{kind}.n_threads": way.threads for owner in owners for kind in ("cpuparams", "cpuparams_batch")
         }
-    for name, value in settings.items():
-        *owner, last = name.split(".")
-        setattr(reduce(getattr, owner, params), last, value)
-    server = xllamacpp.Server(params)
+    server = xllamacpp.Server(common_params(settings))
 
     def answer(prompt: Prompt) -> Answer:
         asked = {"prompt": prompt.ids, "max_tokens": job.max_tokens, "temperature": prompt.temperature, "seed": SEED}

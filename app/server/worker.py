@@ -210,7 +210,7 @@ class Worker:
 
     def _take_turn(self, engine: Engine) -> None:
         """Runs one task, for a step at least and for as long as changing to another would cost too much."""
-        task = self._next()
+        task = self._next(engine)
         engine.share(len(self._active) - 1)
         began, is_done = perf_counter(), self._step(task, engine)
         while not is_done and self._keeps_turn(task, perf_counter() - began, engine):
@@ -225,15 +225,17 @@ class Worker:
         """May a turn that has taken so long go on? A task without others has a turn of one step, as who comes is let in
         between turns.
         """
-        return len(self._active) > 1 and seconds < engine.turn_seconds and task is self._next()
+        return len(self._active) > 1 and seconds < engine.turn_seconds and task is self._next(engine)
 
-    def _next(self) -> ScheduledTask:
-        """The task whose turn it is: one that should stop, else a short one unless those had too much, else the one
-        that has waited longest.
+    def _next(self, engine: Engine) -> ScheduledTask:
+        """The task whose turn it is: one that should stop, else a short one unless those had too much, or all share
+        passes; else the one that has waited longest.
         """
+        is_shared, has_lead = not engine.turn_seconds, self._lead > MAX_LEAD
         with self._changed:
-            has_lead = self._lead > MAX_LEAD
-            return min(self._active, key=lambda task: (not task.should_stop(), task.is_short == has_lead))
+            return min(
+                self._active, key=lambda task: (not task.should_stop(), not is_shared and task.is_short == has_lead)
+            )
 
     def _lead_after(self, task: ScheduledTask, seconds: float) -> float:
         """The lead after a turn: a short task's adds to it, a long one's takes from it, down to none where no long task

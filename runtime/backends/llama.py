@@ -105,10 +105,7 @@ class LlamaBackend:
             )
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
-        start = self._rewind(context)
-        if n + k + len(self.tree.garbage) > self._n_cells:
-            self._clear()
-            start = 0
+        start = self._with_room(self._rewind(context), n + k)
         self._held[start:n] = context[start:]
         if draft.parents is not None:
             self._decode_chain(start, n - 1, 0)
@@ -118,6 +115,13 @@ class LlamaBackend:
                 self._held[n : n + k] = draft.tokens
             self._decode_chain(start, n + k, 1 + k)
         return self._logits(1 + k)
+
+    def _with_room(self, start: int, end: int) -> int:
+        """Sees to it that there are cells for positions up to `end`; returns how many are held then."""
+        if end + len(self.tree.garbage) <= self._n_cells:
+            return start
+        self._clear()
+        return 0
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
@@ -182,7 +186,7 @@ class LlamaBackend:
     def _save(self) -> None:
         """Keeps a copy of the conversation in the context."""
         self.tree.settle([])
-        self.saved.save(self._held[: self._n_held])
+        self.saved.add(self.saved.copy(self._held[: self._n_held], self._sequence.value))
 
     def _rewind(self, context: Tokens) -> int:
         """Drops what the cache holds beyond its common prefix with context[:-1]; returns that prefix's length."""
@@ -233,6 +237,15 @@ class LlamaBackend:
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
         """Decodes a batch that begins at position `start`; after it the main sequence holds `n_held` tokens."""
+        try:
+            self._decode(batch)
+        except StoppedError:
+            self._drop(start)
+            raise
+        self._n_held = n_held
+
+    def _decode(self, batch: lib.llama_batch) -> None:
+        """Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
         try:
             code = lib.llama_decode(self.handle, batch)
@@ -240,13 +253,11 @@ class LlamaBackend:
             self._clear()
             raise
         if code == StopFlag.STOPPED:
-            self._drop(start)
             raise StoppedError
         if code:
             self._clear()
             why = "; ".join(library.complaints()[-2:])
-            raise ModelError(f"llama.cpp could not decode {batch.n_tokens} tokens at {start} (code {code}): {why}")
-        self._n_held = n_held
+            raise ModelError(f"llama.cpp could not decode {batch.n_tokens} tokens (code {code}): {why}")
 
     def _logits(self, rows: int) -> Logits:
         """The library's own buffer as [rows, n_vocab]."""

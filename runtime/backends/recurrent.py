@@ -104,7 +104,7 @@ class RecurrentBackend(LlamaBackend):
         self._n_droppable = min(self.n_snapshots, batch.n_tokens - 1)
 
     def _save(self) -> None:
-        self.saved.save(self._held[: self._n_held], self.checkpoints.all)
+        self.saved.add(self.saved.copy(self._held[: self._n_held], checkpoints=self.checkpoints.all))
 
     def _restore(self, state: SavedState) -> None:
         super()._restore(state)

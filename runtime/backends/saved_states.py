@@ -1,7 +1,7 @@
 """Conversations that had to leave a context: llama.cpp's own copies of their cells, taken back bit for bit.
 
-One conversation is in the context at a time, in order and by itself: among others its cells would be summed in another
-order, and the logits would round otherwise. Knows tokens and bytes; which conversation is wanted is the backend's.
+Cells come back in order, as sums over them in another order would round otherwise. Knows tokens and bytes; which
+conversation is wanted is the backend's.
 """
 
 from __future__ import annotations
@@ -63,19 +63,22 @@ class SavedStates:
         self._states.remove(best)
         return best
 
-    def add(self, state: SavedState) -> None:
-        """Takes one in as the newest."""
-        self._states.append(state)
-        self.limit(self.most)
+    def add(self, state: SavedState | None) -> None:
+        """Takes one in as the newest, if it could be copied."""
+        if state is not None:
+            self._states.append(state)
+            self.limit(self.most)
 
-    def save(self, tokens: Tokens, checkpoints: tuple[Checkpoint, ...] | None = None) -> None:
-        """Copies what the context holds, which is these tokens; keeps nothing where the library cannot."""
-        state = np.empty(lib.llama_state_seq_get_size(self.handle, MAIN), dtype=np.uint8)
-        if lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN):
-            self.add(SavedState(tokens.copy(), state, checkpoints))
+    def copy(
+        self, tokens: Tokens, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None
+    ) -> SavedState | None:
+        """What the context holds of a sequence, which is these tokens; None where the library cannot copy it."""
+        state = np.empty(lib.llama_state_seq_get_size(self.handle, sequence), dtype=np.uint8)
+        if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
+            return None
+        return SavedState(tokens.copy(), state, checkpoints)
 
-    def restore(self, saved: SavedState) -> bool:
-        """Copies one into the context, which is empty; False where the library cannot."""
-        return bool(
-            lib.llama_state_seq_set_data(self.handle, saved.state.ctypes.data_as(UINT8_P), len(saved.state), MAIN)
-        )
+    def restore(self, saved: SavedState, sequence: int = MAIN) -> bool:
+        """Copies one into the context, which has nothing of that sequence; False where the library cannot."""
+        state = saved.state.ctypes.data_as(UINT8_P)
+        return bool(lib.llama_state_seq_set_data(self.handle, state, len(saved.state), sequence))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
@@ -46,6 +46,23 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Frees the context."""
+
+
+class SharedPasses(Backend, Protocol):
+    """A backend whose passes several conversations can share."""
+
+    @property
+    def slots(self) -> int:
+        """Conversations that may be held."""
+
+    def fits(self, lengths: Iterable[int]) -> bool:
+        """Can conversations of so many tokens be decoded together?"""
+
+    def forward_all(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
+        """What `forward` returns for each of several contexts and drafts, which fit together, from one pass.
+
+        Valid until the next call; the drafts have no more tokens together than one may have.
+        """
 
 
 class Reloadable(Protocol):

@@ -99,9 +99,11 @@ class LoadedEngine(Engine):
     def turn_seconds(self) -> float:
         """How long a reply should go on before another has its turn, so that changing costs little.
 
-        Infinite where only one can be held.
+        Infinite where only one can be held, nothing while they share passes.
         """
-        return TURN * self.loop.switch_seconds if self._loaded.backend.slots > 1 else math.inf
+        if self._loaded.backend.slots == 1:
+            return math.inf
+        return 0.0 if self.loop.company else TURN * self.loop.switch_seconds
 
     @property
     def n_held(self) -> int:

@@ -24,7 +24,7 @@ from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.loop import SpecLoop
-from runtime.speculative.step import RequestState
+from runtime.speculative.step import Due, RequestState
 
 PREFILL = 256  # tokens decoded between two looks at `cancel`
 EXPECTED = 256  # tokens of a reply of which nothing is known
@@ -77,7 +77,7 @@ class Reply:
         self.finish_reason: str | None = None
         self.notice = window.notice
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
-        self.request = RequestState(n_likely, exact_only=sampler.is_coupled)
+        self.request = RequestState(n_likely, exact_only=sampler.is_coupled, due=self._due)
 
     def take_up(self, said: Sequence[int], passes: Sequence[Pass]) -> None:
         """Goes on where an earlier attempt was broken off that had said these tokens, in these passes."""
@@ -109,7 +109,7 @@ class Reply:
         except StoppedError:
             self.finish_reason = "cancelled"
         finally:  # also when nobody wants to hear the rest
-            self.loop.finish(self.tokens[: self.n], self.n_prompt)
+            self.loop.finish(self.request, self.tokens[: self.n], self.n_prompt)
         self._close_stats()
         tail = self.text.finish()
         yield Chunk(
@@ -127,7 +127,7 @@ class Reply:
         tokens, total = self.tokens[: self.n], self.n - 1
         self.stats.cached_n = min(self.loop.n_cached(tokens), self.n_prompt - 1)
         yield self.stats.cached_n
-        for end in self._borders(total):
+        for end in self._pieces(self.stats.cached_n, total):
             began = time.perf_counter()
             if cancel():
                 self.finish_reason = "cancelled"
@@ -136,6 +136,19 @@ class Reply:
             self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
             yield end + (end == total)
+
+    def _pieces(self, n_read: int, total: int) -> Iterator[int]:
+        """Where the pieces end in which the first `total` tokens are read: at the borders, and at any token in between
+        where others cannot wait for so much and rounding does not depend on it.
+        """
+        exactness = self.stats.exactness
+        may_split = exactness is None or exactness.is_exact
+        for border in self._borders(total):
+            while may_split and (n := self.loop.piece(self.request, self.n, border - n_read)) < border - n_read:
+                n_read += n
+                yield n_read
+            yield border
+            n_read = border
 
     def _borders(self, total: int) -> Iterator[int]:
         """Where the pieces end in which the first `total` tokens are read.
@@ -164,12 +177,7 @@ class Reply:
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
         began = time.perf_counter()
-        room = self.n_ctx - self.n
-        most = room if self.left is None else min(room, self.left)
-        self.request.kind = "code" if self.text.is_code else "prose"
-        step = self.loop.step(
-            self.request, self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report
-        )
+        step = self.loop.step(self.request, *self._asked())
         pieces: list[str] = []
         for token in step.tokens:
             pieces.append(self._take(token))
@@ -178,12 +186,25 @@ class Reply:
         n = len(pieces)
         if self.finish_reason is None:
             self._look_at_limits()
-        seconds, parts = time.perf_counter() - began, (step.draft_seconds, step.verify_seconds, step.seconds)
+        # A step that came with another reply's took its time before it was asked for
+        seconds = max(time.perf_counter() - began, step.seconds)
+        parts = step.draft_seconds, step.verify_seconds, step.seconds
         made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts)
         self.stats.steps.append(made)
         self.stats.decode_seconds += seconds
         drafted = tuple(i < step.n_accepted for i in range(n))
         return Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], made=made)
+
+    def _asked(self) -> Due:
+        """What the next step is asked."""
+        room = self.n_ctx - self.n
+        most = room if self.left is None else min(room, self.left)
+        self.request.kind = "code" if self.text.is_code else "prose"
+        return Due(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report)
+
+    def _due(self) -> Due | None:
+        """The same, as long as there is one."""
+        return self._asked() if self.finish_reason is None else None
 
     def _take(self, token: int) -> str:
         """The token becomes part of the reply; returns the text that it brings."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.core.backend import Backend, Tokenizer
-from runtime.core.draft import Draft, Logits, Tokens
+from runtime.core.backend import Backend, SharedPasses, Tokenizer
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 
 CONTEXT = 32  # tokens before the rows that are compared
 SEED = 20
@@ -31,6 +31,7 @@ class Exactness:
     tried: int
     difference: float = 0.0
     prefill: bool = True
+    together: bool = False  # a pass that several conversations share is exact too, up to that width
 
     @property
     def is_exact(self) -> bool:
@@ -75,6 +76,32 @@ def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab:
     backend.forward(tokens[-1:])  # so that the next pass is over the whole context at once
     off = worst(backend.forward(tokens[: n + max_width - 1]), alone[-1:])
     return Exactness(width, max_width, max(difference, off), off == 0.0)
+
+
+def is_exact_together(backend: SharedPasses, width: int, vocab: Tokenizer) -> bool:
+    """Does a pass of up to `width` rows that several conversations share give each the very logits that it gets by
+    itself? Drafts among them are rejected, so that cells of one lie between another's.
+    """
+    n, n_steps = min(4, width), 4
+    if n < 2 or backend.n_ctx < CONTEXT + n_steps:
+        return False
+    text = sample(vocab, n + CONTEXT + n_steps)
+    draft = Draft(tuple(text[: width - n].tolist()))
+    texts = [text[i : i + CONTEXT - 5 * i + n_steps] for i in range(n)]
+    alone = [[backend.forward(each[:end])[0].copy() for end in range(len(each) - n_steps, len(each))] for each in texts]
+    backend.set_slots(n)
+    for each in texts:
+        backend.forward(each[: -n_steps - 1])
+    for step in range(n_steps):
+        asked = [(each[: len(each) - n_steps + step], NO_DRAFT) for each in texts]
+        asked[step % n] = asked[step % n][0], draft
+        together = backend.forward_all(asked)
+        if not all(np.array_equal(rows[0], steps[step]) for rows, steps in zip(together, alone, strict=True)):
+            break
+    else:
+        step = n_steps
+    backend.set_slots(1)
+    return step == n_steps
 
 
 def worst(together: Logits, alone: list[Logits]) -> float:

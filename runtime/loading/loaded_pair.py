@@ -16,6 +16,7 @@ from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.shared import SharedBackend
 from runtime.core.backend import OnProgress
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
@@ -41,6 +42,7 @@ from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
 from runtime.memory.system import MemoryReader
 from runtime.models.registry import Pair
+from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads, Watch
@@ -144,7 +146,8 @@ class LoadedPair:
             self.draft_costs = self.profile.calibration(self.draft.backend, self.pair.draft, self._counts, 1, clock)
         self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
         self._factories = self._drafter_factories()
-        self.exactness = self.profile.exactness(self.backend) if self._factories else Exactness(1, 1)
+        is_asked = self._factories or isinstance(self.backend, SharedBackend)
+        self.exactness = self.profile.exactness(self.backend) if is_asked else Exactness(1, 1)
 
     def _window_shape(self) -> WindowShape | None:
         """The window of the drafter lookahead, for which the context gets room; None with a reason where it cannot be
@@ -188,12 +191,22 @@ class LoadedPair:
             self._threads(),
             self._degradation(),
             sys.maxsize if self.options.fast else self.exactness.width,
+            self._company(),
         )
         self.loop.failed = self.left_out
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
+
+    def _company(self) -> Company | None:
+        """What decides which replies share passes; None where they have to take turns."""
+        if not isinstance(self.backend, SharedBackend):
+            return None
+        exact = self.exactness
+        if self.options.fast or (exact.is_exact and exact.together):
+            return Company(self.backend, sys.maxsize)
+        return Company(self.backend, exact.width if exact.together else 1)
 
     def _promise(self) -> str:
         """What could be done about passes that round otherwise."""

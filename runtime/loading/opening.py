@@ -63,7 +63,7 @@ def open_target(
 def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frugal: bool = False) -> LlamaBackend:
     """An ordinary context of the target, with room for token trees where they are wanted: it makes passes dearer."""
     n_ctx = options.n_ctx or target.n_ctx_train
-    return open_backend(target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch, is_frugal)
+    return open_backend(target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch, is_frugal, options.slots)
 
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
@@ -121,7 +121,7 @@ def open_draft(
         n_target = options.n_ctx or target.n_ctx_train
         n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
         try:
-            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH)
+            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=options.slots)
         except ModelError as error:
             raise NoMemoryError(str(error)) from error
         stack.callback(backend.close)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.shared import SharedBackend
 from runtime.backends.vocab import Vocab
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
-from runtime.loading.exactness import Exactness, self_test
+from runtime.loading.exactness import Exactness, is_exact_together, self_test
 from runtime.loading.options import Options
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.facts import ModelFacts
@@ -45,7 +46,8 @@ class TargetProfile:
 
     def exactness(self, backend: LlamaBackend) -> Exactness:
         """What the self-test of the target finds."""
-        cache = self.cache("exactness", self._options.max_k)
+        is_shared = isinstance(backend, SharedBackend)
+        cache = self.cache("exactness", self._options.max_k, *["shared"] * is_shared)
         known = cache.read_as(Exactness)
         if known is not None and 1 <= known.width <= known.tried:
             return known
@@ -70,7 +72,10 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
     """What the self-test finds, and what it may miss: on a processor float matrices round by width, which mostly, but
     not always, is lost where their results are quantized.
     """
-    found = self_test(backend, max_width, vocab=backend.model.vocab)
+    vocab = backend.model.vocab
+    found = self_test(backend, max_width, vocab=vocab)
+    if isinstance(backend, SharedBackend):
+        found = replace(found, together=is_exact_together(backend, found.width, vocab))
     try:
         facts = ModelFacts(read_model_header(backend.model.path))
     except (ModelError, OSError):

@@ -70,7 +70,7 @@ class PairSpec:
 
     def frugal(self) -> PairSpec:
         """The same without snapshots of recurrent states, and with windows for the layers that look no further."""
-        return replace(self, context=replace(self.context, n_snapshots=0, is_windowed=True))
+        return replace(self, context=replace(self.context, n_snapshots=0, n_seats=1, is_windowed=True))
 
     def draft_needs(self, n_ctx: int) -> int:
         """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
@@ -78,7 +78,8 @@ class PairSpec:
             return 0
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)
         cache = cache_type_of(self.draft, self.on_device)
-        return estimate(self.draft, ContextSpec(n_drafting, cache, 1, DRAFT_BATCH, has_words=False)).needed
+        context = ContextSpec(n_drafting, cache, 1, DRAFT_BATCH, has_words=False, n_seats=self.context.n_seats)
+        return estimate(self.draft, context).needed
 
 
 @dataclass(frozen=True, slots=True)

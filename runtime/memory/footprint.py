@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.cache_layout import STEP, CacheSpec, cache_bytes
+from runtime.models.cache_layout import STEP, CacheSpec, cache_bytes, shared_cells
 from runtime.models.facts import ModelFacts, cache_type, is_repackable
 
 FLOAT, HALF = 4, 2  # bytes
@@ -30,11 +30,12 @@ class ContextSpec:
     repacks: bool = True  # weights of some types are copied into another layout
     has_words: bool = True  # a draft model needs no more than ids
     n_snapshots: int = 0  # of recurrent states, from which rejected drafts are undone
+    n_seats: int = 1  # conversations that share it
     is_windowed: bool = False  # layers with a sliding window keep no more than that and a batch
 
     def cache_spec(self) -> CacheSpec:
         """The cache that such a context has."""
-        n_tokens = -(-self.n_ctx // STEP) * STEP
+        n_tokens = -(-shared_cells(self.n_ctx, self.n_seats) // STEP) * STEP
         return CacheSpec(n_tokens, self.cache, 1 + self.n_snapshots, self.n_batch if self.is_windowed else None)
 
 

@@ -13,6 +13,10 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES
 
 STEP = 256  # cells: caches are made in such steps
+SHARED, SPARE = (
+    4096,
+    512,
+)  # cells of a context that conversations share: so many if each has less, and for what lies idle
 STATE_VALUE = 4  # bytes of a value in a recurrent state
 # Every so many layers one sees the whole context, where the header gives a window and no pattern
 PERIODS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "olmo2": 4, "exaone4": 4, "llama4": 4}
@@ -42,6 +46,11 @@ class CacheSpec:
         if not window or self.n_batch is None:
             return self.n_tokens
         return min(self.n_tokens, -(-(window + self.n_batch) // STEP) * STEP)
+
+
+def shared_cells(n_ctx: int, n_seats: int) -> int:
+    """Cells of a context of so many tokens in which several conversations have seats."""
+    return max(n_ctx, min(n_seats * n_ctx, SHARED)) + SPARE if n_seats > 1 else n_ctx
 
 
 def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:

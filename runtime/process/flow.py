@@ -1,6 +1,7 @@
-"""Steps of replies that have come from the process with the models, and how many more will come unasked.
+"""Steps of replies that have come from the process with the models, and when more are to be asked for.
 
-Asking costs that process time between two passes, so whoever reads alone is sent some steps ahead.
+Asking costs that process time between two passes, so for one ask some steps are made ahead: of the reply that is asked
+for, and of all others that were begun where replies share passes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,7 @@ from collections import deque
 
 from runtime.process.messages import Failed, Stepped
 
-AHEAD = 16  # steps that are made for one ask where no other reply waits
-
-
-def n_steps(n_waiting: int) -> int:
-    """For one ask."""
-    return 1 if n_waiting else AHEAD
+AHEAD = 16  # rounds of steps that are made for one ask
 
 
 class Flow:
@@ -22,7 +18,9 @@ class Flow:
 
     def __init__(self) -> None:
         self._came: dict[int, deque[Stepped | Failed]] = {}  # by the reply's number
-        self._number, self._left = 0, 0  # the reply whose steps come unasked, and how many at least
+        self._number = 0  # the reply that was asked for last
+        self._n_asked = 0  # asks after which more may come
+        self._n_since = 0  # steps of that reply since then
 
     def begin(self, number: int) -> None:
         """Somebody reads that reply."""
@@ -34,9 +32,13 @@ class Flow:
 
     def note(self, step: Stepped | Failed) -> None:
         """It has come."""
-        self._left -= step.number == self._number
+        self._n_since += step.number == self._number
         if step.number in self._came:
             self._came[step.number].append(step)
+
+    def note_pause(self) -> None:
+        """All has come that was asked for once."""
+        self._n_asked -= 1
 
     def take(self, number: int) -> Stepped | Failed | None:
         """The reply's next one, if it has come."""
@@ -44,18 +46,16 @@ class Flow:
         return came.popleft() if came else None
 
     def is_of(self, number: int) -> bool:
-        """Is that reply the one that is made?"""
+        """Is that reply the one that was asked for?"""
         return number == self._number
 
     def is_due(self, number: int) -> bool:
-        """Must be asked for more, so that they go on coming?"""
-        return not self.is_of(number) or self._left <= 0
+        """Must be asked for more, so that steps of that reply go on coming? Of one that was asked for already when half
+        of them have come: then nobody waits for the asking.
+        """
+        return not self._n_asked or (self.is_of(number) and self._n_asked == 1 and self._n_since >= AHEAD // 2)
 
-    def ask(self, number: int, n_waiting: int) -> None:
-        """So many are asked for; whatever else was is interrupted."""
-        # Asked for again when half of them have come: nobody waits for the asking.
-        self._number, self._left = number, (n_steps(n_waiting) + 1) // 2
-
-    def interrupt(self) -> None:
-        """Something else was asked, so none come unasked."""
-        self._number = 0
+    def ask(self, number: int) -> None:
+        """They are asked for."""
+        self._number, self._n_since = number, 0
+        self._n_asked += 1

@@ -21,8 +21,8 @@ from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
-from runtime.process.flow import n_steps
-from runtime.process.messages import Call, Failed, Opened, Progress, Status, Stepped, receive, send
+from runtime.process.flow import AHEAD
+from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Status, Stepped, receive, send
 from runtime.process.spawning import inherited
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
@@ -93,18 +93,29 @@ class Host:
             self._end(number)
 
     def _advance(self, number: int, n_waiting: int) -> None:
-        """Makes a reply's next steps, until it has ended or something else is asked."""
+        """Makes a reply's next steps until something else is asked: with those of all others where they share passes,
+        one where they take turns.
+        """
         self.engine.share(n_waiting)
-        with self._lock:
-            self._current = number
-            self.engine.stop(number in self._stopped)
-        for _ in range(n_steps(n_waiting)):
-            if number in self._replies:
-                self._made.put(self._step(number))  # told while the next one is made
+        is_shared = not self.engine.turn_seconds
+        for _ in range(AHEAD if is_shared or not n_waiting else 1):
+            for each in list(self._replies) if is_shared else [number]:
+                self._take_turn(each)
             if not self._calls.empty():
                 break
         with self._lock:
             self._current = NOBODY
+        self._made.put(PAUSE)
+
+    def _take_turn(self, number: int) -> None:
+        """Makes a reply's next step, which is told while the next one is made."""
+        if number not in self._replies:
+            return
+        if number != self._current:
+            with self._lock:
+                self._current = number
+                self.engine.stop(number in self._stopped)
+        self._made.put(self._step(number))
 
     def _step(self, number: int) -> Stepped | Failed:
         """A reply's next step; from its last one on it is forgotten."""

@@ -62,6 +62,9 @@ class Failed(NamedTuple):
     number: int = 0
 
 
+PAUSE = ()  # all has come that was asked for
+
+
 def send(pipe: Connection, message: object) -> None:
     """Raises OSError where nobody is there any more."""
     if isinstance(message, Stepped):
@@ -83,7 +86,7 @@ def receive(pipe: Connection) -> Any:
 
 def as_step(message: Any) -> Stepped | Failed | None:
     """What was sent as a reply's step, or as its failure; None for anything else."""
-    if type(message) is tuple:
+    if type(message) is tuple and message:
         number, *fields, made, n_read, status = message
         fields += (None if made is None else Pass(*made), n_read)
         return Stepped(number, Chunk(*fields), status and Status(*status))

@@ -22,7 +22,7 @@ from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.flow import Flow
-from runtime.process.messages import Call, Failed, Opened, Progress, Stepped, as_step, receive, send
+from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Stepped, as_step, receive, send
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 
 LOOK = 0.05  # seconds between two looks at whether an answer is still wanted
@@ -105,7 +105,6 @@ class ModelProcess:
         """
         with self._turn:
             self._call(call, cancel)
-            self._flow.interrupt()
             self._n_owed += 1
             deadline = time.monotonic() + most
             while True:
@@ -133,7 +132,7 @@ class ModelProcess:
             while (step := self._flow.take(number)) is None:
                 if self._flow.is_due(number):
                     self._call(Call("next", (n_waiting,), number=number), cancel)
-                    self._flow.ask(number, n_waiting)
+                    self._flow.ask(number)
                 if not self._noted(self._next(number, cancel, math.inf)):
                     self._n_owed -= 1
             return unless_failed(step).chunk  # type: ignore[no-any-return]
@@ -150,7 +149,10 @@ class ModelProcess:
         self._send(self._steps, call)
 
     def _noted(self, came: Any) -> bool:
-        """Is it a reply's step? Then it is kept."""
+        """Is it a reply's step, or does it say that no more come? Then it is kept."""
+        if came == PAUSE:
+            self._flow.note_pause()
+            return True
         step = as_step(came)
         if step is None:
             return False

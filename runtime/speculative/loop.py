@@ -6,28 +6,42 @@ drafters or the controller it asks here.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from runtime.core.backend import Backend
-from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, merge
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
+from runtime.speculative.company import Company, Member
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.proposals import Proposal, Proposer, outcome
-from runtime.speculative.step import RequestState, Step
+from runtime.speculative.step import Due, RequestState, Step
 from runtime.speculative.verify import verify
 
 PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
 NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
 Ask = Callable[[Drafter, Tokens, Sampler, int], Proposal]
+
+
+class Prepared(NamedTuple):
+    """A reply's step before its pass."""
+
+    request: RequestState
+    due: Due
+    proposals: Sequence[Proposal]
+    draft: Draft
+    is_idle: bool  # was nobody asked?
+    seconds: float  # that it took
 
 
 class SpecLoop:
@@ -42,6 +56,7 @@ class SpecLoop:
         threads: Threads | None = None,
         degradation: Degradation | None = None,
         exact_rows: int = sys.maxsize,
+        company: Company | None = None,
     ) -> None:
         self.backend, self.controller, self.threads = backend, controller, threads
         # Side branches per draft token; all proposals then form one tree
@@ -49,6 +64,8 @@ class SpecLoop:
         self._proposer = Proposer(controller, threads, self.branches)
         self._order = [drafter.name for drafter in drafters]
         self._n_idle = 0  # steps from now on in which nobody need be asked
+        self.company = company  # of replies that share passes, where that can be
+        self._n_together = 1  # replies of the pass that is made
         self._set_drafters(drafters)
         self.degradation = degradation
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
@@ -69,11 +86,23 @@ class SpecLoop:
         return self.backend.n_cached(context)
 
     def prefill(self, request: RequestState, context: Tokens, end: int) -> None:
-        """Reads the first `end` tokens of a prompt, as far as that was not done yet."""
-        self._switch_to(request, context)
-        self._degrade_if_due(context)
-        if end > self.backend.n_cached(context):
+        """Reads the first `end` tokens of a prompt, as far as that was not done yet; others that wait take part."""
+        n_rows = end - self.backend.n_cached(context)
+        if n_rows <= 0:
+            return
+        if waiting := self._waiting(request, end, n_rows, lambda n: n):
+            self._make(waiting, context[:end])
+        else:
+            self._switch_to(request, context)
+            self._degrade_if_due(context)
             self.backend.forward(context[:end])
+
+    def piece(self, request: RequestState, n_tokens: int, most: int) -> int:
+        """How many of a prompt's tokens, up to `most`, are read at once: where others are made, no more than they can
+        wait for.
+        """
+        n = self.company.n_others(request) if self.company else 0
+        return self.controller.n_readable(n, n_tokens, most) if n else most
 
     def begin(
         self,
@@ -86,7 +115,9 @@ class SpecLoop:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
         request.drafters, request.left_out = set(), None
-        self._n_idle = 0
+        self._n_idle, self._n_together = 0, 1
+        if self.company:
+            self.company.join(request)
         self.controller.begin(len(context), most=self._most_drafted(request))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
@@ -98,8 +129,10 @@ class SpecLoop:
         most = self.controller.max_k
         return min(most, self.exact_rows - 1) if request.exact_only else most
 
-    def finish(self, context: Tokens, n_prompt: int) -> None:
+    def finish(self, request: RequestState, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
+        if self.company:
+            self.company.leave(request)
         for drafter in self.drafters:
             drafter.finish(context, n_prompt)
 
@@ -180,33 +213,103 @@ class SpecLoop:
     ) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's.
 
-        `report` says how likely they were, where that is asked.
+        `report` says how likely they were, where that is asked. Others that wait may have rows of the same pass: their
+        steps are kept until they ask.
         """
-        self._switch_to(request, context)
-        self._degrade_if_due(context)
-        clock = self.controller.clock = self.threads.clock if self.threads else time.perf_counter
-        began = clock()
-        sampler.begin(context, position)
-        is_idle = self._n_idle > 0
-        proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, context, sampler, most)
+        if request.made is None:
+            due = Due(context, sampler, position, most, report)
+            self._make([(request, due), *self._waiting(request, len(context), 1, self.controller.n_worth)])
+        made, request.made = request.made, None
+        if not isinstance(made, Step):
+            raise made or AssertionError("a pass without its reply")
+        return made
+
+    def _waiting(
+        self, request: RequestState, n_tokens: int, n_rows: int, n_worth: Callable[[int], int]
+    ) -> list[Member]:
+        """The other replies that have rows of a pass with `n_rows` for this one, of `n_tokens`."""
+        return self.company.waiting(request, n_tokens, n_rows, n_worth) if self.company else []
+
+    def _make(self, members: Sequence[Member], read: Tokens | None = None) -> None:
+        """Makes a pass for the next steps of these replies, which are kept with them; it also reads a prompt so far."""
+        self.controller.clock = self.threads.clock if self.threads else time.perf_counter
+        self._n_together, room = len(members), self.controller.max_k
+        if self.company and len(members) > 1:
+            room = self.company.room(members, room)
+        self._switch_to(members[0][0], members[0][1].context)
+        self._degrade_if_due(members[0][1].context)
+        ready = list[Prepared]()
+        for request, due in members:
+            try:
+                ready.append(self._prepare(request, due, room))
+            except SlipstreamError as error:
+                request.made = error
+            else:
+                room -= len(ready[-1].draft.tokens)
         if self.threads:
             self.threads.set()
-        drafted, had = clock(), time.process_time()
-        logits = self.backend.forward(context, draft)
-        passed, had = clock(), time.process_time() - had
-        verdict = verify(draft, logits, sampler)
+        began, had = self.controller.clock(), time.process_time()
+        if len(members) == len(ready) == 1 and read is None:
+            logits = self.backend.forward(ready[0].due.context, ready[0].draft)
+            seconds, had = self.controller.clock() - began, time.process_time() - had
+            ready[0].request.made = self._conclude(ready[0], logits, seconds, seconds, had)
+        elif ready:
+            all_logits = self._forward(ready, read)
+            self._conclude_all(ready, all_logits, self.controller.clock() - began, time.process_time() - had, read)
+
+    def _prepare(self, request: RequestState, due: Due, room: int) -> Prepared:
+        """What is drafted for a reply, at most `room` tokens."""
+        self._switch_to(request, due.context)
+        clock = self.controller.clock
+        began, is_idle = clock(), self._n_idle > 0
+        due.sampler.begin(due.context, due.position)
+        proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room)
+        return Prepared(request, due, proposals, draft, is_idle, clock() - began)
+
+    def _forward(self, ready: Sequence[Prepared], read: Tokens | None) -> list[Logits]:
+        """The logits of each, from one pass that several share."""
+        assert self.company is not None
+        asked = [(each.due.context, each.draft) for each in ready]
+        return self.company.forward(asked if read is None else [*asked, (read, NO_DRAFT)])
+
+    def _conclude_all(
+        self, ready: Sequence[Prepared], all_logits: Sequence[Logits], seconds: float, had: float, read: Tokens | None
+    ) -> None:
+        """Every reply has its share of the pass that they had together; an error is its own."""
+        width = sum(1 + len(each.draft.tokens) for each in ready)
+        n_context = sum(len(each.due.context) for each in ready) // len(ready)
+        usual = [self.controller.own_seconds(len(each.draft.tokens)) for each in ready]
+        whole = max(sum(usual), self.controller.shared_costs.seconds(width, n_context)) if read is None else math.inf
+        if read is None:
+            self._learn_cost((), width, n_context, seconds, had / max(seconds, 1e-9))
+        for each, logits, own in zip(ready, all_logits, usual, strict=False):
+            try:
+                share = seconds * own / whole if read is None else own
+                each.request.made = self._conclude(each, logits, share, seconds, had)
+            except SlipstreamError as error:
+                each.request.made = error
+        self._n_idle = 0
+
+    def _conclude(self, ready: Prepared, logits: Logits, share: float, seconds: float, had: float) -> Step:
+        """Verifies a reply's draft after a pass of so many seconds, of which it had a `share`, and learns from that."""
+        began = self.controller.clock()
+        _, due, proposals, draft, is_idle, drafting = ready
+        verdict = verify(draft, logits, due.sampler)
         for drafter in self._observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
-        each_logprobs = report(logits[rows], verdict.tokens) if report else ()
+        each_logprobs = due.report(logits[rows], verdict.tokens) if due.report else ()
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
-        seconds = drafted - began, passed - drafted, clock() - began
-        if is_idle and self.controller.is_usual(passed - drafted):
+        rest = drafting + self.controller.clock() - began
+        if is_idle and self.controller.is_usual(share):
             self._n_idle -= 1
-            self.controller.idle(seconds[-1])
+            self.controller.idle(rest + share)
         else:
-            self._learn(proposals, names, verdict.tokens, 1 + len(draft.tokens), len(context), seconds, had)
-        return Step(verdict.tokens, len(verdict.accepted), len(draft.tokens), names, *seconds, each_logprobs)
+            outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
+            self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
+            self._learn_pass(names, 1 + len(draft.tokens), len(due.context), seconds, had)
+        n_accepted, times = len(verdict.accepted), (drafting, seconds, rest + seconds)
+        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs)
 
     def _no_room(self, n_context: int) -> Reason | None:
         """Why nothing can be drafted after so many tokens, where there is more to say than that the reply ends."""
@@ -215,43 +318,33 @@ class SpecLoop:
             return None
         return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for want of memory")
 
-    def _propose(
-        self, request: RequestState, context: Tokens, sampler: Sampler, most: int
-    ) -> tuple[list[Proposal], Draft]:
-        """What the drafters of this reply propose for a step of `most` tokens, and the draft of it; one that breaks is
-        dropped.
+    def _propose(self, request: RequestState, due: Due, room: int) -> tuple[list[Proposal], Draft]:
+        """What the drafters of this reply propose for its step, and the draft of it, of at most `room` tokens; one that
+        breaks is dropped.
         """
+        context, sampler = due.context, due.sampler
         self.controller.set_kind(request.kind)
         most_drafted = self._most_drafted(request)
-        self.controller.begin(len(context), sampler.is_coupled, most_drafted)
-        room = min(most_drafted, most - 1, self.backend.n_rewindable - len(context))
+        self.controller.begin(len(context), sampler.is_coupled, most_drafted, self._n_together)
+        room = min(room, most_drafted, due.most - 1, self.backend.n_rewindable - len(context))
         if room <= 0:
             request.left_out = self._no_room(len(context)) or request.left_out
         if room <= 0 or not self.drafters:
             return [], NO_DRAFT
-        proposals, broken = self._proposer.propose(self.drafters, self.request.drafters, context, sampler, room)
+        proposals, broken = self._proposer.propose(self.drafters, request.drafters, context, sampler, room)
         for drafter, error in broken:
             self._drop(drafter, error)
         used = [proposal.draft for proposal in proposals if proposal.draft.tokens]
         return proposals, merge(used).first(room) if used else NO_DRAFT
 
-    def _learn(
-        self,
-        proposals: Sequence[Proposal],
-        names: tuple[str, ...],
-        tokens: tuple[int, ...],
-        width: int,
-        n_context: int,
-        seconds: tuple[float, float, float],
-        worked: float,
-    ) -> None:
-        """Takes in a step: which proposals came true, and what the pass over those of `names` cost, for which all
-        threads together `worked` so long.
+    def _learn_pass(self, names: tuple[str, ...], width: int, n_context: int, seconds: float, worked: float) -> None:
+        """Takes in what a reply's own pass over the tokens of `names` cost, for which all threads together `worked` so
+        long, and for how many steps nobody need be asked.
         """
-        outcomes, (drafting, verifying, total) = [outcome(proposal, tokens) for proposal in proposals], seconds
-        self.controller.learn(outcomes, len(tokens), drafting, verifying, total)
+        if self._n_together > 1:
+            return
         if names or self.controller.is_steady:
-            self._learn_cost(names, width, n_context, verifying, worked / max(verifying, 1e-9))
+            self._learn_cost(names, width, n_context, seconds, worked / max(seconds, 1e-9))
         self._n_idle = 0 if names or (self.threads and self.threads.one.is_on_trial) else self._steps_to_idle()
 
     def _steps_to_idle(self) -> int:
@@ -281,8 +374,8 @@ class SpecLoop:
 
     @property
     def plain_rate(self) -> float:
-        """Tokens per second of plain decode, as measured here."""
-        return self.controller.plain_rate
+        """Tokens per second of plain decode by itself, as measured here."""
+        return self.controller.plain_alone
 
     @property
     def is_exact_only(self) -> bool:

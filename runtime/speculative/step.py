@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runtime.sampling.logits import TokenLogprobs
+from runtime.core.draft import Tokens
+from runtime.core.errors import SlipstreamError
+from runtime.sampling.logits import Report, TokenLogprobs
+from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.reasons import Reason
+
+
+class Due(NamedTuple):
+    """What a reply asks of its next step: one to `most` tokens after `context` [n], whose last `position` tokens are
+    the reply's. `report` says how likely they were, where that is asked.
+    """
+
+    context: Tokens
+    sampler: Sampler
+    position: int
+    most: int
+    report: Report | None = None
 
 
 class Step(NamedTuple):
@@ -22,7 +38,7 @@ class Step(NamedTuple):
     logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RequestState:
     """What one reply has of the loop to itself: several may be made in turns."""
 
@@ -31,3 +47,5 @@ class RequestState:
     kind: str = ""  # of the text, because acceptance differs by kind
     drafters: set[str] = field(default_factory=set)  # that take part in it
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much
+    due: Callable[[], Due | None] = lambda: None  # what its next step will be asked; None while that is not known
+    made: Step | SlipstreamError | None = None  # that step, if it came with another reply's

@@ -34,6 +34,10 @@ IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
+# Times what a token takes by itself: longer nobody waits for a pass because another's prompt is read, unless it has no
+# more rows than those
+STALL, NARROWEST = 3.0, 8
+AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -98,6 +102,10 @@ class Controller:
         self.clock: Clock = wall  # what the times that it is told are by
         self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
+        self._n_together = 1  # replies that share this step's pass
+        self._gains = dict[int, float]()  # the best way known over plain decode, by how many replies share passes
+        self._shared_costs: PassCosts | None = None
+        self._n_apart = 0  # passes that were not shared although others waited
         self.begin(0)
 
     def set_kind(self, kind: str) -> None:
@@ -108,27 +116,80 @@ class Controller:
     @property
     def price(self) -> float:
         """Tokens that a second of drafting or verifying must bring."""
-        return self.rate * (1 + IMPATIENCE * self.n_waiting)
+        return self.rate * self._impatience
 
-    def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None) -> None:
-        """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows.
+    @property
+    def _impatience(self) -> float:
+        """By how much a second is dearer, because replies wait that have no rows of the pass."""
+        return 1 + IMPATIENCE * max(0, self.n_waiting + 1 - self._n_together)
+
+    def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None, n_together: int = 1) -> None:
+        """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
+        pass that `n_together` replies share.
 
         `scores_unused`: can a token be scored that was not verified?
         """
         self._scores_unused = scores_unused
         self._n_context = n_context
-        before = self._k
-        if most != before:
+        before = self._k, self._n_together
+        if most != self._k:
             self._k = max(1, self.max_k if most is None else min(most, self.max_k))
-        self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
+        self._n_together = n_together
+        if n_together == 1:
+            self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
+        else:
+            self._pass_seconds = self._share_of_pass(n_context)
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
-        if self._n_steps >= self._next_valuation or self._k != before:
-            self._value_all(is_time=self._n_steps >= self._next_of_all or self._k != before)
+        is_other = before != (self._k, n_together)
+        if self._n_steps >= self._next_valuation or is_other:
+            self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
         self._probing = None
-        self._is_plain = self.fixed_k is None and self._since_steady >= self._plain_every
+        is_alone = n_together == 1
+        self._is_plain = is_alone and self.fixed_k is None and self._since_steady >= self._plain_every
+
+    def _share_of_pass(self, n_context: int) -> list[float]:
+        """[k + 1] seconds of one reply's tokens in a pass that several share: of a plain one its part, and what its
+        draft adds.
+        """
+        n = self._n_together
+        seconds = self.shared_costs.up_to(n + self._k, n_context)
+        return [each - seconds[n - 1] + seconds[n - 1] / n for each in seconds[n - 1 :]]
+
+    @property
+    def shared_costs(self) -> PassCosts:
+        """What passes cost that several replies share, by the rows of all."""
+        if self._shared_costs is None:
+            self._shared_costs = self.costs.copy()
+            self._shared_costs.doubt()
+            self._tables.append(self._shared_costs)
+        return self._shared_costs
+
+    def own_seconds(self, n_drafted: int) -> float:
+        """What a reply's tokens take in this step's pass, with so many drafted."""
+        return self._pass_seconds[n_drafted]
+
+    def n_worth(self, n: int) -> int:
+        """How many of `n` replies that wait have rows of one pass: all of them, or 1 where drafts for one alone bring
+        more, but for a look now and then at what sharing brings.
+        """
+        seconds = self.shared_costs.up_to(n, self._n_context)
+        # n rows never take longer than n passes of one
+        gain = max(1.0, n * seconds[0] / max(seconds[-1], 1e-9)) * self._gains.get(n, 1.0)
+        if gain >= self._gains.get(1, 1.0):
+            return n
+        self._n_apart += 1
+        return 1 if self._n_apart % AGAIN else n
+
+    def n_readable(self, n: int, n_context: int, most: int) -> int:
+        """How many rows of a prompt, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
+        much longer than alone.
+        """
+        bound = STALL * self.costs.seconds(1, n_context)
+        seconds = self.shared_costs.up_to(n + most, n_context)[n:]
+        return max(min(NARROWEST, most), sum(each <= bound for each in seconds))
 
     @property
     def _plain_every(self) -> float:
@@ -142,14 +203,14 @@ class Controller:
         if is_time:
             self._next_of_all = self._n_steps + 8 * REFRESH
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
+        self._gains[self._n_together] = self.rate / self.plain_rate
         for state in self.states.values():
             state.reenable(self.plain_rate)
 
     @property
     def _market(self) -> Market:
         """What passes cost in this step."""
-        impatience = 1 + IMPATIENCE * self.n_waiting
-        return Market(self._pass_seconds, self._n_context, self.overhead, self.plain_rate, impatience)
+        return Market(self._pass_seconds, self._n_context, self.overhead, self.plain_rate, self._impatience)
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
@@ -178,7 +239,7 @@ class Controller:
             return SKIP
         if self._pays_now(state):
             return USE
-        if self.n_waiting or not self._can_afford_probe(state):
+        if self.n_waiting or self._n_together > 1 or not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
 
@@ -311,7 +372,14 @@ class Controller:
     def costs_of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
         """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
         state = self.states.get(drafters[0]) if len(drafters) == 1 else None
+        if self._n_together > 1:
+            return self.shared_costs
         return state.costs if state and state.costs and width > 1 else self.costs
+
+    @property
+    def plain_alone(self) -> float:
+        """Tokens per second of a reply without drafts that has its passes to itself."""
+        return 1 / max(self.costs.seconds(1, self._n_context) + self.overhead, 1e-9)
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """All passes of these widths take so much longer from now on."""

@@ -1,0 +1,165 @@
+"""Several clients at once, our server beside llama.cpp's own: `python -m bench.clients`, or with `--pair FILE.gguf`.
+
+Both serve the same files with the same number of threads, each in a process of its own, and are asked in turns. In a
+round every client streams one reply, all at the same moment; prompts differ by client and round, so none is known.
+Rates are the tokens of all clients by the time until the last reply ended; gaps are between two pieces of text.
+`--kind` chooses what is asked: prose, or texts that repeat what was given (`grounded`), for which drafts are made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from bench.first import PROSE
+from bench.load import free_port, percentile, serving
+from bench.real_texts import KINDS
+from bench.timing import ratios, report
+from runtime.models.registry import find_pair, load_registry
+
+SPAWN = get_context("spawn")
+LOADING = 120.0  # seconds at most
+SEED = 7
+SIDES = ("ours", "llama.cpp")
+
+
+@dataclass
+class Cell:
+    """What one server did for so many clients."""
+
+    rates: list[float] = field(default_factory=list)  # tokens per second of all clients, by round
+    first: list[float] = field(default_factory=list)  # seconds until a reply's first piece of text
+    gaps: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def row(self, name: str) -> list[str]:
+        """A line of the table, in milliseconds."""
+        times = [f"{1e3 * percentile(each, q):.0f}" for each in (self.first, self.gaps) for q in (0.5, 0.99)]
+        return [name, f"{statistics.median(self.rates):.1f}", *times, str(len(self.errors))]
+
+
+def serve_peer(pipe: Connection, settings: dict[str, Any]) -> None:
+    """llama.cpp's server in this process, until nobody is there any more."""
+    import xllamacpp
+
+    from bench.ways import common_params
+
+    server = xllamacpp.Server(common_params(settings))
+    pipe.send(server.listening_address)
+    with suppress(EOFError):
+        pipe.recv()
+
+
+@contextmanager
+def peer(settings: dict[str, Any]) -> Iterator[str]:
+    """The address of llama.cpp's server in a process of its own."""
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=serve_peer, args=(theirs, settings), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(LOADING):
+            raise SystemExit("llama.cpp's server did not start.")
+        yield ours.recv()
+    finally:
+        ours.close()
+        process.join(5)
+        process.kill()
+
+
+async def ask(client: httpx2.AsyncClient, body: dict[str, Any], cell: Cell) -> int:
+    """One streamed reply; how many tokens it has."""
+    began, n_tokens, before = time.perf_counter(), 0, 0.0
+    wanted = {"stream": True, "stream_options": {"include_usage": True}}
+    async with client.stream("POST", "/v1/chat/completions", json=body | wanted) as reply:
+        if reply.status_code != 200:
+            cell.errors.append(f"{reply.status_code} {(await reply.aread()).decode()}")
+            return 0
+        async for line in reply.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            event = json.loads(line.removeprefix("data: "))
+            if event.get("usage"):
+                n_tokens = event["usage"]["completion_tokens"]
+            if any((choice.get("delta") or {}).get("content") for choice in event.get("choices") or ()):
+                now = time.perf_counter()
+                (cell.gaps if before else cell.first).append(now - (before or began))
+                before = now
+    return n_tokens
+
+
+async def round_of(url: str, bodies: Sequence[dict[str, Any]], cell: Cell) -> None:
+    """All clients at once."""
+    async with httpx2.AsyncClient(base_url=url, timeout=600) as client:
+        began = time.perf_counter()
+        tokens = await asyncio.gather(*(ask(client, body, cell) for body in bodies))
+        cell.rates.append(sum(tokens) / (time.perf_counter() - began))
+
+
+def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) -> list[dict[str, Any]]:
+    """What `n` clients ask in that round."""
+    texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
+    sampling = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
+    asked = [f"{texts[(number + i) % len(texts)]} (Note {number}-{n}-{i}.)" for i in range(n)]
+    return [
+        sampling | {"messages": [{"role": "user", "content": each}], "seed": SEED + i} for i, each in enumerate(asked)
+    ]
+
+
+def main() -> None:
+    """Wanted: a rate of at least theirs, 1.2 times where text is grounded; times of no more than 1.1 of theirs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pair", default="demo")
+    parser.add_argument("--clients", default="1,2,4,8")
+    parser.add_argument("--temperatures", default="0,0.8")
+    parser.add_argument("--kind", default="prose", choices=("prose", "grounded"))
+    parser.add_argument("--tokens", type=int, default=120)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--context", type=int, default=2048)
+    args = parser.parse_args()
+    counts, temperatures = [int(n) for n in args.clients.split(",")], [float(t) for t in args.temperatures.split(",")]
+    pair = find_pair(args.pair, load_registry()) if not Path(args.pair).is_file() else None
+    target, most = pair.target if pair else Path(args.pair), max(counts)
+    settings = {
+        "model.path": str(target), "n_parallel": most, "n_ctx": args.context * most, "port": free_port(),
+        "verbosity": 0, "cpuparams.n_threads": args.threads, "cpuparams_batch.n_threads": args.threads,
+    }  # fmt: skip
+    rows, summary = list[list[str]](), dict[str, object]()
+    more = ["--parallel", str(most), "--context", str(args.context), "--quiet"]
+    with ExitStack() as stack:
+        servers = serving(args.pair, more), peer(settings)
+        urls = dict(zip(SIDES, map(stack.enter_context, servers), strict=True))
+        for temperature in temperatures:
+            for n in counts:
+                cells = {side: Cell() for side in SIDES}
+                for number in range(args.rounds + 1):
+                    asked = bodies(n, number, args.kind, temperature, args.tokens)
+                    for side in SIDES if number % 2 else SIDES[::-1]:
+                        asyncio.run(round_of(urls[side], asked, cells[side] if number else Cell()))
+                for side, cell in cells.items():
+                    rows.append(cell.row(f"{side}, {n} clients, t = {temperature}"))
+                    print(" | ".join(rows[-1]), flush=True)
+                    for error in set(cell.errors):
+                        print("error:", error)
+                found = ratios(cells["ours"].rates, cells["llama.cpp"].rates)
+                summary[f"{n} clients, t = {temperature}"] = round(found.median, 3)
+                print(f"  ours / theirs: {found}", flush=True)
+    columns = ["server", "tok/s of all", "first p50, ms", "p99", "gap p50, ms", "p99", "errors"]
+    report(f"{args.pair}, {args.kind}, {args.threads} threads", columns, rows, summary)
+
+
+if __name__ == "__main__":
+    main()

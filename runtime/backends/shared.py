@@ -1,0 +1,323 @@
+"""A context that several conversations share, so that one pass decodes rows of all of them.
+
+Knows seats and cells; which replies are made together is the loop's. Every conversation keeps its cells in the order of
+its tokens, so where kernels round rows alike, each gets the logits that it would get by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.cell_map import CellMap, Seat
+from runtime.backends.llama import INT8_P, INT32_P, NEGLIGIBLE, LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.saved_states import SavedState
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
+from runtime.core.errors import StoppedError
+from runtime.models.cache_layout import shared_cells
+
+Ask = tuple[Tokens, Draft]  # a context and the tokens guessed to follow it
+
+
+class SharedBackend(LlamaBackend):
+    """One context with `n_seats`: implements Backend. A pass of several conversations has up to n_rows - 1 draft tokens
+    in all.
+    """
+
+    takes_trees = False
+
+    def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, n_seats: int = 2) -> None:
+        self.n_seats = n_seats
+        super().__init__(model, n_ctx, n_rows, n_batch)
+        self._map = CellMap(self._n_cells)
+        self._seats = [Seat(number, self.n_ctx) for number in range(n_seats)]  # the one used last is last
+        self._busy: list[Seat] = []  # those that have rows of the pass that is being prepared
+        self._seat = self._seats[-1]
+        self._sit(self._seat)
+
+    def _params(self, n_ctx: int) -> lib.llama_context_params:
+        params = super()._params(n_ctx)
+        params.n_ctx = shared_cells(n_ctx, self.n_seats)
+        params.n_seq_max = self.n_seats + 1  # and one for cells that cannot be given out again
+        params.n_outputs_max = self.n_rows + self.n_seats
+        return params
+
+    def _prepare_batch(self) -> None:
+        super()._prepare_batch()
+        n, int32 = self.n_batch, np.int32
+        self._numbers = (ctypes.c_int32 * self.n_seats)(*range(self.n_seats))
+        self._row_tokens, self._row_positions = np.empty(n, dtype=int32), np.empty(n, dtype=int32)
+        self._row_flags: NDArray[np.int8] = np.empty(n, dtype=np.int8)
+        self._row_seats: NDArray[np.uintp] = np.empty(n, dtype=np.uintp)  # addresses of their numbers
+        self._joint = lib.llama_batch()
+        self._joint.embd = None
+        self._joint.token = ctypes.cast(self._row_tokens.ctypes.data, INT32_P)
+        self._joint.pos = ctypes.cast(self._row_positions.ctypes.data, INT32_P)
+        self._joint.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
+        self._joint.seq_id = ctypes.cast(self._row_seats.ctypes.data, ctypes.POINTER(INT32_P))
+        self._joint.logits = ctypes.cast(self._row_flags.ctypes.data, INT8_P)
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        """As LlamaBackend says."""
+        logits = super().forward(context, draft)
+        self._seat.n_asked = len(context)
+        return logits
+
+    def fits(self, lengths: Iterable[int]) -> bool:
+        """Can conversations of so many tokens be decoded together?"""
+        return sum(lengths) + self.n_rows <= self._n_cells
+
+    def forward_all(self, asked: Sequence[Ask]) -> list[Logits]:
+        """What `forward` returns for each of several conversations, which fit together, from one pass."""
+        if len(asked) == 1:
+            return [self.forward(*asked[0])]
+        # The longest draft is last: what is rejected of it is given out again
+        order = sorted(range(len(asked)), key=lambda i: len(asked[i][1].tokens))
+        ordered = [asked[i] for i in order]
+        seats = self._seats_of(ordered)
+        self._decode_joint(seats, ordered, self._fill(seats, ordered))
+        found, at = dict[int, Logits](), 0
+        logits = self._logits(sum(1 + len(draft.tokens) for _, draft in ordered))
+        for i, (_, draft) in zip(order, ordered, strict=True):
+            found[i] = logits[at : (at := at + 1 + len(draft.tokens))]
+        return [found[i] for i in range(len(asked))]
+
+    def _seats_of(self, asked: Sequence[Ask]) -> list[Seat]:
+        """A seat for each, cut to what it shares with its context, and cells for the rows that are to come."""
+        self._busy, room = [], self.n_batch - self.n_rows - self.n_seats
+        try:
+            for context, _ in asked:
+                room -= self._lacking(context, room)
+                self._busy.append(self._seat)
+            self._leave_seat()
+            whole = sum(len(context) + len(draft.tokens) for context, draft in asked)
+            self._find_cells(whole - sum(seat.n_held for seat in self._busy))
+            return self._busy
+        finally:
+            self._busy = []
+
+    def _lacking(self, context: Tokens, room: int) -> int:
+        """Sits where a context goes on; returns how many of its tokens are to be decoded before the last.
+
+        What the pass has no room for is decoded at once.
+        """
+        start, end = self._rewind(context), len(context) - 1
+        if end - start > room:
+            start = self._with_room(start, end)
+            self._held[start:end] = context[start:end]
+            self._decode_chain(start, end, 0)
+        return end - self._n_held
+
+    def _fill(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> int:
+        """Writes the rows of a pass; returns how many."""
+        at, numbers = 0, ctypes.addressof(self._numbers)
+        for seat, (context, draft) in zip(seats, asked, strict=True):
+            start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
+            seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
+            rows = slice(at, at := at + end - start)
+            self._row_tokens[rows], self._row_positions[rows] = seat.tokens[start:end], self._positions[start:end]
+            self._row_seats[rows] = numbers + 4 * seat.sequence
+            self._row_flags[rows] = 0
+            self._row_flags[at - 1 - len(draft.tokens) : at] = 1
+        return at
+
+    def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[Ask], n_rows: int) -> None:
+        """Decodes the rows that were written, which are those of these seats in their order."""
+        self._joint.n_tokens = n_rows
+        try:
+            self._decode(self._joint)
+        except StoppedError:
+            for seat in seats:
+                lib.llama_memory_seq_rm(self.memory, seat.sequence, seat.n_held, -1)
+            raise
+        for seat, (context, draft) in zip(seats, asked, strict=True):
+            end = len(context) + len(draft.tokens)
+            self._map.take(seat, seat.n_held, end - seat.n_held)
+            seat.n_held, seat.n_asked = end, len(context)
+        self._n_held = self._seat.n_held
+
+    def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
+        super()._run(batch, start, n_held)
+        self._map.take(self._seat, start, n_held - start)
+
+    def _leave_seat(self) -> None:
+        self._seat.n_held = self._n_held
+
+    def _sit(self, seat: Seat) -> None:
+        """What is decoded from now on belongs to that seat's conversation."""
+        self._leave_seat()
+        self._seats.remove(seat)
+        self._seats.append(seat)
+        self._seat, self._held, self._n_held = seat, seat.tokens, seat.n_held
+        self._sequence.value = seat.sequence
+        self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
+
+    @property
+    def n_held(self) -> int:
+        """Conversations that need not be read again."""
+        self._leave_seat()
+        return max(1, sum(seat.n_held > 0 for seat in self._seats)) + len(self.saved)
+
+    def set_slots(self, n: int) -> None:
+        """Holds up to `n` conversations from now on; where that is one, the one that was used last."""
+        super().set_slots(n)
+        current = self._seat
+        for seat in [seat for seat in self._seats if seat is not current] if n == 1 else []:
+            self._vacate(seat)
+        self._sit(current)
+
+    def n_cached(self, context: Tokens) -> int:
+        """How many of the first tokens of `context` need no decoding; its last one always does."""
+        self._leave_seat()
+        here, saved = max(self._shares(context).values()), self.saved.n_shared(context)
+        return saved if saved > here + NEGLIGIBLE else here
+
+    def _shares(self, context: Tokens) -> dict[Seat, int]:
+        """How many of the first tokens of `context[:-1]` each seat holds."""
+        asked = context[:-1]
+        return {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self._seats}
+
+    def resume(self, context: Tokens) -> None:
+        """Sits where `context` goes on, and loses no other conversation as long as they fit; see Backend."""
+        if self.slots == 1:
+            return
+        self._leave_seat()
+        if next_seat := self._continued(context):
+            self._sit(next_seat)
+            return
+        shares = self._shares(context)
+        source = max(shares, key=shares.__getitem__)
+        own = max(filter(partial(self._goes_on, shares), self._free), key=shares.__getitem__, default=None)
+        known = max(shares[source], self.saved.n_shared(context) - NEGLIGIBLE)
+        if own is not None and shares[own] + NEGLIGIBLE >= known:
+            self._sit(own)
+            return
+        better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
+        self._sit(self._vacant(source))
+        if better is not None:
+            self._restore(better)
+        elif self._seat is not source:
+            self._share(source, shares[source])
+
+    def _continued(self, context: Tokens) -> Seat | None:
+        """The seat whose conversation goes on with a few tokens, which is the usual case."""
+        n = len(context)
+        for seat in self._free:
+            asked = seat.n_asked
+            if max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held and seat.tokens[asked - 1] == context[asked - 1]:
+                if np.array_equal(seat.tokens[:asked], context[:asked]):
+                    return seat
+        return None
+
+    @property
+    def _free(self) -> list[Seat]:
+        """The seats without rows in the pass that is being prepared."""
+        return [seat for seat in self._seats if seat not in self._busy]
+
+    def _goes_on(self, shares: Mapping[Seat, int], seat: Seat) -> bool:
+        """Is it the seat's conversation, of which at most a rejected draft is lost?"""
+        settled = seat.n_held - NEGLIGIBLE if self.n_rows == 1 else seat.n_asked - 1
+        return seat.n_held > 0 and shares[seat] >= settled
+
+    def _vacant(self, source: Seat) -> Seat:
+        """An empty seat; where there is none, the one that was not used for longest makes room, if possible not the
+        `source`, of which something is wanted.
+        """
+        empty = [seat for seat in self._free if not seat.n_held]
+        if empty and self.slots > 1:
+            return empty[-1]
+        leaving = next((seat for seat in self._free if seat is not source), source)
+        if leaving is source:
+            self._sit(source)
+            self._save()
+            return source
+        self._vacate(leaving)
+        return leaving
+
+    def _vacate(self, seat: Seat) -> None:
+        """Puts a seat's conversation away."""
+        self._sit(seat)
+        if seat.n_held:
+            self._drop(min(seat.n_held, seat.n_asked))  # not what was only guessed
+            self._save()
+            self._drop(0)
+
+    def _save(self) -> None:
+        if self.saved.most:
+            super()._save()
+
+    def _share(self, source: Seat, n: int) -> None:
+        """The conversation that sits here begins with the first `n` tokens of another one."""
+        if n:
+            lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
+            self._map.share(source, self._seat, n)
+            self._held[:n] = source.tokens[:n]
+            self._n_held = self._seat.n_asked = n
+
+    def _restore(self, state: SavedState) -> None:
+        """Puts a saved conversation in place of what the seat holds."""
+        self._drop(0)
+        self._find_cells(len(state.tokens))
+        self._put(self._seat, state)
+        self._n_held = self._seat.n_held
+
+    def _put(self, seat: Seat, state: SavedState | None) -> None:
+        """Copies a conversation into the cells that are next, if the library can."""
+        if state is not None and self.saved.restore(state, seat.sequence):
+            seat.n_held = seat.n_asked = n = len(state.tokens)
+            seat.tokens[:n] = state.tokens
+            self._map.take(seat, 0, n)
+
+    def _with_room(self, start: int, end: int) -> int:
+        self._find_cells(end - start)
+        return self._n_held
+
+    def _find_cells(self, n: int) -> None:
+        """Sees to it that `n` cells can be given out: those that lie idle between others are won back, and
+        conversations that are not part of the pass put away.
+        """
+        if self._map.n_left >= n:
+            return
+        self._leave_seat()
+        current = self._seat
+        for seat in [seat for seat in self._free if seat is not current]:
+            if sum(each.n_held for each in self._seats) + n > self._n_cells:
+                self._vacate(seat)
+        self._sit(current)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Moves all conversations to the front of the context."""
+        self._leave_seat()
+        held = [seat for seat in self._seats if seat.n_held]
+        states = [self.saved.copy(seat.tokens[: seat.n_held], seat.sequence) for seat in held]
+        asked = [seat.n_asked for seat in held]
+        self._clear(wipes=False)
+        for seat, state, n_asked in zip(held, states, asked, strict=True):
+            self._put(seat, state)
+            seat.n_asked = min(n_asked, seat.n_held)
+        self._n_held = self._seat.n_held
+
+    def _drop(self, start: int) -> int:
+        """Drops positions from `start` on; cells with others behind them stay, and nothing attends to them."""
+        seat, garbage = self._seat.sequence, self.n_seats
+        dead, free = self._map.leave(self._seat, start, self._n_held)
+        if free > dead:
+            lib.llama_memory_seq_cp(self.memory, seat, garbage, dead, free)
+        lib.llama_memory_seq_rm(self.memory, seat, start, -1)
+        self._n_held = start
+        if not start and not self._map.n_used:
+            self._clear(wipes=False)
+        return start
+
+    def _clear(self, wipes: bool = True) -> None:
+        super()._clear(wipes)
+        self._map.clear()
+        for seat in self._seats:
+            seat.n_held = seat.n_asked = 0

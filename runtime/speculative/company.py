@@ -1,0 +1,66 @@
+"""Which replies have rows of one pass: those that wait for their next step, as many as bring most tokens per second.
+
+Knows replies, what passes cost and what fits together; makes no pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from runtime.core.backend import SharedPasses
+from runtime.core.draft import Draft, Logits, Tokens
+from runtime.speculative.step import Due, RequestState
+
+Member = tuple[RequestState, Due]
+
+
+class Company:
+    """The replies that are being made with one target. Up to `exact_rows` rows of a pass round as they do alone."""
+
+    def __init__(self, passes: SharedPasses, exact_rows: int) -> None:
+        self.passes, self.exact_rows = passes, exact_rows
+        self._replies: list[RequestState] = []
+
+    def join(self, request: RequestState) -> None:
+        """A reply begins."""
+        if request not in self._replies:
+            self._replies.append(request)
+
+    def leave(self, request: RequestState) -> None:
+        """It has ended."""
+        self._replies = [each for each in self._replies if each is not request]
+
+    def n_others(self, request: RequestState) -> int:
+        """The replies that are made beside that one."""
+        return sum(each is not request for each in self._replies) if self.passes.slots > 1 else 0
+
+    def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
+        """The logits of each of these contexts and drafts, from one pass."""
+        return self.passes.forward_all(asked)
+
+    def waiting(self, request: RequestState, n_tokens: int, n_rows: int, n_worth: Callable[[int], int]) -> list[Member]:
+        """The others that may have rows of a pass with `n_rows` for that reply of `n_tokens`; `n_worth` says how many
+        of so many replies bring most.
+        """
+        if len(self._replies) < 2 or self.passes.slots == 1:
+            return []
+        others = (each for each in self._replies if each is not request and each.made is None)
+        found = [(other, due) for other in others if (due := other.due())]
+        found = found[: n_worth(1 + len(found)) - 1] if found else []
+        while found and not self._fit(request, n_tokens, n_rows, found):
+            found.pop()
+        return found
+
+    def _fit(self, request: RequestState, n_tokens: int, n_rows: int, found: list[Member]) -> bool:
+        """Is there room for them all, and do they not disturb each other's rounding where that counts?"""
+        requests = [request, *(other for other, _ in found)]
+        lengths = [n_tokens, *(len(due.context) for _, due in found)]
+        return n_rows + len(found) <= self._most_rows(requests) and self.passes.fits(lengths)
+
+    def _most_rows(self, requests: Iterable[RequestState]) -> int:
+        return self.exact_rows if any(request.exact_only for request in requests) else sys.maxsize
+
+    def room(self, members: Sequence[Member], most: int) -> int:
+        """Draft tokens, up to `most`, that a pass of these replies may have in all."""
+        return max(0, min(most, self._most_rows(request for request, _ in members) - len(members)))
