@@ -19,6 +19,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.clock import Clock
+from tests.support.facts import facts
 from tests.support.waiting import PATIENCE
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?")
@@ -42,6 +43,7 @@ class Counting:
     """An engine whose replies are letters; a step takes `seconds` by `clock`."""
 
     turn_seconds = 0.0
+    facts = facts()
     n_held = 1
     memory_level = "OK"
 

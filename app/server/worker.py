@@ -231,7 +231,7 @@ class Worker:
         """The task whose turn it is: one that should stop, else a short one unless those had too much, or all share
         passes; else the one that has waited longest.
         """
-        is_shared, has_lead = not engine.turn_seconds, self._lead > MAX_LEAD
+        is_shared, has_lead = engine.facts.shares_passes, self._lead > MAX_LEAD
         with self._changed:
             return min(
                 self._active, key=lambda task: (not task.should_stop(), not is_shared and task.is_short == has_lead)

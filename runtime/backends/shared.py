@@ -210,9 +210,10 @@ class SharedBackend(LlamaBackend):
         n = len(context)
         for seat in self._free:
             asked = seat.n_asked
-            if max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held and seat.tokens[asked - 1] == context[asked - 1]:
-                if np.array_equal(seat.tokens[:asked], context[:asked]):
-                    return seat
+            is_near = max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held
+            is_alike = is_near and seat.tokens[asked - 1] == context[asked - 1]
+            if is_alike and common_prefix(seat.tokens[:asked], context) == asked:
+                return seat
         return None
 
     @property

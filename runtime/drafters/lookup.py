@@ -141,6 +141,11 @@ class Lookup:
         """How many of its last tokens are not those of `context`."""
         return len(self.tokens) - self._n_shared(context)
 
+    def goes_on_as(self, context: Tokens) -> bool:
+        """Does `context` go on where it ends?"""
+        n = len(self.tokens)
+        return 0 < n <= len(context) and self.tokens[-1] == context[n - 1] and self._n_shared(context) == n
+
     def _n_shared(self, context: Tokens) -> int:
         """How many of its first tokens are those of `context`."""
         n = min(len(self.tokens), len(context))

@@ -13,7 +13,7 @@ from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.lookup import BULK, Lookup, tail_of
 
-MOST = 4  # conversations that are remembered
+MOST = 12  # conversations that are remembered
 
 
 class NgramDrafter(Drafter):
@@ -27,16 +27,21 @@ class NgramDrafter(Drafter):
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Takes the prompt in, whatever of it was edited."""
-        self.resume(context)
+        self._go_on(context, BULK)
 
     def resume(self, context: Tokens) -> None:
-        """Goes on with the conversation that has least to unlearn; a new one where the last would begin anew."""
-        if self._lookups[-1].n_to_unlearn(context) > BULK:
-            best = min(self._lookups, key=lambda lookup: lookup.n_to_unlearn(context))
-            if best.n_to_unlearn(context) > BULK:
+        """Goes on with that conversation; replies that are made together may begin alike."""
+        self._go_on(context, 0)
+
+    def _go_on(self, context: Tokens, most: int) -> None:
+        """With the conversation that has least to unlearn, or with a new one where that is more than `most` tokens."""
+        best = next((lookup for lookup in self._lookups if lookup.goes_on_as(context)), None)
+        if best is None:
+            best = min(reversed(self._lookups), key=lambda lookup: lookup.n_to_unlearn(context))
+            if best.n_to_unlearn(context) > most:
                 best = Lookup() if len(self._lookups) < MOST else self._lookups[0]
-            self._lookups = [*(lookup for lookup in self._lookups if lookup is not best), best]
-        self._lookups[-1].become(context)
+        self._lookups = [*(lookup for lookup in self._lookups if lookup is not best), best]
+        best.become(context)
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""

@@ -221,4 +221,5 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         could_be_exact=loaded.could_be_exact,
         has_gpu=library.has_gpu(),
         can_infill=target.vocab.fim.keys() >= set(NEEDED),
+        shares_passes=loaded.loop.company is not None,
     )

@@ -74,10 +74,11 @@ class Reply:
         self.text = TextStream(stops)
         exact_only = sampler.is_coupled and loop.is_exact_only
         self.stats = Stats(prompt_n=len(ids), exactness=exactness, exact_only=exact_only)
+        self._is_reading = self._has_begun = False  # the prompt is read; the reply is made
         self.finish_reason: str | None = None
         self.notice = window.notice
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
-        self.request = RequestState(n_likely, exact_only=sampler.is_coupled, due=self._due)
+        self.request = RequestState(n_likely, exact_only=sampler.is_coupled, due=self._due, unread=self._unread)
 
     def take_up(self, said: Sequence[int], passes: Sequence[Pass]) -> None:
         """Goes on where an earlier attempt was broken off that had said these tokens, in these passes."""
@@ -93,6 +94,15 @@ class Reply:
         """Prefill, then one chunk per target pass; where it `pauses`, an empty one before the prompt and for each piece
         of it.
         """
+        self.loop.join(self.request)
+        try:
+            yield from self._made(cancel, on_prefill, pauses)
+        finally:
+            self.loop.leave(self.request)
+
+    def _made(
+        self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
+    ) -> Iterator[Chunk]:
         try:
             for n_read in self._prefill(cancel, on_prefill):
                 if pauses:
@@ -109,7 +119,7 @@ class Reply:
         except StoppedError:
             self.finish_reason = "cancelled"
         finally:  # also when nobody wants to hear the rest
-            self.loop.finish(self.request, self.tokens[: self.n], self.n_prompt)
+            self.loop.finish(self.tokens[: self.n], self.n_prompt)
         self._close_stats()
         tail = self.text.finish()
         yield Chunk(
@@ -126,6 +136,7 @@ class Reply:
             return
         tokens, total = self.tokens[: self.n], self.n - 1
         self.stats.cached_n = min(self.loop.n_cached(tokens), self.n_prompt - 1)
+        self._is_reading = True
         yield self.stats.cached_n
         for end in self._pieces(self.stats.cached_n, total):
             began = time.perf_counter()
@@ -141,14 +152,24 @@ class Reply:
         """Where the pieces end in which the first `total` tokens are read: at the borders, and at any token in between
         where others cannot wait for so much and rounding does not depend on it.
         """
-        exactness = self.stats.exactness
-        may_split = exactness is None or exactness.is_exact
         for border in self._borders(total):
-            while may_split and (n := self.loop.piece(self.request, self.n, border - n_read)) < border - n_read:
-                n_read += n
-                yield n_read
+            while self._may_split and (n := self.loop.piece(self.request, self.n, border - n_read)) < border - n_read:
+                yield n_read + n
+                n_read = max(n_read + n, self.loop.n_cached(self.tokens[: self.n]))
             yield border
             n_read = border
+
+    @property
+    def _may_split(self) -> bool:
+        """May the prompt be read in any pieces, as they all round alike?"""
+        return self.stats.exactness is None or self.stats.exactness.is_exact
+
+    def _unread(self) -> Tokens | None:
+        """What is read before the reply begins, while that is under way and others' passes may take part in it."""
+        total = self.n - 1
+        if not (self._is_reading and self._may_split) or self.loop.n_cached(self.tokens[: self.n]) >= total:
+            return None
+        return self.tokens[:total]
 
     def _borders(self, total: int) -> Iterator[int]:
         """Where the pieces end in which the first `total` tokens are read.
@@ -167,11 +188,13 @@ class Reply:
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
         """The drafters learn what is asked, and read the prompt where that will repay itself."""
+        self._is_reading = False
         if self.finish_reason is not None:
             return
         began = time.perf_counter()
         tokens = self.tokens[: self.n]
         self.loop.begin(self.request, tokens, self.expected, self.sampler.mask is not None, cancel)
+        self._has_begun = True
         self.stats.prompt_seconds += time.perf_counter() - began
 
     def _step(self) -> Chunk:
@@ -203,8 +226,8 @@ class Reply:
         return Due(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report)
 
     def _due(self) -> Due | None:
-        """The same, as long as there is one."""
-        return self._asked() if self.finish_reason is None else None
+        """The same, while the reply is made."""
+        return self._asked() if self.finish_reason is None and self._has_begun else None
 
     def _take(self, token: int) -> str:
         """The token becomes part of the reply; returns the text that it brings."""

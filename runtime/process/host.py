@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
-from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
+from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError, StoppedError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
@@ -96,8 +96,10 @@ class Host:
         """Makes a reply's next steps until something else is asked: with those of all others where they share passes,
         one where they take turns.
         """
+        if number not in self._replies:  # it was stopped before it began, or has ended meanwhile
+            self._made.put(Failed(StoppedError(), number))
         self.engine.share(n_waiting)
-        is_shared = not self.engine.turn_seconds
+        is_shared = self.engine.facts.shares_passes and not self.engine.turn_seconds
         for _ in range(AHEAD if is_shared or not n_waiting else 1):
             for each in list(self._replies) if is_shared else [number]:
                 self._take_turn(each)

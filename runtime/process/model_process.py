@@ -116,8 +116,12 @@ class ModelProcess:
 
     def begin(self, number: int, ask: Ask, cancel: Cancel) -> None:
         """Has a reply begun. Raises as `ask` does."""
-        self.ask(Call("begin", (ask,), number=number), cancel, TEXT)
-        self._flow.begin(number)
+        self._flow.begin(number)  # steps of all replies are made as soon as one is asked for
+        try:
+            self.ask(Call("begin", (ask,), number=number), cancel, TEXT)
+        except BaseException:
+            self._flow.end(number)
+            raise
 
     def end(self, number: int, *, is_over: bool) -> None:
         """Nobody reads that reply any more."""

@@ -31,9 +31,30 @@ class Company:
         """It has ended."""
         self._replies = [each for each in self._replies if each is not request]
 
-    def n_others(self, request: RequestState) -> int:
-        """The replies that are made beside that one."""
-        return sum(each is not request for each in self._replies) if self.passes.slots > 1 else 0
+    def n_speaking(self, request: RequestState) -> int:
+        """The other replies that have read their prompts."""
+        if len(self._replies) < 2 or self.passes.slots == 1:
+            return 0
+        return sum(each is not request and each.due() is not None for each in self._replies)
+
+    def others_reading(
+        self, request: RequestState, n_tokens: int, members: Sequence[Member], room: int
+    ) -> list[Tokens]:
+        """Prompts of other replies as far as they are read in a pass that has `room` for so many more rows."""
+        found, lengths = list[Tokens](), [n_tokens, *(len(due.context) for _, due in members)]
+        if self.exact_rows < sys.maxsize:
+            return found
+        for other in self._replies:
+            prompt = other.unread() if room > 0 and other is not request else None
+            if prompt is None:
+                continue
+            start = self.passes.n_cached(prompt)
+            end = min(len(prompt), start + room)
+            if end > start and self.passes.fits([*lengths, end]):
+                found.append(prompt[:end])
+                lengths.append(end)
+                room -= end - start
+        return found
 
     def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
         """The logits of each of these contexts and drafts, from one pass."""
@@ -48,15 +69,18 @@ class Company:
         others = (each for each in self._replies if each is not request and each.made is None)
         found = [(other, due) for other in others if (due := other.due())]
         found = found[: n_worth(1 + len(found)) - 1] if found else []
-        while found and not self._fit(request, n_tokens, n_rows, found):
+        found = self._undisturbed(request, n_rows, found)
+        while found and not self.passes.fits([n_tokens, *(len(due.context) for _, due in found)]):
             found.pop()
         return found
 
-    def _fit(self, request: RequestState, n_tokens: int, n_rows: int, found: list[Member]) -> bool:
-        """Is there room for them all, and do they not disturb each other's rounding where that counts?"""
-        requests = [request, *(other for other, _ in found)]
-        lengths = [n_tokens, *(len(due.context) for _, due in found)]
-        return n_rows + len(found) <= self._most_rows(requests) and self.passes.fits(lengths)
+    def _undisturbed(self, request: RequestState, n_rows: int, found: list[Member]) -> list[Member]:
+        """Those whose rounding others do not change where that counts, nor they that of the reply's `n_rows`."""
+        if n_rows + len(found) <= self._most_rows([request, *(other for other, _ in found)]):
+            return found
+        if request.exact_only:
+            return found[: max(0, self.exact_rows - n_rows)]
+        return [member for member in found if not member[0].exact_only]
 
     def _most_rows(self, requests: Iterable[RequestState]) -> int:
         return self.exact_rows if any(request.exact_only for request in requests) else sys.maxsize

@@ -6,7 +6,6 @@ drafters or the controller it asks here.
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from runtime.speculative.proposals import Proposal, Proposer, outcome
 from runtime.speculative.step import Due, RequestState, Step
 from runtime.speculative.verify import verify
 
+MOST_READ = 384  # tokens of prompts that are read in one pass
 PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
 NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
@@ -66,6 +66,7 @@ class SpecLoop:
         self._n_idle = 0  # steps from now on in which nobody need be asked
         self.company = company  # of replies that share passes, where that can be
         self._n_together = 1  # replies of the pass that is made
+        self._n_reading = 0  # tokens of prompts that it reads
         self._set_drafters(drafters)
         self.degradation = degradation
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
@@ -90,19 +91,41 @@ class SpecLoop:
         n_rows = end - self.backend.n_cached(context)
         if n_rows <= 0:
             return
-        if waiting := self._waiting(request, end, n_rows, lambda n: n):
-            self._make(waiting, context[:end])
+        waiting = self._waiting(request, end, n_rows, lambda n: n)
+        reads = [context[:end]]
+        if self.company:
+            most = self.controller.n_readable(len(waiting), end, MOST_READ) if waiting else MOST_READ
+            reads += self.company.others_reading(request, end, waiting, most - n_rows)
+        if waiting:
+            self._make(waiting, reads)
         else:
             self._switch_to(request, context)
             self._degrade_if_due(context)
-            self.backend.forward(context[:end])
+            self._read(reads)
+
+    def _read(self, contexts: Sequence[Tokens]) -> None:
+        """Reads prompts so far in one pass."""
+        if self.company and len(contexts) > 1:
+            self.company.forward([(each, NO_DRAFT) for each in contexts])
+        else:
+            self.backend.forward(contexts[0])
 
     def piece(self, request: RequestState, n_tokens: int, most: int) -> int:
         """How many of a prompt's tokens, up to `most`, are read at once: where others are made, no more than they can
         wait for.
         """
-        n = self.company.n_others(request) if self.company else 0
-        return self.controller.n_readable(n, n_tokens, most) if n else most
+        n = self.company.n_speaking(request) if self.company else 0
+        return min(most, self.controller.n_readable(n, n_tokens, MOST_READ)) if n else most
+
+    def join(self, request: RequestState) -> None:
+        """A reply is to be made, whose prompt is read first."""
+        if self.company:
+            self.company.join(request)
+
+    def leave(self, request: RequestState) -> None:
+        """It is not made any more."""
+        if self.company:
+            self.company.leave(request)
 
     def begin(
         self,
@@ -116,8 +139,6 @@ class SpecLoop:
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
         request.drafters, request.left_out = set(), None
         self._n_idle, self._n_together = 0, 1
-        if self.company:
-            self.company.join(request)
         self.controller.begin(len(context), most=self._most_drafted(request))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
@@ -129,10 +150,8 @@ class SpecLoop:
         most = self.controller.max_k
         return min(most, self.exact_rows - 1) if request.exact_only else most
 
-    def finish(self, request: RequestState, context: Tokens, n_prompt: int) -> None:
+    def finish(self, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
-        if self.company:
-            self.company.leave(request)
         for drafter in self.drafters:
             drafter.finish(context, n_prompt)
 
@@ -230,8 +249,8 @@ class SpecLoop:
         """The other replies that have rows of a pass with `n_rows` for this one, of `n_tokens`."""
         return self.company.waiting(request, n_tokens, n_rows, n_worth) if self.company else []
 
-    def _make(self, members: Sequence[Member], read: Tokens | None = None) -> None:
-        """Makes a pass for the next steps of these replies, which are kept with them; it also reads a prompt so far."""
+    def _make(self, members: Sequence[Member], reads: Sequence[Tokens] = ()) -> None:
+        """Makes a pass for the next steps of these replies, which are kept with them; it also reads prompts so far."""
         self.controller.clock = self.threads.clock if self.threads else time.perf_counter
         self._n_together, room = len(members), self.controller.max_k
         if self.company and len(members) > 1:
@@ -249,13 +268,14 @@ class SpecLoop:
         if self.threads:
             self.threads.set()
         began, had = self.controller.clock(), time.process_time()
-        if len(members) == len(ready) == 1 and read is None:
+        if len(members) == len(ready) == 1 and not reads:
             logits = self.backend.forward(ready[0].due.context, ready[0].draft)
             seconds, had = self.controller.clock() - began, time.process_time() - had
             ready[0].request.made = self._conclude(ready[0], logits, seconds, seconds, had)
         elif ready:
-            all_logits = self._forward(ready, read)
-            self._conclude_all(ready, all_logits, self.controller.clock() - began, time.process_time() - had, read)
+            all_logits = self._forward(ready, reads)
+            seconds, had = self.controller.clock() - began, time.process_time() - had
+            self._conclude_all(ready, all_logits, seconds, had, reads)
 
     def _prepare(self, request: RequestState, due: Due, room: int) -> Prepared:
         """What is drafted for a reply, at most `room` tokens."""
@@ -266,26 +286,33 @@ class SpecLoop:
         proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room)
         return Prepared(request, due, proposals, draft, is_idle, clock() - began)
 
-    def _forward(self, ready: Sequence[Prepared], read: Tokens | None) -> list[Logits]:
+    def _forward(self, ready: Sequence[Prepared], reads: Sequence[Tokens]) -> list[Logits]:
         """The logits of each, from one pass that several share."""
         assert self.company is not None
         asked = [(each.due.context, each.draft) for each in ready]
-        return self.company.forward(asked if read is None else [*asked, (read, NO_DRAFT)])
+        self._n_reading = sum(len(each) - self.backend.n_cached(each) for each in reads)
+        return self.company.forward([*asked, *((each, NO_DRAFT) for each in reads)])
 
     def _conclude_all(
-        self, ready: Sequence[Prepared], all_logits: Sequence[Logits], seconds: float, had: float, read: Tokens | None
+        self,
+        ready: Sequence[Prepared],
+        all_logits: Sequence[Logits],
+        seconds: float,
+        had: float,
+        reads: Sequence[Tokens],
     ) -> None:
         """Every reply has its share of the pass that they had together; an error is its own."""
         width = sum(1 + len(each.draft.tokens) for each in ready)
         n_context = sum(len(each.due.context) for each in ready) // len(ready)
         usual = [self.controller.own_seconds(len(each.draft.tokens)) for each in ready]
-        whole = max(sum(usual), self.controller.shared_costs.seconds(width, n_context)) if read is None else math.inf
-        if read is None:
+        if reads:
+            self.controller.learn_read(self._n_reading, seconds - sum(usual))
+            seconds = min(seconds, sum(usual))  # the rest is the prompts'
+        else:
             self._learn_cost((), width, n_context, seconds, had / max(seconds, 1e-9))
         for each, logits, own in zip(ready, all_logits, usual, strict=False):
             try:
-                share = seconds * own / whole if read is None else own
-                each.request.made = self._conclude(each, logits, share, seconds, had)
+                each.request.made = self._conclude(each, logits, seconds * own / sum(usual), seconds, had)
             except SlipstreamError as error:
                 each.request.made = error
         self._n_idle = 0

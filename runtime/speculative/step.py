@@ -48,4 +48,5 @@ class RequestState:
     drafters: set[str] = field(default_factory=set)  # that take part in it
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much
     due: Callable[[], Due | None] = lambda: None  # what its next step will be asked; None while that is not known
-    made: Step | SlipstreamError | None = None  # that step, if it came with another reply's
+    unread: Callable[[], Tokens | None] = lambda: None  # its prompt, while that may be read in any pieces
+    made: Step | SlipstreamError | None = None  # its next step, if it came with another reply's

@@ -34,9 +34,9 @@ IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
-# Times what a token takes by itself: longer nobody waits for a pass because another's prompt is read, unless it has no
-# more rows than those
-STALL, NARROWEST = 3.0, 8
+# Times what a pass takes by itself: longer nobody waits because prompts are read, unless it has no more rows than those
+STALL, NARROWEST = 3.0, 16
+SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
 AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
@@ -105,6 +105,7 @@ class Controller:
         self._n_together = 1  # replies that share this step's pass
         self._gains = dict[int, float]()  # the best way known over plain decode, by how many replies share passes
         self._shared_costs: PassCosts | None = None
+        self._row_seconds = 0.0  # of a prompt's token in such a pass
         self._n_apart = 0  # passes that were not shared although others waited
         self.begin(0)
 
@@ -184,12 +185,17 @@ class Controller:
         return 1 if self._n_apart % AGAIN else n
 
     def n_readable(self, n: int, n_context: int, most: int) -> int:
-        """How many rows of a prompt, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
-        much longer than alone.
+        """How many rows of prompts, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
+        much longer than without.
         """
-        bound = STALL * self.costs.seconds(1, n_context)
-        seconds = self.shared_costs.up_to(n + most, n_context)[n:]
-        return max(min(NARROWEST, most), sum(each <= bound for each in seconds))
+        alone = self.shared_costs.seconds(n, n_context)
+        row = self._row_seconds or alone / n
+        return max(min(NARROWEST, most), min(most, int((STALL - 1) * alone / row)))
+
+    def learn_read(self, n_rows: int, seconds: float) -> None:
+        """So many rows of prompts made a pass so much longer."""
+        row = max(seconds, 0.0) / max(n_rows, 1)
+        self._row_seconds += (SHARE_OF_READ if self._row_seconds else 1.0) * (row - self._row_seconds)
 
     @property
     def _plain_every(self) -> float:
