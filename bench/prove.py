@@ -1,8 +1,8 @@
 """The long proof that nothing is different: `python -m bench.prove`, or `make prove`. Exit code 1 on a mismatch.
 
 Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds,
-temperatures, drafters and Ks against plain decode, token for token; grammars against a validator. One table: cells
-tried, mismatches, smallest p-value.
+temperatures, drafters and Ks against plain decode, token for token, also of two to eight replies at once that come and
+are given up by chance; grammars against a validator. One table: cells tried, mismatches, smallest p-value.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing import get_context
@@ -26,6 +27,7 @@ from demo.corpus import load
 from runtime.engine import Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from tests.support.company import Case, in_company, n_different
 from tests.support.forms import SCHEMA, follows_schema
 from tests.support.laws import DRAFTERS, count, exact_law, p_value
 
@@ -33,12 +35,15 @@ TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
 ALONE = ("model", "ngram", "layerskip", "lookahead", "suffix", "prediction")
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
+PLAIN = Options(drafters=())
+COMPANIES = (  # replies at once, and what drafts for them
+    (2, "none"), (2, "all"), (3, "suffix"), (4, "none"), (4, "model"), (5, "ngram"), (6, "lookahead"), (7, "layerskip"),
+    (8, "none"), (8, "all"),
+)  # fmt: skip
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
 THREADS = 1  # of an engine: there is a process for each core
 GREEDY = Sampling(0.0, seed=SEEDS[0])
 FALSE_ALARM = 1e-3  # that a right rule is called wrong in any of the cells
-
-Case = tuple[str, Sampling, Grammar | None]  # prompt, settings, the form of the reply
 
 
 def laws(n_draws: int) -> list[float]:
@@ -73,9 +78,14 @@ class Said:
     n_guessed: int
 
 
+def opened(options: Options) -> LoadedEngine:
+    """The bundled pair."""
+    return LoadedEngine(load_registry()["demo"], replace(options, threads=THREADS))
+
+
 def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Said]:
     """The reply to every case; `expected` is what the prediction drafter is told, by prompt."""
-    engine, found = LoadedEngine(load_registry()["demo"], replace(options, threads=THREADS)), []
+    engine, found = opened(options), []
     for prompt, sampling, grammar in asked:
         most = GRAMMAR_TOKENS if grammar else MAX_TOKENS
         chunks = list(
@@ -89,6 +99,14 @@ def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) 
     return found
 
 
+@contextmanager
+def no_past() -> Iterator[None]:
+    """Past replies are those of this way alone."""
+    with TemporaryDirectory() as folder:
+        os.environ["XDG_DATA_HOME"] = folder
+        yield
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """Plain decode's replies to every case, for others to be held against. Sent to processes."""
@@ -100,7 +118,7 @@ class Proof:
     def of(cls, n_prompts: int) -> Proof:
         """Decodes them."""
         asked = list(cases(prompts(n_prompts)))
-        return cls(asked, texts(Options(drafters=()), asked, {}))
+        return cls(asked, texts(PLAIN, asked, {}))
 
     def row(self, name: str, k: int | None) -> list[str]:
         """How a kind of drafting at that K compares. The prediction drafter is told the greedy reply."""
@@ -108,8 +126,7 @@ class Proof:
         expected = {
             prompt: said.text for (prompt, sampling, grammar), said in pairs if sampling == GREEDY and not grammar
         }
-        with TemporaryDirectory() as folder:  # past replies are this way's own
-            os.environ["XDG_DATA_HOME"] = folder
+        with no_past():
             found = texts(replace(KINDS[name], fixed_k=k), self.asked, expected)
         wrong = sum((a.tokens, a.text) != (b.tokens, b.text) for a, b in zip(found, self.plain, strict=True))
         return [
@@ -119,6 +136,15 @@ class Proof:
             "",
             str(sum(said.n_guessed for said in found)),
         ]
+
+    def company_row(self, most: int, name: str) -> list[str]:
+        """How so many replies at once compare, each as far as it came."""
+        whole = [said.tokens[:MAX_TOKENS] for said in self.plain]
+        with no_past():
+            engine = opened(replace(KINDS.get(name, PLAIN), slots=most + 1))
+            found = in_company(engine, self.asked, MAX_TOKENS, most, seed=most)
+            engine.close()
+        return [f"{name}, {most} at once", str(len(found)), str(n_different(found, whole)), "", ""]
 
     def form_row(self) -> list[str]:
         """Whether what was written under a grammar is in its form."""
@@ -137,6 +163,7 @@ def main() -> None:
     with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
         proving = pool.submit(laws, args.draws)
         ways = [pool.submit(proof.row, name, k) for name, k in product(KINDS, KS)]
+        ways += [pool.submit(proof.company_row, *each) for each in COMPANIES]
         rows = [way.result() for way in track(ways, "texts")]
         values = proving.result()
     rows.append(proof.form_row())

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,10 +156,10 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
 ) -> None:
     closed: list[Path] = []
 
-    def no_room(model: LlamaModel, *args: int) -> LlamaBackend:
+    def no_room(model: LlamaModel, *args: Any, **named: Any) -> LlamaBackend:
         if model.path.name == "draft.gguf":
             raise broken
-        return open_backend(model, *args)  # type: ignore[arg-type]  # handed through as they are
+        return open_backend(model, *args, **named)
 
     real = LlamaModel.close
     monkeypatch.setattr("runtime.loading.opening.open_backend", no_room)

@@ -18,6 +18,7 @@ from app.server.worker import Worker
 from runtime.core.errors import ModelError
 from runtime.engine import Chunk, Sampling
 from tests.conftest import OpenEngine
+from tests.support.facts import facts
 from tests.support.serving import Running, endless_request, is_idle, open_plain, running
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -63,6 +64,8 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
 
 class Echo:
     """An engine that repeats the prompt and notes it."""
+
+    facts = facts()
 
     def __init__(self) -> None:
         self.said: list[str] = []

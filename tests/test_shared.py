@@ -180,3 +180,12 @@ def test_the_self_test_sees_rows_that_disturb_each_other(
     shared.set_slots(1)
     monkeypatch.setattr(shared, "forward_all", disturbed)
     assert not is_exact_together(shared, N_ROWS, model.vocab)
+
+
+def test_two_seats_are_asked_no_more_than_two_conversations(model: LlamaModel) -> None:
+    backend = SharedBackend(model, N_CTX, N_ROWS, 64, 2)
+    backend.set_threads(1, 1)
+    assert is_exact_together(backend, N_ROWS, model.vocab)
+    assert backend.fits([9, 9])
+    assert not backend.fits([9, 9, 9])
+    backend.close()

@@ -99,7 +99,7 @@ JsonFile = Annotated[Path | None, output("--json", help="Write every reply's num
 
 Serve = Annotated[bool, listening("--serve", help="Answer editors from the same model meanwhile.")]
 Host = Annotated[str, listening(help="Address; others than this machine's own need a key.")]
-Parallel = Annotated[int, listening(min=1, help="Chats that are answered in turns.")]
+Parallel = Annotated[int, listening(min=1, help="Chats that are answered at once.")]
 MaxWaiting = Annotated[int, listening(min=0, help="Requests in line; more are sent away.")]
 Slots = Annotated[bool, listening(help="Show at /slots what is being done, without its text.")]
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]

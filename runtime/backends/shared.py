@@ -71,7 +71,8 @@ class SharedBackend(LlamaBackend):
 
     def fits(self, lengths: Iterable[int]) -> bool:
         """Can conversations of so many tokens be decoded together?"""
-        return sum(lengths) + self.n_rows <= self._n_cells
+        known = list(lengths)
+        return len(known) <= self.n_seats and sum(known) + self.n_rows <= self._n_cells
 
     def forward_all(self, asked: Sequence[Ask]) -> list[Logits]:
         """What `forward` returns for each of several conversations, which fit together, from one pass."""

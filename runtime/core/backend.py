@@ -49,7 +49,9 @@ class Backend(Protocol):
 
 
 class SharedPasses(Backend, Protocol):
-    """A backend whose passes several conversations can share."""
+    """A backend whose passes up to `n_seats` conversations can share."""
+
+    n_seats: int
 
     @property
     def slots(self) -> int:

@@ -82,7 +82,7 @@ def is_exact_together(backend: SharedPasses, width: int, vocab: Tokenizer) -> bo
     """Does a pass of up to `width` rows that several conversations share give each the very logits that it gets by
     itself? Drafts among them are rejected, so that cells of one lie between another's.
     """
-    n, n_steps = min(4, width), 4
+    n, n_steps = min(4, width, backend.n_seats), 4
     if n < 2 or backend.n_ctx < CONTEXT + n_steps:
         return False
     text = sample(vocab, n + CONTEXT + n_steps)

@@ -46,8 +46,8 @@ class TargetProfile:
 
     def exactness(self, backend: LlamaBackend) -> Exactness:
         """What the self-test of the target finds."""
-        is_shared = isinstance(backend, SharedBackend)
-        cache = self.cache("exactness", self._options.max_k, *["shared"] * is_shared)
+        seats = [backend.n_seats] if isinstance(backend, SharedBackend) else []
+        cache = self.cache("exactness", self._options.max_k, *seats)
         known = cache.read_as(Exactness)
         if known is not None and 1 <= known.width <= known.tried:
             return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,20 @@ Case = tuple[str, Sampling, Grammar | None]  # prompt, settings, the form of the
 
 
 @dataclass
+class Told:
+    """What a reply said, and whether it could end."""
+
+    tokens: list[int] = field(default_factory=list)
+    is_whole: bool = True
+
+
+@dataclass
 class Live:
     """A reply that is being made."""
 
-    number: int
     chunks: Iterator[Chunk]
-    n_steps: int  # after which it is given up
-    tokens: list[int] = field(default_factory=list)
+    n_steps: float  # after which it is given up
+    told: Told
 
 
 def begun(engine: Engine, case: Case, max_tokens: int) -> Iterator[Chunk]:
@@ -27,29 +35,36 @@ def begun(engine: Engine, case: Case, max_tokens: int) -> Iterator[Chunk]:
     return engine.reply([Message("user", prompt)], sampling, max_tokens, grammar=grammar, pauses=True)
 
 
-def in_company(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int, seed: int) -> dict[int, list[int]]:
-    """What each case was told, up to `most` at once; one in five is given up on the way and so has less.
+def in_company(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int, seed: int) -> dict[int, Told]:
+    """What each case was told, up to `most` at once; one in five is given up on the way.
 
     Each goes on for one step in its turn, as a server's worker has them do.
     """
     chance, waiting, live = random.Random(seed), list(range(len(cases)))[::-1], list[Live]()
-    found: dict[int, list[int]] = {}
+    found: dict[int, Told] = {}
     while waiting or live:
         if waiting and len(live) < most and (not live or chance.random() < 0.2):
             number = waiting.pop()
-            n_steps = chance.randint(0, 20) if chance.random() < 0.2 else 10 * max_tokens
-            live.append(Live(number, begun(engine, cases[number], max_tokens), n_steps))
+            n_steps = chance.randint(0, 20) if chance.random() < 0.2 else math.inf
+            found[number] = Told()
+            live.append(Live(begun(engine, cases[number], max_tokens), n_steps, found[number]))
         for each in list(live):
             engine.share(len(live) - 1)
-            chunk = next(each.chunks, None) if each.n_steps else None
-            each.n_steps -= 1
-            if chunk is None:
-                each.chunks.close()  # type: ignore[attr-defined]
+            if not advance(each):
                 live.remove(each)
-                found[each.number] = each.tokens
-            else:
-                each.tokens += chunk.tokens
     return found
+
+
+def advance(live: Live) -> bool:
+    """Has a reply go on for one step; False at its end."""
+    chunk = next(live.chunks, None) if live.n_steps else None
+    live.n_steps -= 1
+    if chunk is not None:
+        live.told.tokens += chunk.tokens
+    elif live.n_steps < math.inf:
+        live.told.is_whole = False
+        live.chunks.close()  # type: ignore[attr-defined]
+    return chunk is not None
 
 
 def alone(engine: Engine, cases: Sequence[Case], max_tokens: int) -> list[list[int]]:
@@ -57,6 +72,9 @@ def alone(engine: Engine, cases: Sequence[Case], max_tokens: int) -> list[list[i
     return [[token for chunk in begun(engine, case, max_tokens) for token in chunk.tokens] for case in cases]
 
 
-def n_different(together: dict[int, list[int]], whole: Sequence[list[int]]) -> int:
+def n_different(together: dict[int, Told], whole: Sequence[Sequence[int]]) -> int:
     """How many said anything else, as far as they came."""
-    return sum(tokens != whole[number][: len(tokens)] for number, tokens in together.items())
+    return sum(
+        told.tokens != list(whole[number])[: None if told.is_whole else len(told.tokens)]
+        for number, told in together.items()
+    )
