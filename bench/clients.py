@@ -1,7 +1,7 @@
 """Several clients at once, our server beside llama.cpp's own: `python -m bench.clients`, or with `--pair FILE.gguf`.
 
 Both serve the same files with the same number of threads, each in a process of its own, and are asked in turns. In a
-round every client streams one reply, all at the same moment; prompts differ by client and round, so none is known.
+round every client streams one reply, all at the same moment; prompts differ from their first words on by client and round, so none is known.
 Rates are the tokens of all clients by the time until the last reply ended; gaps are between two pieces of text.
 `--kind` chooses what is asked: prose, or texts that repeat what was given (`grounded`), for which drafts are made.
 """
@@ -112,7 +112,7 @@ def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) 
     """What `n` clients ask in that round."""
     texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
     sampling = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
-    asked = [f"{texts[(number + i) % len(texts)]} (Note {number}-{n}-{i}.)" for i in range(n)]
+    asked = [f"(Note {number}-{n}-{i}.) {texts[(number + i) % len(texts)]}" for i in range(n)]
     return [
         sampling | {"messages": [{"role": "user", "content": each}], "seed": SEED + i} for i, each in enumerate(asked)
     ]

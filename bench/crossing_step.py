@@ -13,8 +13,9 @@ import numpy as np
 from runtime.engine.reply import Chunk
 from runtime.process.flow import Flow
 from runtime.process.host import Host
-from runtime.process.messages import Call, Stepped, as_step, receive, send
+from runtime.process.messages import Call, Stepped, as_step, receive, receive_all, send
 from runtime.speculative.control.explain import Pass
+from tests.support.facts import facts
 
 REPLY = 1  # its number
 
@@ -25,7 +26,7 @@ class Reading:
     """
 
     turn_seconds, n_held, memory_level, given_up = 0.0, 0, "OK", ""
-    facts = None
+    facts = facts()
 
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
@@ -77,10 +78,14 @@ def read(steps: Connection) -> Stepped:
     while True:
         if flow.is_due(REPLY):
             send(steps, Call("next", (0,), number=REPLY))
-            flow.ask(REPLY, 0)
-        step = as_step(receive(steps))
-        assert isinstance(step, Stepped), step
-        flow.note(step)
-        flow.take(REPLY)
-        if step.chunk.finish_reason:
-            return step
+            flow.ask(REPLY)
+        for came in receive_all(steps):
+            step = as_step(came)
+            if step is None:
+                flow.note_pause()
+                continue
+            assert isinstance(step, Stepped), step
+            if step.chunk.finish_reason:
+                return step
+            flow.note(step)
+            flow.take(REPLY)

@@ -40,6 +40,11 @@ class ScheduledTask:
         return len(self._tasks) == 1 and self.task.is_short
 
     @property
+    def has_begun(self) -> bool:
+        """Is its current task being made?"""
+        return self._steps is not None
+
+    @property
     def task(self) -> EngineTask:
         """The one that runs."""
         return self._tasks[min(self._n_ended, len(self._tasks) - 1)]
@@ -98,6 +103,7 @@ class ScheduledTask:
         """
         if self._steps is None:
             self._steps = self._begin(engine)
+            return None  # others that wait begin before its prompt is read
         chunk = next(self._steps)
         self.n_decoded += len(chunk.tokens)
         if chunk.finish_reason is None:

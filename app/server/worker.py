@@ -228,14 +228,16 @@ class Worker:
         return len(self._active) > 1 and seconds < engine.turn_seconds and task is self._next(engine)
 
     def _next(self, engine: Engine) -> ScheduledTask:
-        """The task whose turn it is: one that should stop, else a short one unless those had too much, or all share
-        passes; else the one that has waited longest.
+        """The task whose turn it is: one that should stop, else, where all share passes, one that is still to begin, and
+        otherwise a short one unless those had too much; else the one that has waited longest.
         """
         is_shared, has_lead = engine.facts.shares_passes, self._lead > MAX_LEAD
+
+        def is_later(task: ScheduledTask) -> bool:
+            return task.has_begun if is_shared else task.is_short == has_lead
+
         with self._changed:
-            return min(
-                self._active, key=lambda task: (not task.should_stop(), not is_shared and task.is_short == has_lead)
-            )
+            return min(self._active, key=lambda task: (not task.should_stop(), is_later(task)))
 
     def _lead_after(self, task: ScheduledTask, seconds: float) -> float:
         """The lead after a turn: a short task's adds to it, a long one's takes from it, down to none where no long task

@@ -22,7 +22,7 @@ from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
 from runtime.process.flow import AHEAD
-from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Status, Stepped, receive, send
+from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Status, Stepped, pack, receive, send
 from runtime.process.spawning import inherited
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
@@ -151,15 +151,22 @@ class Host:
             self._calls.put(call)
 
     def _tell(self) -> None:
-        """Until nobody is there any more."""
+        """What was made since the last time, until nobody is there any more."""
         while True:
-            made = self._made.get()
+            made = [self._made.get()]
+            while not self._made.empty():
+                made.append(self._made.get())
             try:
-                send(self._steps, made)
-            except OSError:
-                os._exit(0)
-            except Exception as error:  # what cannot be sent is a fault of ours
-                send(self._steps, failed(error, getattr(made, "number", 0)))
+                self._send(*made)
+            except Exception:  # what cannot be sent is a fault of ours, and not of the others
+                for each in made:
+                    self._send(sendable(each))
+
+    def _send(self, *messages: object) -> None:
+        try:
+            send(self._steps, *messages)
+        except OSError:
+            os._exit(0)
 
     def _answer_texts(self) -> None:
         """Until nobody is there any more."""
@@ -179,6 +186,15 @@ class Host:
                 self._stopped.add(number)
                 if number == self._current:
                     self.engine.stop(True)
+
+
+def sendable(message: object) -> object:
+    """The message, or why it cannot be sent."""
+    try:
+        pack(message)
+    except Exception as error:
+        return failed(error, getattr(message, "number", 0))
+    return message
 
 
 def failed(error: Exception, number: int = 0) -> Failed:

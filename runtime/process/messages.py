@@ -65,23 +65,37 @@ class Failed(NamedTuple):
 PAUSE = ()  # all has come that was asked for
 
 
-def send(pipe: Connection, message: object) -> None:
+def send(pipe: Connection, *messages: object) -> None:
     """Raises OSError where nobody is there any more."""
+    pipe.send_bytes(pack(*messages))
+
+
+def pack(*messages: object) -> bytes:
+    """Raises what pickling raises."""
+    return pickle.dumps([bare(message) for message in messages], pickle.HIGHEST_PROTOCOL)
+
+
+def bare(message: object) -> object:
+    """As it goes through a pipe."""
     if isinstance(message, Stepped):
         number, chunk, status = message
         made = None if chunk.made is None else tuple(chunk.made)
-        message = (
+        return (
             number, chunk.text, chunk.tokens, chunk.drafted, chunk.pieces, chunk.logprobs, chunk.finish_reason,
             chunk.notice, chunk.stats, chunk.stop, made, chunk.n_read, status and tuple(status),
         )  # fmt: skip
-    elif isinstance(message, Call):
-        message = tuple(message)
-    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    return tuple(message) if isinstance(message, Call) else message
+
+
+def receive_all(pipe: Connection) -> list[Any]:
+    """What was sent at once. Raises EOFError and OSError where nobody is there any more."""
+    messages: list[Any] = pickle.loads(pipe.recv_bytes())
+    return messages
 
 
 def receive(pipe: Connection) -> Any:
-    """Raises EOFError and OSError where nobody is there any more."""
-    return pickle.loads(pipe.recv_bytes())
+    """What was sent alone. Raises as `receive_all` does."""
+    return receive_all(pipe)[0]
 
 
 def as_step(message: Any) -> Stepped | Failed | None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
@@ -22,7 +23,7 @@ from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.flow import Flow
-from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Stepped, as_step, receive, send
+from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Stepped, as_step, receive_all, send
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 
 LOOK = 0.05  # seconds between two looks at whether an answer is still wanted
@@ -67,6 +68,7 @@ class ModelProcess:
         self._steps, self._texts, self._stops = map(self._open.enter_context, pipes)
         self._turn, self._text_turn = threading.Lock(), threading.Lock()
         self._n_owed = 0  # answers to come
+        self._came = deque[Any]()  # what has come and was not looked at yet
         self._is_slow = False  # was the last call given up, which it did not heed?
         self._flow = Flow()
         try:
@@ -83,7 +85,7 @@ class ModelProcess:
             while not self._poll(self._steps):  # also where nothing is to be told
                 if not on_progress(*progress):
                     raise KeyboardInterrupt
-            came = unless_failed(self._receive(self._steps))
+            came = unless_failed(self._receive(self._steps)[0])
             if isinstance(came, Opened):
                 return came
             progress = came
@@ -144,7 +146,7 @@ class ModelProcess:
     def _call(self, call: Call, cancel: Cancel) -> None:
         """Sends it, as soon as a call that was given up has come to an end."""
         deadline = time.monotonic() + LAST
-        while self._is_slow and not self._poll(self._steps):
+        while self._is_slow and not self._has_come():
             if cancel():
                 raise StoppedError
             if time.monotonic() > deadline:
@@ -176,11 +178,17 @@ class ModelProcess:
                 elif time.monotonic() > patience:
                     self._is_slow = True
                     raise StoppedError
-            if self._poll(self._steps):
-                return self._receive(self._steps)
+            if self._has_come():
+                return self._came.popleft()
             if time.monotonic() > deadline:
                 self.kill()
                 raise OverdueError
+
+    def _has_come(self) -> bool:
+        """Is there an answer or a step? Waits for it for a while."""
+        if not self._came and self._poll(self._steps):
+            self._came += self._receive(self._steps)
+        return bool(self._came)
 
     def ask_text(self, call: Call) -> Any:
         """What a call about text gives, beside whatever is made. Raises what it raises, OverdueError and
@@ -193,7 +201,7 @@ class ModelProcess:
                 if time.monotonic() > deadline:
                     self.kill()
                     raise OverdueError
-            return unless_failed(self._receive(self._texts))
+            return unless_failed(self._receive(self._texts)[0])
 
     def _poll(self, pipe: Connection) -> bool:
         try:
@@ -207,9 +215,9 @@ class ModelProcess:
         except OSError as error:
             raise ProcessLostError(self._end()) from error
 
-    def _receive(self, pipe: Connection) -> Any:
+    def _receive(self, pipe: Connection) -> list[Any]:
         try:
-            return receive(pipe)
+            return receive_all(pipe)
         except (OSError, EOFError) as error:
             raise ProcessLostError(self._end()) from error
 

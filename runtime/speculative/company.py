@@ -32,10 +32,11 @@ class Company:
         self._replies = [each for each in self._replies if each is not request]
 
     def n_speaking(self, request: RequestState) -> int:
-        """The other replies that have read their prompts."""
+        """The other replies of which tokens have come."""
         if len(self._replies) < 2 or self.passes.slots == 1:
             return 0
-        return sum(each is not request and each.due() is not None for each in self._replies)
+        others = (each.due() for each in self._replies if each is not request)
+        return sum(due is not None and due.position > 0 for due in others)
 
     def others_reading(
         self, request: RequestState, n_tokens: int, members: Sequence[Member], room: int

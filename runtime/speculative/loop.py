@@ -92,16 +92,23 @@ class SpecLoop:
         if n_rows <= 0:
             return
         waiting = self._waiting(request, end, n_rows, lambda n: n)
-        reads = [context[:end]]
-        if self.company:
-            most = self.controller.n_readable(len(waiting), end, MOST_READ) if waiting else MOST_READ
-            reads += self.company.others_reading(request, end, waiting, most - n_rows)
+        reads = [context[:end], *self._others_reading(request, end, waiting, n_rows)]
         if waiting:
             self._make(waiting, reads)
         else:
             self._switch_to(request, context)
             self._degrade_if_due(context)
             self._read(reads)
+
+    def _others_reading(
+        self, request: RequestState, n_tokens: int, waiting: Sequence[Member], n_rows: int
+    ) -> list[Tokens]:
+        """Prompts of other replies as far as a pass reads them that has `n_rows` for this one, of `n_tokens`."""
+        if not self.company:
+            return []
+        return self.company.others_reading(
+            request, n_tokens, waiting, self.piece(request, n_tokens, MOST_READ) - n_rows
+        )
 
     def _read(self, contexts: Sequence[Tokens]) -> None:
         """Reads prompts so far in one pass."""
@@ -236,8 +243,10 @@ class SpecLoop:
         steps are kept until they ask.
         """
         if request.made is None:
-            due = Due(context, sampler, position, most, report)
-            self._make([(request, due), *self._waiting(request, len(context), 1, self.controller.n_worth)])
+            waiting = self._waiting(request, len(context), 1, self.controller.n_worth)
+            # Whose first token is still to come waits for those who came with it: prompts are read fastest together
+            reads = [] if position else self._others_reading(request, len(context), waiting, 1)
+            self._make([(request, Due(context, sampler, position, most, report)), *waiting], reads)
         made, request.made = request.made, None
         if not isinstance(made, Step):
             raise made or AssertionError("a pass without its reply")

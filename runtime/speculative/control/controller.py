@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import accumulate
 
 from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts
@@ -153,18 +154,17 @@ class Controller:
 
     def _share_of_pass(self, n_context: int) -> list[float]:
         """[k + 1] seconds of one reply's tokens in a pass that several share: of a plain one its part, and what its
-        draft adds.
+        draft adds, which is never less than nothing.
         """
         n = self._n_together
-        seconds = self.shared_costs.up_to(n + self._k, n_context)
-        return [each - seconds[n - 1] + seconds[n - 1] / n for each in seconds[n - 1 :]]
+        plain, *wider = self.shared_costs.up_to(n + self._k, n_context)[n - 1 :]
+        return [plain / n + each - plain for each in accumulate([plain, *wider], max)]
 
     @property
     def shared_costs(self) -> PassCosts:
         """What passes cost that several replies share, by the rows of all."""
         if self._shared_costs is None:
-            self._shared_costs = self.costs.copy()
-            self._shared_costs.doubt()
+            self._shared_costs = self.costs.of_company()
             self._tables.append(self._shared_costs)
         return self._shared_costs
 

@@ -13,6 +13,10 @@ from itertools import pairwise
 CONTEXT_BUCKET = 256  # tokens; in a small model, attention to 600 tokens takes as long as all else
 LEARN = 0.1  # weight of a new time
 SHARED = 0.3  # of a change in one width's time that is taken to be the machine's, and so all widths'
+# The same for passes that several replies share: most are as wide as there are replies, and others must not look cheap
+# beside them because they were measured in a quieter moment
+SHARED_IN_COMPANY = 0.8
+FAMILIAR = round(1 / LEARN)  # times seen, from which on one more has its usual weight
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
 
 
@@ -23,6 +27,7 @@ class PassCosts:
     """
 
     def __init__(self) -> None:
+        self._shared, self._n_guessed = SHARED, 1  # times that a guess counts
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
         self._drift = 1.0  # of all since then
         # (bucket, width) -> times seen, where few times say more than what was known before
@@ -31,6 +36,12 @@ class PassCosts:
     def copy(self) -> PassCosts:
         """A table that begins alike and learns for itself."""
         return deepcopy(self)
+
+    def of_company(self) -> PassCosts:
+        """The same for passes that several replies share."""
+        costs = self.copy()
+        costs._shared, costs._n_seen, costs._n_guessed = SHARED_IN_COMPANY, {}, FAMILIAR
+        return costs
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
@@ -67,7 +78,7 @@ class PassCosts:
         bucket = n_context // CONTEXT_BUCKET
         if bucket not in self._table:
             self._table[bucket] = self._guess(n_context)
-            self._n_seen |= {(bucket, width): 1 for width in self._table[bucket]}
+            self._n_seen |= {(bucket, width): self._n_guessed for width in self._table[bucket]}
         return self._table[bucket]
 
     def _weights(self, key: tuple[int, int], weight: float) -> tuple[float, float]:
@@ -75,10 +86,10 @@ class PassCosts:
         may be a spike.
         """
         if key not in self._n_seen:
-            return weight, SHARED
+            return weight, self._shared
         self._n_seen[key] += 1
         fresh = 1 / (1 + self._n_seen[key])
-        return (fresh, 0.0) if fresh > weight else (weight, SHARED)
+        return (fresh, 0.0) if fresh > weight else (weight, self._shared)
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """Passes of these widths take so much longer from now on."""
