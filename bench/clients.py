@@ -1,8 +1,9 @@
 """Several clients at once, our server beside llama.cpp's own: `python -m bench.clients`, or with `--pair FILE.gguf`.
 
 Both serve the same files with the same number of threads, each in a process of its own, and are asked in turns. In a
-round every client streams one reply, all at the same moment; prompts differ from their first words on by client and round, so none is known.
-Rates are the tokens of all clients by the time until the last reply ended; gaps are between two pieces of text.
+round every client streams one reply, all at the same moment; prompts differ by client and round from their first words
+on, so none is known. Rates are the tokens of all clients by the time until the last reply ended; gaps are between two
+pieces of text.
 `--kind` chooses what is asked: prose, or texts that repeat what was given (`grounded`), for which drafts are made.
 """
 

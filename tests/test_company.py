@@ -96,8 +96,9 @@ def test_the_draft_tokens_of_a_pass_are_divided() -> None:
 def test_other_prompts_are_read_with_one_as_far_as_there_is_room() -> None:
     first, second, third = (reply(0, unread=np.zeros(n, dtype=np.int32)) for n in (9, 20, 30))
     together = company(first, second, third)
-    read = [len(each) for each in together.others_reading(first, 9, [], 25)]
-    assert read == [20, 5]
+    assert [len(each) for each in together.others_reading(first, 9, [], 25)] == [20, 5]
+    together = company(third, second, first)
+    assert [len(each) for each in together.others_reading(first, 9, [], 25)] == [20, 5]  # the shorter one first
     assert together.others_reading(first, 9, [], 0) == []
     assert company(first, second, exact_rows=13).others_reading(first, 9, [], 25) == []
 
@@ -211,6 +212,26 @@ def test_replies_that_wait_have_rows_of_one_pass(engine: LoadedEngine) -> None:
     del target._decode
     assert n_tokens >= 12
     assert counted[0] <= 5
+
+
+def test_a_draft_model_drafts_for_all_in_its_passes() -> None:
+    opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=3))
+    replies = [begun(opened, (question, GREEDY, None), 60) for question in QUESTIONS]
+    for each in replies:
+        begin_to_speak(each)
+    assert opened._loaded.draft is not None
+    drafting = opened._loaded.draft.backend
+    assert isinstance(drafting, SharedBackend)
+    counted, forward = list[int](), drafting._decode
+    drafting._decode = lambda batch: counted.append(batch.n_tokens) or forward(batch)  # type: ignore[method-assign, func-returns-value]
+    n_drafted = 0
+    for _ in range(3):
+        for each in replies:
+            chunk = next(each)
+            n_drafted += chunk.made.n_drafted if chunk.made else 0
+    assert n_drafted >= 18
+    assert len(counted) <= 12  # three a round, and what each lacked of what was said before
+    opened.close()
 
 
 def test_a_reply_that_breaks_leaves_the_others_alone(engine: LoadedEngine) -> None:

@@ -103,6 +103,35 @@ def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() 
     assert max(engine.n_waiting) == 2
 
 
+class Sharing(Counting):
+    """One whose replies share passes; it notes when each begins, in capitals."""
+
+    facts = facts(shares_passes=True)
+
+    def reply(self, prompt: str, *args: Any, **more: Any) -> Iterator[Chunk]:
+        self.order.append(prompt.upper())
+        return super().reply(prompt, *args, **more)
+
+
+def test_where_passes_are_shared_who_comes_begins_before_others_go_on() -> None:
+    """So that its prompt is read with theirs; a chat and a completion have their steps by turns."""
+    engine = Sharing()
+
+    async def run() -> None:
+        with worker_with(engine) as worker:  # type: ignore[arg-type]
+            jobs = [counted("a", 6), counted("b", 6), counted("s", 6, is_short=True)]
+            for job in jobs:
+                worker.submit(job)
+            engine.go_on.set()
+            await asyncio.gather(*map(heard, jobs))
+
+    asyncio.run(run())
+    order = "".join(engine.order)
+    assert sorted(each for each in order[:4] if each.isupper()) == ["A", "B", "S"]  # a step may have been under way
+    rest = "".join(each for each in order if each.islower())
+    assert all(set(rest[i : i + 3]) == {"a", "b", "s"} for i in range(2, 14, 3))
+
+
 def test_completions_without_end_do_not_starve_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Counting(seconds=0.05)
     monkeypatch.setattr("app.server.worker.perf_counter", engine.clock)

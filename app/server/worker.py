@@ -228,8 +228,8 @@ class Worker:
         return len(self._active) > 1 and seconds < engine.turn_seconds and task is self._next(engine)
 
     def _next(self, engine: Engine) -> ScheduledTask:
-        """The task whose turn it is: one that should stop, else, where all share passes, one that is still to begin, and
-        otherwise a short one unless those had too much; else the one that has waited longest.
+        """The task whose turn it is: one that should stop; else, where all share passes, one still to begin, and else a
+        short one unless those had too much; else the one that has waited longest.
         """
         is_shared, has_lead = engine.facts.shares_passes, self._lead > MAX_LEAD
 

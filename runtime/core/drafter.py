@@ -5,7 +5,7 @@ Only the contract; knows no model, no controller and no rule of acceptance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -53,6 +53,10 @@ class Budget(NamedTuple):
     forced: Callable[[], Path] = tuple  # the tokens that the reply's grammar leaves no choice about
 
 
+# Asks for the logits [1, n_vocab] that follow a context, as often as it likes; what it returns is the draft
+Drafting = Generator[Tokens, Logits, Draft]
+
+
 class Drafter:
     """Proposes nothing, so decoding is plain. Subclasses guess."""
 
@@ -60,10 +64,21 @@ class Drafter:
     is_model_free = False  # a lookup: it costs so little that it may be asked in every step
     must_earn = False  # it expects repetition: how often that is right must be seen before it is believed
     has_passes = False  # each of its tokens takes a pass of a model
+    shares_passes = False  # one pass can have tokens of several proposals
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """At most `budget.max_k` tokens that may follow `context` [n]."""
         return NO_DRAFT
+
+    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+        """What `propose` does, where it shares passes: those are made by whoever drafts for several replies."""
+        raise NotImplementedError
+
+    def forward_all(self, contexts: Sequence[Tokens]) -> Sequence[Logits]:
+        """The logits [1, n_vocab] that follow each of these contexts, from as few passes as may be; valid until the
+        next ones.
+        """
+        raise NotImplementedError
 
     def observe(self, draft: Draft, logits: Logits) -> None:
         """Sees the target's logits [1 + len(draft), n_vocab] of a step, whoever drafted; valid until it returns."""

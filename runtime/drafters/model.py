@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime.core.backend import Backend
-from runtime.core.draft import Draft, Path, Tokens, certain
-from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Pick
+from runtime.core.backend import Backend, SharedPasses
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens, certain
+from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
@@ -28,12 +28,24 @@ class ModelDrafter(Drafter):
     name = "model"
     has_passes = True
 
-    def __init__(self, backend: Backend, n_vocab: int, room: int = 1) -> None:
+    def __init__(self, backend: Backend, n_vocab: int, room: int = 1, shared: SharedPasses | None = None) -> None:
         self.backend, self.n_vocab = backend, n_vocab
+        self._shared, self.shares_passes = shared, shared is not None  # the same, where conversations share its passes
         self.n_seen = backend.n_ctx - room  # most tokens of a context that it looks at
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """A chain, with `budget.branches` leaves beside each of its tokens; empty when no token is worth it."""
+        drafting = self.drafting(context, budget)
+        try:
+            wanted = next(drafting)
+            while True:
+                wanted = drafting.send(self.backend.forward(wanted))
+        except StopIteration as end:
+            draft: Draft = end.value
+            return draft
+
+    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+        """The same, token by token."""
         context = self._view(context, len(context))
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
@@ -41,7 +53,8 @@ class ModelDrafter(Drafter):
         picks: list[Pick] = []
         path: Path = ()
         for end in range(n, min(n + budget.max_k, self.backend.n_ctx)):
-            pick = budget.pick(self.backend.forward(tokens[:end])[0, : self.n_vocab], path, budget.branches)
+            logits = yield tokens[:end]
+            pick = budget.pick(logits[0, : self.n_vocab], path, budget.branches)
             answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
             if not answer:
                 break
@@ -50,6 +63,12 @@ class ModelDrafter(Drafter):
             if answer is LAST:
                 break
         return as_draft(picks, budget.max_k)
+
+    def forward_all(self, contexts: Sequence[Tokens]) -> Sequence[Logits]:
+        """As Drafter says; one by one where they do not fit together."""
+        if self._shared is None or not self._shared.fits(map(len, contexts)):
+            return [self.backend.forward(each).copy() for each in contexts]
+        return self._shared.forward_all([(each, NO_DRAFT) for each in contexts])
 
     def resume(self, context: Tokens) -> None:
         """Has the draft model go back to that conversation."""

@@ -17,7 +17,7 @@ from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.shared import SharedBackend
-from runtime.core.backend import OnProgress
+from runtime.core.backend import Backend, OnProgress, SharedPasses
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
 from runtime.core.errors import NoMemoryError
@@ -146,7 +146,7 @@ class LoadedPair:
             self.draft_costs = self.profile.calibration(self.draft.backend, self.pair.draft, self._counts, 1, clock)
         self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
         self._factories = self._drafter_factories()
-        is_asked = self._factories or isinstance(self.backend, SharedBackend)
+        is_asked = self._factories or shared_passes(self.backend)
         self.exactness = self.profile.exactness(self.backend) if is_asked else Exactness(1, 1)
 
     def _window_shape(self) -> WindowShape | None:
@@ -173,7 +173,9 @@ class LoadedPair:
         }
         factories = {name: make for name, make in factories.items() if name in self.names}
         if draft is not None:
-            factories[ModelDrafter.name] = lambda: ModelDrafter(draft.backend, n_vocab, self.options.max_k)
+            factories[ModelDrafter.name] = lambda: ModelDrafter(
+                draft.backend, n_vocab, self.options.max_k, shared_passes(draft.backend)
+            )
         if isinstance(backend, EarlyExitBackend):
             factories[LayerSkipDrafter.name] = lambda: LayerSkipDrafter(backend.early, n_vocab)
         if shape is not None:
@@ -201,12 +203,13 @@ class LoadedPair:
 
     def _company(self) -> Company | None:
         """What decides which replies share passes; None where they have to take turns."""
-        if not isinstance(self.backend, SharedBackend):
+        shared = shared_passes(self.backend)
+        if shared is None:
             return None
         exact = self.exactness
         if self.options.fast or (exact.is_exact and exact.together):
-            return Company(self.backend, sys.maxsize)
-        return Company(self.backend, exact.width if exact.together else 1)
+            return Company(shared, sys.maxsize)
+        return Company(shared, exact.width if exact.together else 1)
 
     def _promise(self) -> str:
         """What could be done about passes that round otherwise."""
@@ -291,3 +294,8 @@ def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int,
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)
+
+
+def shared_passes(backend: Backend) -> SharedPasses | None:
+    """The backend, where conversations can share its passes."""
+    return backend if isinstance(backend, SharedBackend) else None

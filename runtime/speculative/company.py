@@ -41,20 +41,21 @@ class Company:
     def others_reading(
         self, request: RequestState, n_tokens: int, members: Sequence[Member], room: int
     ) -> list[Tokens]:
-        """Prompts of other replies as far as they are read in a pass that has `room` for so many more rows."""
+        """Prompts of other replies as far as they are read in a pass that has `room` for so many more rows: short ones,
+        such as completions that somebody waits for, go first.
+        """
         found, lengths = list[Tokens](), [n_tokens, *(len(due.context) for _, due in members)]
-        if self.exact_rows < sys.maxsize:
+        if self.exact_rows < sys.maxsize or room <= 0:
             return found
-        for other in self._replies:
-            prompt = other.unread() if room > 0 and other is not request else None
-            if prompt is None:
-                continue
-            start = self.passes.n_cached(prompt)
-            end = min(len(prompt), start + room)
-            if end > start and self.passes.fits([*lengths, end]):
+        prompts = (each.unread() for each in self._replies if each is not request)
+        lacking = [(len(each) - self.passes.n_cached(each), each) for each in prompts if each is not None]
+        for n_lacking, prompt in sorted(lacking, key=lambda each: each[0]):
+            n = min(n_lacking, room)
+            end = len(prompt) - n_lacking + n
+            if n > 0 and self.passes.fits([*lengths, end]):
                 found.append(prompt[:end])
                 lengths.append(end)
-                room -= end - start
+                room -= n
         return found
 
     def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:

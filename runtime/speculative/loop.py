@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from runtime.core.backend import Backend
@@ -22,7 +22,7 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.degradation import Degradation
-from runtime.speculative.proposals import Proposal, Proposer, outcome
+from runtime.speculative.proposals import Asked, Proposal, Proposer, outcome
 from runtime.speculative.step import Due, RequestState, Step
 from runtime.speculative.verify import verify
 
@@ -266,14 +266,7 @@ class SpecLoop:
             room = self.company.room(members, room)
         self._switch_to(members[0][0], members[0][1].context)
         self._degrade_if_due(members[0][1].context)
-        ready = list[Prepared]()
-        for request, due in members:
-            try:
-                ready.append(self._prepare(request, due, room))
-            except SlipstreamError as error:
-                request.made = error
-            else:
-                room -= len(ready[-1].draft.tokens)
+        ready = self._prepare_all(members, room)
         if self.threads:
             self.threads.set()
         began, had = self.controller.clock(), time.process_time()
@@ -286,13 +279,43 @@ class SpecLoop:
             seconds, had = self.controller.clock() - began, time.process_time() - had
             self._conclude_all(ready, all_logits, seconds, had, reads)
 
-    def _prepare(self, request: RequestState, due: Due, room: int) -> Prepared:
-        """What is drafted for a reply, at most `room` tokens."""
+    def _prepare_all(self, members: Sequence[Member], room: int) -> list[Prepared]:
+        """What is drafted for these replies, at most `room` tokens in all; one that fails is told so."""
+        ready, later = list[Prepared](), dict[int, Asked]()
+        for request, due in members:
+            asked: list[Asked] | None = [] if len(members) > 1 else None
+            try:
+                ready.append(self._prepare(request, due, room, asked))
+            except SlipstreamError as error:
+                request.made = error
+                continue
+            room -= len(ready[-1].draft.tokens)
+            if asked:
+                later[len(ready) - 1] = asked[0]
+        return self._draft_together(ready, later, room) if later and room > 0 else ready
+
+    def _draft_together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
+        """Adds what is drafted for several of them at once."""
+        clock = self.controller.clock
+        began = clock()
+        proposals, broken = self._proposer.propose_together(list(later.values()), room)
+        for drafter, error in broken:
+            self._drop(drafter, error)
+        seconds = (clock() - began) / len(later)
+        for i, proposal in zip(later, proposals, strict=False):
+            each = ready[i]
+            ready[i] = each._replace(
+                proposals=[*each.proposals, proposal], draft=proposal.draft, seconds=each.seconds + seconds
+            )
+        return ready
+
+    def _prepare(self, request: RequestState, due: Due, room: int, later: list[Asked] | None = None) -> Prepared:
+        """What is drafted for a reply, at most `room` tokens, but for what is left for `later`."""
         self._switch_to(request, due.context)
         clock = self.controller.clock
         began, is_idle = clock(), self._n_idle > 0
         due.sampler.begin(due.context, due.position)
-        proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room)
+        proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room, later)
         return Prepared(request, due, proposals, draft, is_idle, clock() - began)
 
     def _forward(self, ready: Sequence[Prepared], reads: Sequence[Tokens]) -> list[Logits]:
@@ -329,7 +352,8 @@ class SpecLoop:
     def _conclude(self, ready: Prepared, logits: Logits, share: float, seconds: float, had: float) -> Step:
         """Verifies a reply's draft after a pass of so many seconds, of which it had a `share`, and learns from that."""
         began = self.controller.clock()
-        _, due, proposals, draft, is_idle, drafting = ready
+        request, due, proposals, draft, is_idle, drafting = ready
+        self.controller.set_kind(request.kind)
         verdict = verify(draft, logits, due.sampler)
         for drafter in self._observers:
             drafter.observe(draft, logits)
@@ -354,9 +378,11 @@ class SpecLoop:
             return None
         return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for want of memory")
 
-    def _propose(self, request: RequestState, due: Due, room: int) -> tuple[list[Proposal], Draft]:
+    def _propose(
+        self, request: RequestState, due: Due, room: int, later: list[Asked] | None
+    ) -> tuple[list[Proposal], Draft]:
         """What the drafters of this reply propose for its step, and the draft of it, of at most `room` tokens; one that
-        breaks is dropped.
+        breaks is dropped. What is drafted for several at once is left for `later`.
         """
         context, sampler = due.context, due.sampler
         self.controller.set_kind(request.kind)
@@ -367,7 +393,7 @@ class SpecLoop:
             request.left_out = self._no_room(len(context)) or request.left_out
         if room <= 0 or not self.drafters:
             return [], NO_DRAFT
-        proposals, broken = self._proposer.propose(self.drafters, request.drafters, context, sampler, room)
+        proposals, broken = self._proposer.propose(self.drafters, request.drafters, context, sampler, room, later)
         for drafter, error in broken:
             self._drop(drafter, error)
         used = [proposal.draft for proposal in proposals if proposal.draft.tokens]

@@ -9,11 +9,12 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
-from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter
+from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Drafting
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
 
 
@@ -33,6 +34,17 @@ class Proposal(NamedTuple):
 Broken = list[tuple[Drafter, SlipstreamError]]  # drafters that failed
 
 
+class Asked(NamedTuple):
+    """A drafter that is to be asked for a reply, together with what others' replies ask of it."""
+
+    drafter: Drafter
+    context: Tokens
+    sampler: Sampler
+    criterion: StoppingCriterion
+    room: int  # tokens at most
+    kind: str  # of the text
+
+
 class Proposer:
     """Asks drafters, those that promise most first. With `branches` all proposals form one tree."""
 
@@ -40,13 +52,19 @@ class Proposer:
         self.controller, self.threads, self.branches = controller, threads, branches
 
     def propose(
-        self, drafters: Sequence[Drafter], names: Container[str], context: Tokens, sampler: Sampler, room: int
+        self,
+        drafters: Sequence[Drafter],
+        names: Container[str],
+        context: Tokens,
+        sampler: Sampler,
+        room: int,
+        later: list[Asked] | None = None,
     ) -> tuple[list[Proposal], Broken]:
         """What those of `drafters` propose whose `names` take part.
 
-        One proposal is worth a wider pass (all of them for a tree), others are only scored.
-
-        Lookups are asked first. A draft has at most `room` tokens.
+        One proposal is worth a wider pass (all of them for a tree), others are only scored. Lookups are asked first. A
+        draft has at most `room` tokens. What can be asked for several replies at once is left for `later`, where that
+        is given.
         """
         proposals, broken, states = list[Proposal](), Broken(), self.controller.states
         in_order = sorted(drafters, key=lambda drafter: -states[drafter.name].expected_gain)
@@ -58,15 +76,66 @@ class Proposer:
         for drafter in in_order:
             if drafter.is_model_free or drafter.name not in names:
                 continue
-            if self.branches > 0 or not any(proposal.draft.tokens for proposal in proposals):
+            if any(proposal.draft.tokens for proposal in proposals) and not self.branches:
+                continue
+            if later is None or not drafter.shares_passes:
                 proposals += self._ask(drafter, context, sampler, room, broken)
+            elif self._is_worth_asking(drafter):
+                criterion = self.controller.criterion(drafter.name)
+                later.append(Asked(drafter, context, sampler, criterion, room, self.controller.kind))
         return proposals, broken
+
+    def propose_together(self, asked: Sequence[Asked], room: int) -> tuple[list[Proposal], Broken]:
+        """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
+        tokens in all.
+        """
+        clock = self.controller.clock
+        began, drafter = clock(), asked[0].drafter
+        makers = list[Drafting]()
+        for n_left, each in zip(range(len(asked), 0, -1), asked, strict=True):
+            most = min(each.room, -(-room // n_left))
+            budget = Budget(most, each.criterion.should_continue, each.sampler.pick)
+            makers.append(drafter.drafting(each.context, budget))
+            room -= most
+        try:
+            drafts = self._draft_side_by_side(asked, makers)
+        except SlipstreamError as error:
+            return [], [(drafter, error)]
+        seconds = (clock() - began) / max(1, sum(len(each.criterion.confidences) for each in asked))
+        return [self._proposal(each, draft, seconds) for each, draft in zip(asked, drafts, strict=True)], []
+
+    def _draft_side_by_side(self, asked: Sequence[Asked], makers: Sequence[Drafting]) -> list[Draft]:
+        """Lets all go on until the last one stops."""
+        drafts = [NO_DRAFT] * len(asked)
+        wanted = {i: context for i, maker in enumerate(makers) if (context := next(maker, None)) is not None}
+        while wanted:
+            rows = asked[0].drafter.forward_all(list(wanted.values()))
+            for i, logits in zip(list(wanted), rows, strict=True):
+                self.controller.set_kind(asked[i].kind)
+                try:
+                    wanted[i] = makers[i].send(logits)
+                except StopIteration as end:
+                    drafts[i] = end.value
+                    del wanted[i]
+                except SettingsError:  # as in `_ask`
+                    del wanted[i]
+        return drafts
+
+    def _proposal(self, asked: Asked, draft: Draft, seconds: float) -> Proposal:
+        """A draft of which every token took so long."""
+        criterion, n_rest = asked.criterion, max(0, len(asked.criterion.confidences) - 1)
+        tokens = criterion.drafted(draft.tokens)
+        return Proposal(asked.drafter.name, tokens, criterion.confidences, draft, seconds, n_rest * seconds, n_rest)
+
+    def _is_worth_asking(self, drafter: Drafter) -> bool:
+        """What the controller decides, which is noted."""
+        decision = self.controller.decide(drafter.name)
+        self.controller.note(drafter.name, decision)
+        return decision.asks
 
     def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int, broken: Broken) -> list[Proposal]:
         """A proposal; none from a drafter that is not worth asking, or that broke."""
-        decision = self.controller.decide(drafter.name)
-        self.controller.note(drafter.name, decision)
-        if not decision.asks:
+        if not self._is_worth_asking(drafter):
             return []
         try:
             how = self._look_up if drafter.is_model_free else self._draft

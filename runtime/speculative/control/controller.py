@@ -105,6 +105,7 @@ class Controller:
         self._k = max_k  # tokens that may be drafted in this step
         self._n_together = 1  # replies that share this step's pass
         self._gains = dict[int, float]()  # the best way known over plain decode, by how many replies share passes
+        self.kind = ""
         self._shared_costs: PassCosts | None = None
         self._row_seconds = 0.0  # of a prompt's token in such a pass
         self._n_apart = 0  # passes that were not shared although others waited
@@ -112,6 +113,7 @@ class Controller:
 
     def set_kind(self, kind: str) -> None:
         """Says of what kind the text is from now on, because acceptance differs by kind."""
+        self.kind = kind
         for state in self.states.values():
             state.acceptance.set_kind(kind)
 
@@ -137,6 +139,8 @@ class Controller:
         if most != self._k:
             self._k = max(1, self.max_k if most is None else min(most, self.max_k))
         self._n_together = n_together
+        for state in self.states.values():
+            state.set_in_company(n_together > 1)
         if n_together == 1:
             self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         else:

@@ -53,6 +53,7 @@ class DrafterState:
         self.acceptance = Acceptance(HOPE if must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a draft token
         self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
+        self._is_in_company, self._other_times = False, self._times  # those of the other: alone, or in company
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not model-free
         self.expected_gain = 0.0  # tokens per step beyond plain decode
@@ -96,6 +97,17 @@ class DrafterState:
         """Takes in what a lookup's answer was good for."""
         self.expected_gain += LEARN * (outcome.expected_gain - self.expected_gain)
         self.n_misses = 0 if outcome.is_used else self.n_misses + 1
+
+    @property
+    def _times(self) -> tuple[float, float, float, float]:
+        return self.first_seconds, self.rest_seconds, self._last_first, self._last_rest
+
+    def set_in_company(self, is_in_company: bool) -> None:
+        """Is it asked for several replies at once from now on? That takes other times than for one alone."""
+        if is_in_company == self._is_in_company:
+            return
+        self._is_in_company, times, self._other_times = is_in_company, self._other_times, self._times
+        self.first_seconds, self.rest_seconds, self._last_first, self._last_rest = times
 
     def learn_times(self, outcome: DraftOutcome) -> None:
         """Averages of the seconds per draft token."""
