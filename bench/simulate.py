@@ -14,6 +14,7 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.policy import best_length
 from tests.support.traces import LAWS, MAX_K, NAME, Trace, World, fixed, made_up
+from tests.support.traces_together import Together, plain_together
 
 
 def clairvoyant(trace: Trace) -> float:
@@ -159,8 +161,17 @@ def compare(worlds: Sequence[World]) -> dict[str, float]:
     }
 
 
+def together(n: int, seed: int) -> Iterator[tuple[str, float]]:
+    """Several texts at once, against passes without drafts that all of them share."""
+    for where, (law, n_replies) in product(
+        ("1B, 2 cores", "demo, 2 cores", "GPU"), product((SURE, HALF, HOPELESS), (2, 4, 8))
+    ):
+        traces = [made_up(LAWS[law], COSTS[where], n, seed + i) for i in range(n_replies)]
+        yield f"{where}: {n_replies} at once, {law}", plain_together(traces) / Together(traces).run()
+
+
 def main() -> None:
-    """A row per trace; the last ones are the least and the geometric mean."""
+    """A row per trace; the last ones are the least and the geometric mean, then replies at once."""
     parser = argparse.ArgumentParser(description="Replay traces of acceptance through the controller.")
     parser.add_argument("traces", nargs="*", type=Path, help="recorded traces; without any, made-up ones")
     parser.add_argument("--record", type=Path, help="write a trace of the bundled pair here first")
@@ -188,6 +199,17 @@ def main() -> None:
         for column in columns
     }
     report("controller / reference, simulated", ["trace", *columns], rows, dict(summary))
+    if not args.traces:
+        report_together(args.tokens // 4, args.seeds)
+
+
+def report_together(n: int, n_seeds: int) -> None:
+    """A row per case: tokens per second over those of passes without drafts."""
+    seeded = [dict(together(n, seed)) for seed in range(n_seeds)]
+    found = {name: statistics.fmean(each[name] for each in seeded) for name in seeded[0]}
+    rows = [[name, f"{ratio:.3f}"] for name, ratio in found.items()]
+    summary = {"least": round(min(found.values()), 3), "mean": round(statistics.geometric_mean(found.values()), 3)}
+    report("replies at once / the same without drafts, simulated", ["case", "plain"], rows, dict(summary))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench.simulate import worlds
-from tests.support.traces import World
+from bench.simulate import COSTS, together, worlds
+from tests.support.traces import LAWS, World, made_up
+from tests.support.traces_together import Together
 
 WORLDS = {world.name: world for world in worlds(n=1200, seed=1)}
+TOGETHER = dict(together(n=400, seed=1))
 
 
 def times_plain(world: World) -> float:
@@ -24,3 +26,23 @@ def test_short_replies_gain_from_what_the_ones_before_have_learned(where: str) -
     good, bad = (WORLDS[f"{where}: short replies, {law}"] for law in ("informed 0.9", "unsure 0.1"))
     assert times_plain(good) > 1.25
     assert times_plain(bad) > 0.975
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_replies_at_once_are_never_much_slower_than_without_drafts(case: str) -> None:
+    assert TOGETHER[case] > 0.97
+
+
+def test_replies_at_once_gain_where_rows_are_cheap() -> None:
+    assert TOGETHER["GPU: 2 at once, informed 0.9"] > 1.6
+    assert TOGETHER["GPU: 4 at once, informed 0.9"] > 1.3
+    assert TOGETHER["1B, 2 cores: 2 at once, informed 0.9"] > 1.25
+
+
+def test_drafts_shrink_with_the_number_of_replies() -> None:
+    each = []
+    for n in (1, 2, 4, 8):
+        made = Together([made_up(LAWS["informed 0.9"], COSTS["demo, 2 cores"], 400, seed) for seed in range(n)])
+        made.run()
+        each.append(made.n_drafted / n)
+    assert each[1] > each[2] > each[3]

@@ -31,7 +31,7 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
             verified.append(n_taken(controller, NAME, 0.99))
             n = max(1, verified[-1])
             controller.learn(
-                [said(0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0
+                [said(controller, 0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0
             )
         else:
             controller.learn([], 1, 0.0, 10.0, 10.0)
@@ -91,7 +91,7 @@ def test_a_drafter_that_is_slower_than_its_numbers_say_is_disabled() -> None:
     for _ in range(400):
         controller.begin(0)
         if asks(controller, NAME):
-            controller.learn([said(0.9, 3, 3)], 4, 12.0, 82.0, 4 * plain * 1.5)
+            controller.learn([said(controller, 0.9, 3, 3)], 4, 12.0, 82.0, 4 * plain * 1.5)
             wasted += 2 * plain
         else:
             controller.learn([], 1, 0.0, plain, plain)
@@ -121,7 +121,9 @@ def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> Non
         asked.append(asks(controller, NAME))
         if asked[-1]:
             controller.costs.observe(4, 0, 82.0 * slow)
-            controller.learn([said(0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow)
+            controller.learn(
+                [said(controller, 0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow
+            )
         else:
             controller.costs.observe(1, 0, 46.0 * slow)
             controller.learn([], 1, 0.0, 46.0 * slow, 46.0 * slow)

@@ -16,7 +16,7 @@ def test_what_sampling_costs_is_charged_by_the_token() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
     for _ in range(200):
         controller.begin(0)
-        controller.learn([said(0.9, 3, 3)], 4, 12.0, 82.0, 94.0 + 4 * 20.0)
+        controller.learn([said(controller, 0.9, 3, 3)], 4, 12.0, 82.0, 94.0 + 4 * 20.0)
     controller.begin(0)
     assert controller.plain_rate == pytest.approx(1 / (46.0 + 20.0), rel=0.01)
 
@@ -26,7 +26,7 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
     for _ in range(600):
         controller.begin(0)
         asked.append(asks(controller, NAME))
-        controller.learn([said(0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
+        controller.learn([said(controller, 0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
         steady.append(controller.is_steady)
     first = asked.index(False)
     assert asked[first : first + 5] == [False] * 4 + [True]
@@ -47,7 +47,9 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
     for _ in range(60):
         controller.begin(0)
         k = 3 if asks(controller, NAME) else 0
-        controller.learn([said(0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k)
+        controller.learn(
+            [said(controller, 0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k
+        )
         if k or controller.is_steady:
             controller.learn_pass((NAME,) if k else (), 1 + k, 0, PASSES[k])
     assert controller.costs.seconds(1, 0) == pytest.approx(46, rel=0.25)
@@ -59,7 +61,7 @@ def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
         for _ in range(600):
             controller.begin(0)
             asked.append(asks(controller, NAME))
-            drafted = [said(0.9, 3, 3, seconds=draft)] if asked[-1] else []
+            drafted = [said(controller, 0.9, 3, 3, seconds=draft)] if asked[-1] else []
             controller.learn(drafted, 4 if drafted else 1, draft, 82.0, 82.0 + draft)
         return asked[100:].count(False)
 
@@ -77,7 +79,7 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
         asked = asks(controller, NAME)
         k = n_taken(controller, NAME, 0.99, most=1) if asked else 0
         controller.learn(
-            [said(0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [],
+            [said(controller, 0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [],
             1 + k,
             float(asked),
             real[k],

@@ -337,6 +337,7 @@ class SpecLoop:
         width = sum(1 + len(each.draft.tokens) for each in ready)
         n_context = sum(len(each.due.context) for each in ready) // len(ready)
         usual = [self.controller.own_seconds(len(each.draft.tokens)) for each in ready]
+        self.controller.learn_together([len(each.draft.tokens) for each in ready])
         if reads:
             self.controller.learn_read(self._n_reading, seconds - sum(usual))
             seconds = min(seconds, sum(usual))  # the rest is the prompts'

@@ -29,6 +29,7 @@ class Proposal(NamedTuple):
     rest_seconds: float = 0.0
     n_rest: int = 0
     expected_gain: float = 0.0  # tokens that using it brings, as far as is believed
+    is_probe: bool = False
 
 
 Broken = list[tuple[Drafter, SlipstreamError]]  # drafters that failed
@@ -43,6 +44,7 @@ class Asked(NamedTuple):
     criterion: StoppingCriterion
     room: int  # tokens at most
     kind: str  # of the text
+    is_probe: bool
 
 
 class Proposer:
@@ -82,7 +84,17 @@ class Proposer:
                 proposals += self._ask(drafter, context, sampler, room, broken)
             elif self._is_worth_asking(drafter):
                 criterion = self.controller.criterion(drafter.name)
-                later.append(Asked(drafter, context, sampler, criterion, room, self.controller.kind))
+                later.append(
+                    Asked(
+                        drafter,
+                        context,
+                        sampler,
+                        criterion,
+                        room,
+                        self.controller.kind,
+                        self.controller.is_probing(drafter.name),
+                    )
+                )
         return proposals, broken
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> tuple[list[Proposal], Broken]:
@@ -125,7 +137,16 @@ class Proposer:
         """A draft of which every token took so long."""
         criterion, n_rest = asked.criterion, max(0, len(asked.criterion.confidences) - 1)
         tokens = criterion.drafted(draft.tokens)
-        return Proposal(asked.drafter.name, tokens, criterion.confidences, draft, seconds, n_rest * seconds, n_rest)
+        return Proposal(
+            asked.drafter.name,
+            tokens,
+            criterion.confidences,
+            draft,
+            seconds,
+            n_rest * seconds,
+            n_rest,
+            is_probe=asked.is_probe,
+        )
 
     def _is_worth_asking(self, drafter: Drafter) -> bool:
         """What the controller decides, which is noted."""
@@ -159,7 +180,16 @@ class Proposer:
             change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
             state.scale_seconds(change or 1.0)
         tokens = criterion.drafted(draft.tokens)
-        return Proposal(drafter.name, tokens, criterion.confidences, draft, first, rest, n_rest)
+        return Proposal(
+            drafter.name,
+            tokens,
+            criterion.confidences,
+            draft,
+            first,
+            rest,
+            n_rest,
+            is_probe=self.controller.is_probing(drafter.name),
+        )
 
     def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
         """A lookup proposes all it can, and only then is decided how much of it to use.
@@ -192,8 +222,10 @@ def only_best(proposals: list[Proposal]) -> list[Proposal]:
 
 def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
     """A proposal compared with the tokens that came: what lies beyond them, nobody knows."""
-    name, proposed, confidences, draft, first, rest, n_rest, gain = proposal
+    name, proposed, confidences, draft, first, rest, n_rest, gain, is_probe = proposal
     n_comparable = min(len(proposed), len(tokens))
     is_right = proposed[:n_comparable] == tokens[:n_comparable]
     n_matched = n_comparable if is_right else common_start(proposed, tokens)
-    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)
+    return DraftOutcome(
+        name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain, is_probe
+    )

@@ -30,8 +30,11 @@ def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP,
     return made_up(LAWS[law] if isinstance(law, str) else unsure(law), costs, n, seed)
 
 
-def said(confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004) -> DraftOutcome:
-    return DraftOutcome(NAME, [confidence] * n, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used)
+def said(
+    controller: Controller, confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004
+) -> DraftOutcome:
+    confidences, is_probe = [confidence] * n, controller.is_probing(NAME)
+    return DraftOutcome(NAME, confidences, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used, 0.0, is_probe)
 
 
 def asks(controller: Controller, name: str) -> bool:

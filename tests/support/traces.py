@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,16 +47,29 @@ class Trace:
         """Of so many draft tokens, the declined included."""
         return self.first + (n_thought - 1) * self.rest if n_thought else 0.0
 
+    def pass_seconds(self, width: int) -> float:
+        """Of a pass over so many rows, also of several replies."""
+        wider = max(0, width - len(self.passes))
+        return self.passes[width - wider - 1] + wider * (self.passes[-1] - self.passes[0]) / (len(self.passes) - 1)
+
     @property
     def plain_seconds(self) -> float:
         """Of the whole text without drafts."""
         return len(self.agrees) * self.passes[0]
 
 
-def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
-    """One step of the controller at a place: (tokens that came, seconds)."""
-    controller.begin(0)
-    most, k = min(controller.max_k, len(trace.agrees) - place - 1), 0
+class Proposed(NamedTuple):
+    """What the drafter said at a place, and how much of it is verified."""
+
+    said: Sequence[float]  # confidences
+    k: int
+    is_asked: bool
+    is_probe: bool
+
+
+def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K) -> Proposed:
+    """What the controller has drafted there after it began a step."""
+    most, k = min(controller.max_k, room, len(trace.agrees) - place - 1), 0
     decision = controller.decide(NAME) if most > 0 else Decision.SKIP
     controller.note(NAME, decision)
     clock = controller.clock = Clock()
@@ -66,29 +80,31 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
         k += bool(answer)
         if answer is not Answer.CONTINUE:
             break
-    said = criterion.confidences
-    right = min(k, trace.run(place))
-    draft, verify = trace.draft_seconds(len(said)), trace.passes[k]
-    if decision.asks:
-        n_known = min(len(said), right + 1)
-        scored = [
-            DraftOutcome(
-                NAME,
-                said,
-                n_known,
-                trace.run(place, n_known),
-                trace.first,
-                (len(said) - 1) * trace.rest,
-                len(said) - 1,
-                k > 0,
-            )
-        ]
-        controller.learn(scored, right + 1, draft, verify, draft + verify)
-    else:
-        controller.learn([], 1, 0.0, verify, verify)
-    if k or controller.is_steady:
-        controller.learn_pass((NAME,) if k else (), 1 + k, 0, verify)
-    return right + 1, draft + verify
+    return Proposed(criterion.confidences, k, decision.asks, controller.is_probing(NAME))
+
+
+def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:
+    """Tells the controller what came of that, and how long it took; returns how many tokens came."""
+    said, k, is_asked, _ = proposed
+    right, n_rest = min(k, trace.run(place)), max(0, len(said) - 1)
+    rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(said)), 1e-12)
+    n_known = min(len(said), right + 1)
+    outcome = DraftOutcome(
+        NAME, said, n_known, trace.run(place, n_known), draft - rest, rest, n_rest, k > 0, is_probe=proposed.is_probe
+    )
+    controller.learn([outcome] if is_asked else [], right + 1, draft, verify, draft + verify)
+    return right + 1
+
+
+def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
+    """One step of the controller at a place: (tokens that came, seconds)."""
+    controller.begin(0)
+    proposed = propose(controller, trace, place)
+    draft, verify = trace.draft_seconds(len(proposed.said)), trace.passes[proposed.k]
+    came = learn(controller, trace, place, proposed, draft, verify)
+    if proposed.k or controller.is_steady:
+        controller.learn_pass((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
+    return came, draft + verify
 
 
 def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:

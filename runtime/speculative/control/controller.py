@@ -6,6 +6,7 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
@@ -108,6 +109,7 @@ class Controller:
         self.kind = ""
         self._shared_costs: PassCosts | None = None
         self._row_seconds = 0.0  # of a prompt's token in such a pass
+        self._n_drafting = math.inf  # replies that have drafts in such a pass where any has: all, as long as none had
         self._n_apart = 0  # passes that were not shared although others waited
         self.begin(0)
 
@@ -157,12 +159,22 @@ class Controller:
         self._is_plain = is_alone and self.fixed_k is None and self._since_steady >= self._plain_every
 
     def _share_of_pass(self, n_context: int) -> list[float]:
-        """[k + 1] seconds of one reply's tokens in a pass that several share: of a plain one its part, and what its
-        draft adds, which is never less than nothing.
+        """[k + 1] seconds of one reply's tokens in a pass that several share: of a plain one its part, and of what
+        drafts add, where as many draft as usual, and each as much as this one.
         """
-        n = self._n_together
-        plain, *wider = self.shared_costs.up_to(n + self._k, n_context)[n - 1 :]
-        return [plain / n + each - plain for each in accumulate([plain, *wider], max)]
+        n, most = self._n_together, self._k
+        plain, *wider = accumulate(self.shared_costs.up_to(n + most, n_context)[n - 1 :], max)
+        n_drafting, shares = min(max(1.0, self._n_drafting), n), [plain / n]
+        for k in range(1, most + 1):
+            n_rows = min(most, round(k * n_drafting))
+            shares.append(plain / n + (wider[n_rows - 1] - plain) * k / n_rows)
+        return shares
+
+    def learn_together(self, n_drafted: Sequence[int]) -> None:
+        """Takes in how many tokens were drafted for each reply of a pass, where any were."""
+        if n := sum(map(bool, n_drafted)):
+            before = min(self._n_drafting, len(n_drafted))
+            self._n_drafting = before + LEARN * (n - before)
 
     @property
     def shared_costs(self) -> PassCosts:
@@ -249,7 +261,7 @@ class Controller:
             return SKIP
         if self._pays_now(state):
             return USE
-        if self.n_waiting or self._n_together > 1 or not self._can_afford_probe(state):
+        if self.n_waiting >= self._n_together or not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
 
@@ -281,6 +293,10 @@ class Controller:
         elif decision is PROBE:
             self._probing = name
             self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
+
+    def is_probing(self, name: str) -> bool:
+        """Is the drafter asked in this step although it is not believed to pay?"""
+        return self._probing == name
 
     def n_idle(self, names: Iterable[str]) -> int:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
@@ -317,7 +333,7 @@ class Controller:
     def criterion(self, name: str) -> StoppingCriterion:
         """The stopping criterion for a proposal of that drafter, which begins now."""
         limit = self.fixed_k
-        if limit is None and self._probing == name:
+        if limit is None and self.is_probing(name):
             limit = self._probe_k
         state = self.states[name]
         return StoppingCriterion(state.policy, state.acceptance, limit, state.seconds_for, self.clock)
@@ -360,7 +376,7 @@ class Controller:
         if self.fixed_k is None and state.is_model_free:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
-        if self._probing == outcome.name:
+        if outcome.is_probe:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)

@@ -41,6 +41,7 @@ class DraftOutcome(NamedTuple):
     n_rest: int  # tokens that took `rest_seconds`
     is_used: bool  # did the target see it, or was it only scored?
     expected_gain: float = 0.0  # tokens that using it was expected to bring, of a lookup
+    is_probe: bool = False  # was it asked although it was not believed to pay?
 
 
 class DrafterState:
