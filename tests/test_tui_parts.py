@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,16 @@ def test_observed_tokens_stand_beside_the_expected() -> None:
     rows = [row.split() for row in observed(told, PASSES).table.splitlines()[1:]]
     assert [(row[0], row[1], row[3], row[4]) for row in rows] == [("1", "1", "2.00", "100%"), ("2", "2", "2.00", "50%")]
     assert float(rows[1][2]) == pytest.approx(told.drafters[0].tokens[1], abs=0.01)
+
+
+def test_that_others_share_its_passes_is_said() -> None:
+    numbers, told = ReplyNumbers(), heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3)
+    numbers.add(4, PASSES)
+    assert not any("replies/pass" in each for each in numbers.summary(told, 0))
+    assert "share each pass" not in sections(told, [])[0].text
+    numbers.add(4, [each._replace(n_together=3) for each in PASSES])
+    assert "2.0 replies/pass" in numbers.summary(told, 0)
+    assert "3 replies share each pass" in sections(replace(told, n_together=3), [])[0].text
 
 
 def test_why_marks_the_chosen_drafter_at_its_best_length_or_plain_decode() -> None:

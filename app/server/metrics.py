@@ -41,6 +41,7 @@ class Totals:
     fallbacks: Counter[str] = field(default_factory=Counter)  # replies that were mostly plain, by reason
     memory_bytes: int = 0
     context_n: int = 0  # tokens of the longest context
+    n_decodes: float = 0.0  # passes; one that several replies shared is divided among them
     n_embedded: int = 0  # texts that were made into vectors
     seconds_per_reply: float = 0.0  # moving average
 
@@ -62,6 +63,7 @@ class Totals:
         self.verify_seconds += stats.verify_seconds
         self.queue_seconds += queue_seconds
         self.passes.update(stats.drafters)
+        self.n_decodes += sum(1 / each.n_together for each in stats.steps)
         for each in stats.steps:
             self.k[str(each.n_drafted)] += 1
             self.drafted[each.drafter] += each.n_drafted
@@ -177,17 +179,18 @@ def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
     yield counter("llamacpp:prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
     yield counter("llamacpp:tokens_predicted", "Tokens of replies.", totals.predicted_n)
     yield counter("llamacpp:tokens_predicted_seconds", "Time spent on writing replies.", totals.decode_seconds)
-    n_passes = totals.passes.total()
-    yield counter("llamacpp:n_decode", "Passes of the target, and texts embedded.", n_passes + totals.n_embedded)
+    n_decode = totals.n_decodes + totals.n_embedded
+    yield counter("llamacpp:n_decode", "Passes of the target, and texts embedded.", round(n_decode))
     drafted = sum(n for k, n in totals.k.items() if k != "0")
     yield counter("llamacpp:spec_decode_num_drafts", "Passes with a draft.", drafted)
     yield counter("llamacpp:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
     yield counter("llamacpp:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
+    shared = totals.passes.total() / totals.n_decodes if totals.n_decodes else 0.0
     n_read = totals.prompt_n - totals.cached_n
     read, made = per_second(n_read, totals.prompt_seconds), per_second(totals.predicted_n, totals.decode_seconds)
     yield gauge("llamacpp:prompt_tokens_seconds", "Tokens of prompts read per second, on average.", read)
     yield gauge("llamacpp:predicted_tokens_seconds", "Tokens of replies per second, on average.", made)
-    yield gauge("llamacpp:n_busy_slots_per_decode", "Replies that share a pass.", float(n_passes > 0))
+    yield gauge("llamacpp:n_busy_slots_per_decode", "Replies that share a pass.", shared)
 
 
 def per_second(n: int, seconds: float) -> float:

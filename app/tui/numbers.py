@@ -12,6 +12,7 @@ from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation, Pass
 
+ALONE = 1.05  # replies in a pass, up to which nothing is said of others
 RECENT = 32  # passes that live numbers look back on
 FEW = 8  # from which on most of them being plain is worth a sentence
 
@@ -49,6 +50,11 @@ class ReplyNumbers:
         own = sum(each.own_seconds for each in self.passes)
         return self.n_tokens / own / plain if own else self.per_second() / plain
 
+    def replies_per_pass(self) -> float:
+        """Replies that shared a recent pass, in the mean."""
+        recent = self.passes[-RECENT:]
+        return sum(each.n_together for each in recent) / max(1, len(recent))
+
     def acceptance(self) -> float | None:
         """Accepted / drafted; None without drafts."""
         drafted = sum(each.n_drafted for each in self.passes)
@@ -75,6 +81,8 @@ class ReplyNumbers:
         summary = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
         if plain := self.plain_per_second(explanation):
             summary.append(f"{self.times(plain):.2f}× plain")
+        if (n := self.replies_per_pass()) > ALONE:
+            summary.append(f"{n:.1f} replies/pass")
         if (acceptance := self.acceptance()) is not None:
             summary.append(f"{acceptance:.0%} accepted")
         summary.append(f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0")

@@ -212,7 +212,7 @@ class Reply:
         # A step that came with another reply's took its time before it was asked for
         seconds = max(time.perf_counter() - began, step.seconds)
         parts = step.draft_seconds, step.verify_seconds, step.seconds
-        made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts)
+        made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together)
         self.stats.steps.append(made)
         self.stats.decode_seconds += seconds
         drafted = tuple(i < step.n_accepted for i in range(n))

@@ -34,6 +34,11 @@ class Stats:
         return len(self.steps)
 
     @property
+    def replies_per_pass(self) -> float:
+        """Replies that shared a pass, in the mean; 0 where none was made."""
+        return sum(each.n_together for each in self.steps) / self.n_passes if self.n_passes else 0.0
+
+    @property
     def predicted_n(self) -> int:
         """Tokens of the reply."""
         return sum(each.n_tokens for each in self.steps)
@@ -130,6 +135,7 @@ class Stats:
             "plain_per_second": round(self.plain_per_second, 2),
             "times_plain": round(self.times_plain, 3),
             "held_up": round(self.held_up, 3),
+            "replies_per_pass": round(self.replies_per_pass, 2),
             "draft_n": self.draft_n,
             "draft_n_accepted": self.draft_n_accepted,
             "acceptance_rate": round(self.acceptance_rate, 4),

@@ -370,7 +370,7 @@ class SpecLoop:
             self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
             self._learn_pass(names, 1 + len(draft.tokens), len(due.context), seconds, had)
         n_accepted, times = len(verdict.accepted), (drafting, seconds, rest + seconds)
-        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs)
+        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, self._n_together)
 
     def _no_room(self, n_context: int) -> Reason | None:
         """Why nothing can be drafted after so many tokens, where there is more to say than that the reply ends."""

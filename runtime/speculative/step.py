@@ -36,6 +36,7 @@ class Step(NamedTuple):
     verify_seconds: float  # the target's pass
     seconds: float  # the whole step
     logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
+    n_together: int = 1  # replies that had rows of the pass
 
 
 @dataclass(slots=True, eq=False)

@@ -46,6 +46,8 @@ def decision(explanation: Explanation) -> Section:
         text = f"The drafter '{explanation.chosen}' guesses ahead where it is sure, because that promises {promised}."
     else:
         text = f"Plain decode, {plain:.0f} tok/s: {explanation.why_plain}."
+    if explanation.n_together > 1:
+        text += f" {explanation.n_together} replies share each pass, so each is slower than it would be alone."
     return Section("Now", f"{text} It is decided again before every pass.")
 
 

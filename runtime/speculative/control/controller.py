@@ -104,7 +104,7 @@ class Controller:
         self.clock: Clock = wall  # what the times that it is told are by
         self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
-        self._n_together = 1  # replies that share this step's pass
+        self.n_together = 1  # replies that share this step's pass
         self._gains = dict[int, float]()  # the best way known over plain decode, by how many replies share passes
         self.kind = ""
         self._shared_costs: PassCosts | None = None
@@ -127,7 +127,7 @@ class Controller:
     @property
     def _impatience(self) -> float:
         """By how much a second is dearer, because replies wait that have no rows of the pass."""
-        return 1 + IMPATIENCE * max(0, self.n_waiting + 1 - self._n_together)
+        return 1 + IMPATIENCE * max(0, self.n_waiting + 1 - self.n_together)
 
     def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None, n_together: int = 1) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
@@ -137,10 +137,10 @@ class Controller:
         """
         self._scores_unused = scores_unused
         self._n_context = n_context
-        before = self._k, self._n_together
+        before = self._k, self.n_together
         if most != self._k:
             self._k = max(1, self.max_k if most is None else min(most, self.max_k))
-        self._n_together = n_together
+        self.n_together = n_together
         for state in self.states.values():
             state.set_in_company(n_together > 1)
         if n_together == 1:
@@ -162,7 +162,7 @@ class Controller:
         """[k + 1] seconds of one reply's tokens in a pass that several share: of a plain one its part, and of what
         drafts add, where as many draft as usual, and each as much as this one.
         """
-        n, most = self._n_together, self._k
+        n, most = self.n_together, self._k
         plain, *wider = accumulate(self.shared_costs.up_to(n + most, n_context)[n - 1 :], max)
         n_drafting, shares = min(max(1.0, self._n_drafting), n), [plain / n]
         for k in range(1, most + 1):
@@ -225,7 +225,7 @@ class Controller:
         if is_time:
             self._next_of_all = self._n_steps + 8 * REFRESH
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
-        self._gains[self._n_together] = self.rate / self.plain_rate
+        self._gains[self.n_together] = self.rate / self.plain_rate
         for state in self.states.values():
             state.reenable(self.plain_rate)
 
@@ -261,7 +261,7 @@ class Controller:
             return SKIP
         if self._pays_now(state):
             return USE
-        if self.n_waiting >= self._n_together or not self._can_afford_probe(state):
+        if self.n_waiting >= self.n_together or not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
 
@@ -398,7 +398,7 @@ class Controller:
     def costs_of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
         """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
         state = self.states.get(drafters[0]) if len(drafters) == 1 else None
-        if self._n_together > 1:
+        if self.n_together > 1:
             return self.shared_costs
         return state.costs if state and state.costs and width > 1 else self.costs
 

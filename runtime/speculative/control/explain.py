@@ -21,6 +21,7 @@ class Pass(NamedTuple):
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     own_seconds: float = 0.0  # of the step, as far as other programs did not keep it waiting
+    n_together: int = 1  # replies that had rows of it
 
     @property
     def drafter(self) -> str:
@@ -67,6 +68,7 @@ class Explanation:
     probe_seconds: float  # of those, lost to asking drafters that are not believed to pay
     probe_share: float  # that they may cost
     why_plain: str  # the reason for plain steps, in words
+    n_together: int = 1  # replies that share the passes which are made
 
     @property
     def costs(self) -> dict[int, float]:
@@ -85,7 +87,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         pass_seconds=pass_seconds,
         measured=tuple(sorted(costs.widths(n_context))),
         plain_per_second=plain,
-        rate=max(controller.rate, plain),
+        rate=plain * max(controller.rate / controller.plain_rate, 1.0),
         overhead=controller.overhead,
         fixed_k=controller.fixed_k,
         drafters=tuple(facts(name, state, pass_seconds, controller.overhead) for name, state in ranked),
@@ -94,6 +96,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         probe_seconds=controller.probes.seconds,
         probe_share=SHARE,
         why_plain=why_plain,
+        n_together=controller.n_together,
     )
 
 
