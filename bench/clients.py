@@ -113,7 +113,7 @@ def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) 
     """What `n` clients ask in that round."""
     texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
     sampling = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
-    asked = [f"(Note {number}-{n}-{i}.) {texts[(number + i) % len(texts)]}" for i in range(n)]
+    asked = [f"(Note {number}-{n}-{i}, {temperature}.) {texts[(number + i) % len(texts)]}" for i in range(n)]
     return [
         sampling | {"messages": [{"role": "user", "content": each}], "seed": SEED + i} for i, each in enumerate(asked)
     ]

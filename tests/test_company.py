@@ -147,7 +147,7 @@ def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     for _ in range(99):
         controller.learn_read(1, 1.0)
     assert controller.n_readable(2, 0, 384) == NARROWEST
-    assert controller.n_readable(2, 0, 5) == 5
+    assert controller.n_readable(2, 0, 3) == 3
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +223,7 @@ def test_a_draft_model_drafts_for_all_in_its_passes() -> None:
     drafting = opened._loaded.draft.backend
     assert isinstance(drafting, SharedBackend)
     counted, forward = list[int](), drafting._decode
+    opened.loop.controller.n_worth = lambda n: n  # type: ignore[method-assign]  # whatever one alone would bring
     drafting._decode = lambda batch: counted.append(batch.n_tokens) or forward(batch)  # type: ignore[method-assign, func-returns-value]
     n_drafted = 0
     for _ in range(3):

@@ -21,6 +21,7 @@ class Seat:
         self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
         self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
         self.n_held = 0
+        self.used_at = 0  # when something was decoded here, in times that cells were looked for
         self.n_asked = 0  # of them that were asked for; those behind are drafts that may have been rejected
 
 

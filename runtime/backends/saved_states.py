@@ -49,7 +49,11 @@ class SavedStates:
     def limit(self, most: int) -> None:
         """Keeps no more than that from now on."""
         self.most = most
-        del self._states[: max(0, len(self._states) - most)]
+        self.keep(most)
+
+    def keep(self, n: int) -> None:
+        """Forgets all but the newest `n`."""
+        del self._states[: max(0, len(self._states) - n)]
 
     def n_shared(self, context: Tokens) -> int:
         """The most that one of them shares with `context[:-1]`."""

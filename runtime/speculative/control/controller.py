@@ -37,7 +37,7 @@ IMPATIENCE = 0.1
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 # Times what a pass takes by itself: longer nobody waits because prompts are read, unless it has no more rows than those
-STALL, NARROWEST = 3.0, 16
+STALL, NARROWEST = 3.0, 3
 SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
 AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
