@@ -17,8 +17,9 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.company import Company
-from runtime.speculative.control.controller import NARROWEST, STALL, Controller
+from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.joint_passes import NARROWEST, STALL
 from runtime.speculative.step import Due, RequestState
 from tests.support.company import alone, begun, in_company, n_different
 
@@ -124,11 +125,11 @@ def test_replies_share_passes_unless_drafts_for_one_alone_bring_more() -> None:
     controller = Controller(costs(1.0, 1.5, 2.0, 2.5), {}, max_k=2)
     controller.begin(0)
     assert controller.n_worth(4) == 4
-    controller._gains[1] = 1.7  # four share a pass of 2.5: 1.6 times
+    controller.joint.gains[1] = 1.7  # four share a pass of 2.5: 1.6 times
     chosen = [controller.n_worth(4) for _ in range(64)]
     assert set(chosen) == {1, 4}
     assert chosen.count(4) == 2  # a look now and then
-    controller._gains[4] = 1.2
+    controller.joint.gains[4] = 1.2
     assert controller.n_worth(4) == 4
 
 
@@ -141,13 +142,13 @@ def test_rows_that_cost_like_passes_are_no_reason_to_take_turns() -> None:
 def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     controller = Controller(costs(1.0, 1.5), {}, max_k=2)
     controller.begin(0)
-    controller.learn_read(10, 0.2)  # a row takes a fiftieth
-    assert controller.n_readable(2, 0, 384) == int((STALL - 1) * 1.5 / 0.02)
-    assert controller.n_readable(2, 0, 40) == 40
+    controller.joint.learn_read(10, 0.2)  # a row takes a fiftieth
+    assert controller.joint.n_readable(2, 0, 384) == int((STALL - 1) * 1.5 / 0.02)
+    assert controller.joint.n_readable(2, 0, 40) == 40
     for _ in range(99):
-        controller.learn_read(1, 1.0)
-    assert controller.n_readable(2, 0, 384) == NARROWEST
-    assert controller.n_readable(2, 0, 3) == 3
+        controller.joint.learn_read(1, 1.0)
+    assert controller.joint.n_readable(2, 0, 384) == NARROWEST
+    assert controller.joint.n_readable(2, 0, 3) == 3
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ class SpecLoop:
         wait for.
         """
         n = self.company.n_speaking(request) if self.company else 0
-        return min(most, self.controller.n_readable(n, n_tokens, MOST_READ)) if n else most
+        return min(most, self.controller.joint.n_readable(n, n_tokens, MOST_READ)) if n else most
 
     def join(self, request: RequestState) -> None:
         """A reply is to be made, whose prompt is read first."""
@@ -337,9 +337,9 @@ class SpecLoop:
         width = sum(1 + len(each.draft.tokens) for each in ready)
         n_context = sum(len(each.due.context) for each in ready) // len(ready)
         usual = [self.controller.own_seconds(len(each.draft.tokens)) for each in ready]
-        self.controller.learn_together([len(each.draft.tokens) for each in ready])
+        self.controller.joint.learn_drafts([len(each.draft.tokens) for each in ready])
         if reads:
-            self.controller.learn_read(self._n_reading, seconds - sum(usual))
+            self.controller.joint.learn_read(self._n_reading, seconds - sum(usual))
             seconds = min(seconds, sum(usual))  # the rest is the prompts'
         else:
             self._learn_cost((), width, n_context, seconds, had / max(seconds, 1e-9))

@@ -45,7 +45,7 @@ class Together:
         verify, draft = first.pass_seconds(width), self._draft_seconds(list(proposed.values()))
         own = {i: controller.own_seconds(each.k) for i, each in proposed.items()}
         n_said = sum(len(each.said) for each in proposed.values())
-        controller.learn_together([each.k for each in proposed.values()])
+        controller.joint.learn_drafts([each.k for each in proposed.values()])
         controller.learn_pass((), width, 0, verify)
         for i, each in proposed.items():
             share = verify * own[i] / sum(own.values())

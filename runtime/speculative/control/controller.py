@@ -6,14 +6,13 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import accumulate
 
 from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
+from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
 from runtime.speculative.control.probes import SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
@@ -36,10 +35,6 @@ IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
-# Times what a pass takes by itself: longer nobody waits because prompts are read, unless it has no more rows than those
-STALL, NARROWEST = 3.0, 3
-SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
-AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -105,12 +100,8 @@ class Controller:
         self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
         self.n_together = 1  # replies that share this step's pass
-        self._gains = dict[int, float]()  # the best way known over plain decode, by how many replies share passes
         self.kind = ""
-        self._shared_costs: PassCosts | None = None
-        self._row_seconds = 0.0  # of a prompt's token in such a pass
-        self._n_drafting = math.inf  # replies that have drafts in such a pass where any has: all, as long as none had
-        self._n_apart = 0  # passes that were not shared although others waited
+        self._joint: JointPasses | None = None  # once there are several replies
         self.begin(0)
 
     def set_kind(self, kind: str) -> None:
@@ -146,7 +137,7 @@ class Controller:
         if n_together == 1:
             self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         else:
-            self._pass_seconds = self._share_of_pass(n_context)
+            self._pass_seconds = self.joint.shares(n_together, self._k, n_context)
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
@@ -158,60 +149,21 @@ class Controller:
         is_alone = n_together == 1
         self._is_plain = is_alone and self.fixed_k is None and self._since_steady >= self._plain_every
 
-    def _share_of_pass(self, n_context: int) -> list[float]:
-        """[k + 1] seconds of one reply's tokens in a pass that several share: of a plain one its part, and of what
-        drafts add, where as many draft as usual, and each as much as this one.
-        """
-        n, most = self.n_together, self._k
-        plain, *wider = accumulate(self.shared_costs.up_to(n + most, n_context)[n - 1 :], max)
-        n_drafting, shares = min(max(1.0, self._n_drafting), n), [plain / n]
-        for k in range(1, most + 1):
-            n_rows = min(most, round(k * n_drafting))
-            shares.append(plain / n + (wider[n_rows - 1] - plain) * k / n_rows)
-        return shares
-
-    def learn_together(self, n_drafted: Sequence[int]) -> None:
-        """Takes in how many tokens were drafted for each reply of a pass, where any were."""
-        if n := sum(map(bool, n_drafted)):
-            before = min(self._n_drafting, len(n_drafted))
-            self._n_drafting = before + LEARN * (n - before)
-
     @property
-    def shared_costs(self) -> PassCosts:
-        """What passes cost that several replies share, by the rows of all."""
-        if self._shared_costs is None:
-            self._shared_costs = self.costs.of_company()
-            self._tables.append(self._shared_costs)
-        return self._shared_costs
+    def joint(self) -> JointPasses:
+        """Passes that several replies share."""
+        if self._joint is None:
+            self._joint = JointPasses(self.costs.of_company(), self.rate / self.plain_rate)
+            self._tables.append(self._joint.costs)
+        return self._joint
 
     def own_seconds(self, n_drafted: int) -> float:
         """What a reply's tokens take in this step's pass, with so many drafted."""
         return self._pass_seconds[n_drafted]
 
     def n_worth(self, n: int) -> int:
-        """How many of `n` replies that wait have rows of one pass: all of them, or 1 where drafts for one alone bring
-        more, but for a look now and then at what sharing brings.
-        """
-        seconds = self.shared_costs.up_to(n, self._n_context)
-        # n rows never take longer than n passes of one
-        gain = max(1.0, n * seconds[0] / max(seconds[-1], 1e-9)) * self._gains.get(n, 1.0)
-        if gain >= self._gains.get(1, 1.0):
-            return n
-        self._n_apart += 1
-        return 1 if self._n_apart % AGAIN else n
-
-    def n_readable(self, n: int, n_context: int, most: int) -> int:
-        """How many rows of prompts, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
-        much longer than without.
-        """
-        alone = self.shared_costs.seconds(n, n_context)
-        row = self._row_seconds or alone / n
-        return max(min(NARROWEST, most), min(most, int((STALL - 1) * alone / row)))
-
-    def learn_read(self, n_rows: int, seconds: float) -> None:
-        """So many rows of prompts made a pass so much longer."""
-        row = max(seconds, 0.0) / max(n_rows, 1)
-        self._row_seconds += (SHARE_OF_READ if self._row_seconds else 1.0) * (row - self._row_seconds)
+        """How many of `n` replies that wait have rows of one pass."""
+        return self.joint.n_worth(n, self._n_context)
 
     @property
     def _plain_every(self) -> float:
@@ -225,7 +177,8 @@ class Controller:
         if is_time:
             self._next_of_all = self._n_steps + 8 * REFRESH
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
-        self._gains[self.n_together] = self.rate / self.plain_rate
+        if self._joint:
+            self._joint.gains[self.n_together] = self.rate / self.plain_rate
         for state in self.states.values():
             state.reenable(self.plain_rate)
 
@@ -399,7 +352,7 @@ class Controller:
         """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
         state = self.states.get(drafters[0]) if len(drafters) == 1 else None
         if self.n_together > 1:
-            return self.shared_costs
+            return self.joint.costs
         return state.costs if state and state.costs and width > 1 else self.costs
 
     @property

@@ -1,0 +1,70 @@
+"""Passes that several replies share: what they cost, what each reply pays, and how many rows they should have.
+
+Knows times and counts. What a pass brings per second decides, over all replies (goodput: SmartSpec, arXiv 2406.14066).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+from runtime.speculative.control.costs import PassCosts
+
+# Times what a pass takes by itself: longer nobody waits because prompts are read, unless it has no more rows than those
+STALL, NARROWEST = 3.0, 3
+SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
+LEARN = 0.1  # weight of a new number of drafts
+AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
+
+
+class JointPasses:
+    """`costs` are by the rows of all replies, `gain` is what the best way known for one alone makes of plain decode."""
+
+    def __init__(self, costs: PassCosts, gain: float) -> None:
+        self.costs, self.gains = costs, {1: gain}  # the latter by how many replies share passes
+        self._row_seconds = 0.0  # of a prompt's token
+        self._n_drafting = math.inf  # replies that have drafts where any has: all, as long as none had
+        self._n_apart = 0  # passes that were not shared although others waited
+
+    def shares(self, n: int, most: int, n_context: int) -> list[float]:
+        """[most + 1] seconds of the tokens of one of `n` replies: of a plain pass its part, and of what drafts add,
+        where as many draft as usual, and each as much as this one.
+        """
+        plain, *wider = accumulate(self.costs.up_to(n + most, n_context)[n - 1 :], max)
+        n_drafting, shares = min(max(1.0, self._n_drafting), n), [plain / n]
+        for k in range(1, most + 1):
+            n_rows = min(most, round(k * n_drafting))
+            shares.append(plain / n + (wider[n_rows - 1] - plain) * k / n_rows)
+        return shares
+
+    def learn_drafts(self, n_drafted: Sequence[int]) -> None:
+        """Takes in how many tokens were drafted for each reply of a pass, where any were."""
+        if n := sum(map(bool, n_drafted)):
+            before = min(self._n_drafting, len(n_drafted))
+            self._n_drafting = before + LEARN * (n - before)
+
+    def n_worth(self, n: int, n_context: int) -> int:
+        """How many of `n` replies that wait have rows of one pass: all of them, or 1 where drafts for one alone bring
+        more, but for a look now and then at what sharing brings.
+        """
+        seconds = self.costs.up_to(n, n_context)
+        # n rows never take longer than n passes of one
+        gain = max(1.0, n * seconds[0] / max(seconds[-1], 1e-9)) * self.gains.get(n, 1.0)
+        if gain >= self.gains[1]:
+            return n
+        self._n_apart += 1
+        return 1 if self._n_apart % AGAIN else n
+
+    def n_readable(self, n: int, n_context: int, most: int) -> int:
+        """How many rows of prompts, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
+        much longer than without.
+        """
+        alone = self.costs.seconds(n, n_context)
+        row = self._row_seconds or alone / n
+        return max(min(NARROWEST, most), min(most, int((STALL - 1) * alone / row)))
+
+    def learn_read(self, n_rows: int, seconds: float) -> None:
+        """So many rows of prompts made a pass so much longer."""
+        row = max(seconds, 0.0) / max(n_rows, 1)
+        self._row_seconds += (SHARE_OF_READ if self._row_seconds else 1.0) * (row - self._row_seconds)
