@@ -102,6 +102,7 @@ def test_other_prompts_are_read_with_one_as_far_as_there_is_room() -> None:
     assert [len(each) for each in together.others_reading(first, 9, [], 25)] == [20, 5]  # the shorter one first
     assert together.others_reading(first, 9, [], 0) == []
     assert company(first, second, exact_rows=13).others_reading(first, 9, [], 25) == []
+    assert company(first, second, slots=1).others_reading(first, 9, [], 25) == []
 
 
 def costs(*seconds: float) -> PassCosts:

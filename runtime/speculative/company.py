@@ -45,7 +45,7 @@ class Company:
         such as completions that somebody waits for, go first.
         """
         found, lengths = list[Tokens](), [n_tokens, *(len(due.context) for _, due in members)]
-        if self.exact_rows < sys.maxsize or room <= 0:
+        if self.exact_rows < sys.maxsize or self.passes.slots == 1 or room <= 0:
             return found
         prompts = (each.unread() for each in self._replies if each is not request)
         lacking = [(len(each) - self.passes.n_cached(each), each) for each in prompts if each is not None]
