@@ -83,19 +83,26 @@ async def heard(job: ScheduledTask) -> str:
     return "".join([chunk.text async for chunk in job.chunks()])
 
 
-def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() -> None:
-    engine = Counting()
+def order_of(engine: Counting, jobs: Callable[[], list[ScheduledTask]]) -> str:
+    """What is done for jobs that come at once; they are made on the event loop."""
 
     async def run() -> None:
         with worker_with(engine) as worker:  # type: ignore[arg-type]
-            jobs = [counted("a", 6), counted("b", 6), counted("c", 2), counted("s", 3, is_short=True)]
-            for job in jobs:
+            submitted = jobs()
+            for job in submitted:
                 worker.submit(job)
             engine.go_on.set()
-            await asyncio.gather(*map(heard, jobs))
+            await asyncio.gather(*map(heard, submitted))
 
     asyncio.run(run())
-    order = "".join(engine.order)
+    return "".join(engine.order)
+
+
+def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() -> None:
+    engine = Counting()
+    order = order_of(
+        engine, lambda: [counted("a", 6), counted("b", 6), counted("c", 2), counted("s", 3, is_short=True)]
+    )
     assert "sss" in order[:5]  # a step may have been under way when it came
     rest = order.replace("sss", "")
     assert "ababab" in rest or "bababa" in rest
@@ -115,18 +122,7 @@ class Sharing(Counting):
 
 def test_where_passes_are_shared_who_comes_begins_before_others_go_on() -> None:
     """So that its prompt is read with theirs; a chat and a completion have their steps by turns."""
-    engine = Sharing()
-
-    async def run() -> None:
-        with worker_with(engine) as worker:  # type: ignore[arg-type]
-            jobs = [counted("a", 6), counted("b", 6), counted("s", 6, is_short=True)]
-            for job in jobs:
-                worker.submit(job)
-            engine.go_on.set()
-            await asyncio.gather(*map(heard, jobs))
-
-    asyncio.run(run())
-    order = "".join(engine.order)
+    order = order_of(Sharing(), lambda: [counted("a", 6), counted("b", 6), counted("s", 6, is_short=True)])
     assert sorted(each for each in order[:4] if each.isupper()) == ["A", "B", "S"]  # a step may have been under way
     rest = "".join(each for each in order if each.islower())
     assert all(set(rest[i : i + 3]) == {"a", "b", "s"} for i in range(2, 14, 3))
