@@ -41,7 +41,7 @@ def cases(folder: Path, shapes: list[str], quants: list[str], n_batch: int) -> I
             )
             for cache in CACHES:
                 yield Case(
-                    f"{shape} {quant}, cache {cache}",
+                    f"{shape} {quant}, cache {'/'.join(cache)}",
                     path,
                     ContextSpec(N_CTX, cache, n_rows=9, n_batch=n_batch, repacks=True),
                 )

@@ -23,8 +23,8 @@ from bench.fuzzed import READERS
 from bench.timing import report
 from runtime.core.errors import ModelError, RegistryError, SlipstreamError
 from runtime.engine import chat_template
-from runtime.models.cache_layout import CacheSpec, cache_bytes
-from runtime.models.facts import CACHE_TYPES, ModelFacts
+from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
+from runtime.models.facts import ModelFacts
 from runtime.models.header import parse_header
 from runtime.models.hub import fetch
 from runtime.models.registry import parse_registry
@@ -125,7 +125,7 @@ def read_header(data: bytes, rng: random.Random) -> str:
     except ModelError as error:
         return refused(error, "x.gguf")
     assert facts.bits >= 0
-    assert min(cache_bytes(facts, CacheSpec(4096, kind)) for kind in CACHE_TYPES) >= 0
+    assert min(cache_bytes(facts, CacheSpec(4096, types)) for types in (USUAL_CACHE, HALVES)) >= 0
     assert isinstance(
         (facts.takes_tools, facts.fills_gaps, facts.n_bytes_per_token, facts.kinds, facts.exit_layer), tuple
     )

@@ -83,7 +83,7 @@ def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Fou
 def cache_bytes(pair: Pair, n_ctx: int) -> int:
     """Of the draft model."""
     assert pair.draft is not None
-    return layout.cache_bytes(ModelFacts(read_header(pair.draft)), layout.CacheSpec(n_ctx, "Q8_0"))
+    return layout.cache_bytes(ModelFacts(read_header(pair.draft)), layout.CacheSpec(n_ctx, layout.USUAL_CACHE))
 
 
 def on_the_walk(n: int) -> Sequence[Prompt]:

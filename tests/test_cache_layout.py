@@ -11,7 +11,8 @@ import pytest
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
-from runtime.memory.footprint import ContextSpec, cache_type_of, estimate
+from runtime.memory.footprint import ContextSpec, estimate
+from runtime.models.cache_layout import cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from tests.support.architectures.families import TEXT
@@ -45,7 +46,7 @@ def allocated(path: Path, is_frugal: bool) -> tuple[float, int]:
 def test_the_cache_is_estimated_within_a_twentieth(file: Path, is_frugal: bool) -> None:
     facts = ModelFacts(read_header(file))
     n_snapshots = 0 if is_frugal else N_ROWS - 1
-    spec = ContextSpec(N_CTX, cache_type_of(facts), N_ROWS, N_BATCH, n_snapshots=n_snapshots, is_windowed=is_frugal)
+    spec = ContextSpec(N_CTX, cache_types(facts), N_ROWS, N_BATCH, n_snapshots=n_snapshots, is_windowed=is_frugal)
     size, n_buffers = allocated(file, is_frugal)
     rounding = 0.005 * MIB * n_buffers  # of the log's two digits
     assert estimate(facts, spec).cache == pytest.approx(size, rel=0.05, abs=rounding)

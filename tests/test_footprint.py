@@ -13,8 +13,9 @@ from runtime.engine import Engine, Options
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.planning import pair_spec
 from runtime.memory.fit import FLOOR, Headroom, PairSpec, draft_context, fit, headroom_of, spec_of
-from runtime.memory.footprint import ContextSpec, cache_type_of, estimate
+from runtime.memory.footprint import ContextSpec, estimate
 from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
+from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheTypes, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.header_strings import Strings
@@ -41,12 +42,12 @@ def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1
     return ModelFacts(Header(metadata, (TensorInfo("blk.0.ffn_up.weight", (width, width), kind, 0, 100 * MIB),), 0))
 
 
-def spec(draft: bool = True, n_ctx: int = 8192, cache: str = "F16", floor: int = FLOOR) -> PairSpec:
+def spec(draft: bool = True, n_ctx: int = 8192, cache: CacheTypes = HALVES, floor: int = FLOOR) -> PairSpec:
     return PairSpec(facts(), facts() if draft else None, ContextSpec(n_ctx, cache, n_rows=9), floor)
 
 
 def test_weights_cache_and_buffers_add_up() -> None:
-    found = estimate(facts(), ContextSpec(2000, "F16", n_rows=9))
+    found = estimate(facts(), ContextSpec(2000, HALVES, n_rows=9))
     assert found.weights == 100 * MIB
     assert found.cache == 2 * 8 * 1024 * 2048 * 2  # keys and values, layers, width, padded context, bytes
     assert found.needed == found.weights + found.cache + found.compute + found.words
@@ -56,10 +57,10 @@ def test_weights_cache_and_buffers_add_up() -> None:
 def test_a_quantized_cache_and_a_shorter_context_take_less() -> None:
     long, half, small = (
         estimate(facts(), ContextSpec(n_ctx, kind)).cache
-        for n_ctx, kind in ((4096, "F16"), (2048, "F16"), (4096, "Q8_0"))
+        for n_ctx, kind in ((4096, HALVES), (2048, HALVES), (4096, USUAL_CACHE))
     )
     assert half == long // 2
-    assert small == long * 17 // 32
+    assert small == long * (17 + 32) // 64
 
 
 def test_weights_in_another_layout_are_there_twice_but_not_needed_twice() -> None:
@@ -69,8 +70,8 @@ def test_weights_in_another_layout_are_there_twice_but_not_needed_twice() -> Non
 
 
 def test_heads_that_blocks_do_not_divide_have_a_cache_of_halves() -> None:
-    assert cache_type_of(facts()) == "Q8_0"
-    assert cache_type_of(facts(width=768, heads=16)) == "BF16"
+    assert cache_types(facts()) == USUAL_CACHE
+    assert cache_types(facts(width=768, heads=16)) == ("BF16", "F16")
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +79,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random(tmp_path_factory.mktemp("models") / "small.gguf", DRAFT_10M)
 
 
-@pytest.mark.parametrize("cache", ["Q8_0", "F16"])
-def test_the_estimate_is_within_a_tenth_of_what_a_process_grows_by(tiny: Path, small: Path, cache: str) -> None:
+@pytest.mark.parametrize("cache", [USUAL_CACHE, HALVES], ids="/".join)
+def test_the_estimate_is_within_a_tenth_of_what_a_process_grows_by(tiny: Path, small: Path, cache: CacheTypes) -> None:
     case = Case("", small, ContextSpec(4096, cache, n_rows=9, n_batch=256))
     assert case.estimated() == pytest.approx(elsewhere(measured, tiny, case), rel=0.1)
 
@@ -106,10 +107,10 @@ def test_the_draft_model_goes_first_then_context() -> None:
 def test_context_is_as_long_as_fits_and_never_below_the_floor() -> None:
     lengths = set()
     for free in range(159, 400, 3):
-        plan = fit(spec(draft=False, cache="Q8_0"), Headroom(free * MIB, 0, 0), "big.gguf")
+        plan = fit(spec(draft=False, cache=USUAL_CACHE), Headroom(free * MIB, 0, 0), "big.gguf")
         lengths.add(plan.n_ctx)
         if plan.n_ctx < 8192:
-            longer = ContextSpec(plan.n_ctx + 256, "Q8_0", n_rows=9)
+            longer = ContextSpec(plan.n_ctx + 256, n_rows=9)
             assert estimate(facts(), longer).needed > free * MIB
             assert f"context beyond {plan.n_ctx} of 8192 tokens" in plan.text
     assert FLOOR <= min(lengths) < 2 * FLOOR

@@ -16,7 +16,7 @@ import pytest
 from app.models import info
 from bench import fuzz
 from runtime.core.errors import ModelError, RegistryError
-from runtime.models.cache_layout import CacheSpec, cache_bytes
+from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES, Header, TensorInfo, parse_header, read_header, read_model_header
 from runtime.models.registry import find_file, find_pair, load_registry
@@ -53,7 +53,7 @@ def test_a_whole_sample_is_read_with_all_its_facts() -> None:
     assert (facts.n_parameters, facts.n_bytes) == (64 * 3 + 64, 2 * 3 * 34 + 64 * 4)
     assert facts.takes_tools
     assert facts.fills_gaps
-    assert cache_bytes(facts, CacheSpec(10, "F16")) == 2 * (32 + 32) * 10 * 2
+    assert cache_bytes(facts, CacheSpec(10, HALVES)) == 2 * (32 + 32) * 10 * 2
 
 
 def grown(before: bytes, after: bytes) -> bytes:
@@ -215,7 +215,7 @@ def test_info_as_json_holds_the_same_facts(capsys: pytest.CaptureFixture[str]) -
     info.show(str(DEMO.draft), as_json=True)
     found = json.loads(capsys.readouterr().out)["target"]
     assert (found["layers"], found["exit_layer"], found["vocabulary"]) == (2, 0, 4096)
-    assert found["memory_bytes"]["2048"]["Q8_0"] < found["memory_bytes"]["2048"]["F16"]
+    assert found["memory_bytes"]["2048"]["Q8_0/F16"] < found["memory_bytes"]["2048"]["F16"]
 
 
 def test_info_refuses_a_damaged_file_in_one_line(tmp_path: Path) -> None:

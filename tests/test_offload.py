@@ -15,7 +15,7 @@ from runtime.memory.fit import FLOOR, Headroom, LoadPlan, PairSpec
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.offload import fit_devices, layer_bytes
 from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
-from runtime.models.cache_layout import CacheSpec, cache_bytes
+from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo
 from runtime.models.registry import load_registry
@@ -46,7 +46,7 @@ def facts(is_tied: bool = False) -> ModelFacts:
 
 
 def spec(draft: bool = True) -> PairSpec:
-    return PairSpec(facts(), facts() if draft else None, ContextSpec(8192, "F16", n_rows=9), on_device=True)
+    return PairSpec(facts(), facts() if draft else None, ContextSpec(8192, HALVES, n_rows=9), on_device=True)
 
 
 def on(*free: int, host: Headroom | None = PLENTY, **more: Any) -> LoadPlan:
@@ -72,9 +72,9 @@ def test_draft_model_and_context_go_before_any_layer() -> None:
 
 
 def test_as_many_layers_go_as_fit_the_output_first() -> None:
-    context = ContextSpec(FLOOR, "F16", n_rows=9)
+    context = ContextSpec(FLOOR, HALVES, n_rows=9)
     parts, overhead = layer_bytes(facts(), context), compute_bytes(facts(), context, FLOOR)
-    assert parts == [50 * MIB, *[100 * MIB + cache_bytes(facts(), CacheSpec(FLOOR, "F16")) // 8] * 8]
+    assert parts == [50 * MIB, *[100 * MIB + cache_bytes(facts(), CacheSpec(FLOOR, HALVES)) // 8] * 8]
     for n in range(9):
         needs = -(-(sum(parts[:n]) + overhead) // MIB)
         plan = on(needs)

@@ -141,6 +141,7 @@ def test_a_stopped_pass_loses_nothing(shared: SharedBackend, alone: LlamaBackend
 
 
 def test_who_was_longest_unused_makes_room_and_comes_back(shared: SharedBackend, alone: LlamaBackend) -> None:
+    shared.set_slots(N_SEATS + 1)
     contexts = [tokens(seed, 40) for seed in range(N_SEATS + 2)]
     for context in contexts:
         shared.forward(context)
@@ -148,7 +149,8 @@ def test_who_was_longest_unused_makes_room_and_comes_back(shared: SharedBackend,
     for context in contexts[::-1][:N_SEATS]:
         agree(shared, alone, [(context, NO_DRAFT)])
     assert shared.n_decoded - n_decoded == N_SEATS
-    shared.forward(contexts[0])
+    assert shared.n_held == N_SEATS + 1
+    shared.forward(contexts[1])
     assert shared.n_decoded - n_decoded == N_SEATS + 1  # it had been put away
 
 

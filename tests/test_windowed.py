@@ -60,7 +60,7 @@ def test_drafts_and_rewinds_are_exact_past_the_window(file: Path) -> None:
 
 def test_the_window_is_given_up_before_context_and_after_the_draft(file: Path) -> None:
     facts = ModelFacts(read_header(file))
-    spec = PairSpec(facts, facts, ContextSpec(32_768, "Q8_0", n_rows=13))
+    spec = PairSpec(facts, facts, ContextSpec(32_768, n_rows=13))
     seen = []
     for free in range(200, 0, -2):
         plan = fit(spec, Headroom(free * MIB, 0, 0), "x.gguf") if free * MIB >= least(spec) else None

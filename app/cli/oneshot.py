@@ -22,6 +22,8 @@ from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_r
 from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
 
+FROM_FILES = {"model": "a draft model", "eagle": "an EAGLE-3 head"}  # what drafters need a file of
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -73,9 +75,9 @@ def choose(
         pair = replace(pair, draft=None)
     elif pair.draft is None:
         pair = replace(pair, draft=remembered(pair.target))
-    if names and "model" in names and pair.draft is None:
+    if pair.draft is None and (name := next((name for name in names or () if name in FROM_FILES), None)):
         raise typer.BadParameter(
-            "The drafter 'model' needs a draft model. Name one with --draft FILE.", param_hint="'--drafters'"
+            f"The drafter '{name}' needs {FROM_FILES[name]}. Name one with --draft FILE.", param_hint="'--drafters'"
         )
     options = Options(
         context, names, fixed_k=fixed_k, threads=threads, exact=exact, fast=fast, memory=read_settings().memory

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from app.terminal import inert
-from runtime.models.cache_layout import CacheSpec, cache_bytes
-from runtime.models.facts import CACHE_TYPES, ModelFacts
+from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
+from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import find_pair, load_registry
 from runtime.tools import machine
 
+CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are those used here
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
 
 
@@ -52,7 +53,9 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
         "fill_in_the_middle": facts.fills_gaps,
         "exit_layer": facts.exit_layer,
         "memory_bytes": {
-            str(n): {kind: facts.n_bytes_loaded + cache_bytes(facts, CacheSpec(n, kind)) for kind in CACHE_TYPES}
+            str(n): {
+                name: facts.n_bytes_loaded + cache_bytes(facts, CacheSpec(n, types)) for name, types in CACHES.items()
+            }
             for n in contexts
         },
         "bytes_per_token": facts.n_bytes_per_token,
@@ -103,10 +106,10 @@ def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """The memory that weights and cache take, by the length of the context."""
     if not entry["parameters"]:
         return []
-    titles = ["cache in Q8_0 (as used here)", *(f"in {kind}" for kind in CACHE_TYPES[1:])]
-    lines = [("memory", "context, " + ", ".join(titles) + "; weights included")]
+    here, halves = CACHES
+    lines = [("memory", f"context, cache in {here} (as used here), in {halves}; weights included")]
     for n, sizes in entry["memory_bytes"].items():
-        lines.append(("", f"{int(n):>7,}  " + "  ".join(f"{gigabytes(sizes[kind]):>9}" for kind in CACHE_TYPES)))
+        lines.append(("", f"{int(n):>7,}  " + "  ".join(f"{gigabytes(sizes[kind]):>9}" for kind in CACHES)))
     return lines
 
 

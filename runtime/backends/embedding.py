@@ -15,7 +15,6 @@ from runtime.backends import library
 from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ContextError, ModelError
-from runtime.models.facts import cache_type
 
 BATCH = 64  # rows at a time: each also takes a row of logits
 LAST = 3  # llama.h: LLAMA_POOLING_TYPE_LAST
@@ -39,8 +38,7 @@ class Embedder:
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.pooling_type, params.no_perf = True, lib.LLAMA_POOLING_TYPE_NONE, True
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        kinds = [cache_type(length, library.has_gpu()) for length in model.head_lengths]
-        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in kinds)
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in model.cache_types)
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise ModelError(

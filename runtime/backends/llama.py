@@ -7,19 +7,20 @@ costs Python microseconds.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends import library
+from runtime.backends import library, staging
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import SavedState, SavedStates
+from runtime.backends.staging import Rows
 from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ContextError, ModelError, StoppedError
-from runtime.models.facts import cache_type
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 INT8_P = ctypes.POINTER(ctypes.c_int8)
@@ -27,6 +28,8 @@ GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TY
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
 # Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
 NEGLIGIBLE = 16
+SHOWN = 256  # rows of a pass whose states are shown at most: the latest
+Listener = Callable[[Tokens, int, Rows], None]  # (a conversation's tokens, position of the first row, states)
 
 
 class LlamaBackend:
@@ -41,9 +44,7 @@ class LlamaBackend:
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
     ) -> None:
         self.model, self.n_vocab, self.can_branch = model, model.vocab.n_vocab, can_branch
-        on_device, _ = library.has_gpu(), library.are_tiled()
-        # Of keys and values
-        self.cache_types = tuple(cache_type(length, on_device) for length in model.head_lengths)
+        self.cache_types = model.cache_types
         self.n_rows, self.n_batch = n_rows, max(n_batch, n_rows)
         self.handle = lib.llama_init_from_model(model.handle, self._params(n_ctx))
         if not self.handle:
@@ -57,6 +58,8 @@ class LlamaBackend:
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_rewindable = self.n_ctx
         self.n_decoded = 0  # rows decoded since the start
+        self._layers: tuple[int, ...] = ()
+        self._listener: Listener | None = None  # to the inputs of those layers
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
         self._n_held = 0
         self._views: dict[tuple[int, int], Logits] = {}
@@ -90,6 +93,39 @@ class LlamaBackend:
         self._batch.embd = None
         self._batch.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
         self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(INT32_P))
+
+    @property
+    def n_cells(self) -> int:
+        """Tokens for which the cache has room."""
+        return self._n_cells
+
+    @property
+    def is_heard(self) -> bool:
+        """Does a head draft from its states?"""
+        return self._listener is not None
+
+    def show_layers(self, layers: tuple[int, ...], listener: Listener) -> None:
+        """Tells the listener the inputs of these layers for every row that is decoded from now on, side by side. The
+        model's graph must name them. Of a tree it hears the root.
+        """
+        if layers != self._layers:
+            for layer in layers:
+                staging.show_layer(self.handle, layer)
+        self._layers, self._listener = layers, listener
+
+    def hush(self) -> None:
+        """Tells nobody any more. The layers stay shown: another thread may bring the listener back during a pass."""
+        self._listener = None
+
+    def _show(self, tokens: Tokens, start: int, at: int) -> None:
+        """Tells of the rows from `at` on in the last batch: the last of `tokens`, from position `start` on."""
+        if self._listener is None:
+            return
+        n = len(tokens) - start
+        skipped, end = max(0, n - SHOWN), at + n
+        width = self.model.n_embd
+        rows = [staging.layer_rows(self.handle, layer, end, width)[at + skipped :] for layer in self._layers]
+        self._listener(tokens, start + skipped, np.concatenate(rows, axis=1))
 
     def set_threads(self, one: int, many: int) -> None:
         """Threads for passes of one row and of several rows."""
@@ -243,6 +279,7 @@ class LlamaBackend:
             self._drop(start)
             raise
         self._n_held = n_held
+        self._show(self._held[:n_held], start, 0)
 
     def _decode(self, batch: lib.llama_batch) -> None:
         """Raises StoppedError; ModelError and interrupts leave an empty cache."""

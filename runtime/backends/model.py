@@ -13,6 +13,7 @@ import llama_cpp.llama_cpp as lib
 from runtime.backends import library, repacking
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError
+from runtime.models.cache_layout import HALVES, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.library_limits import DRAFT_HEADS
@@ -47,7 +48,8 @@ class IdsOnly:
 class LlamaModel:
     """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
 
-    `ids` is there where no words are wanted, `facts` where the header has been read already.
+    `ids` is there where no words are wanted, `facts` where the header has been read already; `is_head` allows
+    one that only drafts.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class LlamaModel:
         exact: bool = False,
         ids: IdsOnly | None = None,
         facts: ModelFacts | None = None,
+        is_head: bool = False,
     ) -> None:
         check_file(path)
         facts = facts or readable_facts(path)
@@ -76,6 +79,7 @@ class LlamaModel:
         params.progress_callback = report
         library.complaints()
         self.path = path
+        self.cache_types = cache_types(facts, library.has_gpu()) if facts else HALVES
         self.handle = lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise load_error(path, library.complaints())
@@ -87,7 +91,7 @@ class LlamaModel:
         self.window: int = lib.llama_model_n_swa(self.handle)  # tokens that some layers look back; 0: all look at all
         self.template = (lib.llama_model_chat_template(self.handle, None) or b"").decode("utf8", "replace")
         self.is_embedder = self.metadata(f"{self.metadata('general.architecture')}.pooling_type") not in ("", "0")
-        if problem := self._unsupported():
+        if problem := "" if is_head else self._unsupported():
             self.close()
             raise ModelError(f"{path.name} is {problem}: Slipstream runs models that write text. Choose another GGUF.")
 
@@ -102,13 +106,6 @@ class LlamaModel:
         if self.metadata(f"{self.metadata('general.architecture')}.attention.causal") == "false":
             return "an embedding model"
         return "" if self.vocab.n_vocab else "a model without a vocabulary"
-
-    @property
-    def head_lengths(self) -> tuple[int, int]:
-        """Values of one head's key and of its value."""
-        kind, usual = self.metadata("general.architecture"), self.n_embd // max(1, lib.llama_model_n_head(self.handle))
-        key, value = (self.metadata(f"{kind}.attention.{what}_length") for what in ("key", "value"))
-        return int(key or usual), int(value or usual)
 
     def metadata(self, key: str) -> str:
         """A metadata value as text; "" when the file has none."""

@@ -142,8 +142,11 @@ class SharedBackend(LlamaBackend):
             for seat in seats:
                 lib.llama_memory_seq_rm(self.memory, seat.sequence, seat.n_held, -1)
             raise
+        at = 0
         for seat, (context, draft) in zip(seats, asked, strict=True):
             end = len(context) + len(draft.tokens)
+            self._show(seat.tokens[:end], seat.n_held, at)
+            at += end - seat.n_held
             self._map.take(seat, seat.n_held, end - seat.n_held)
             seat.n_held, seat.n_asked, seat.used_at = end, len(context), self._n_looked
         self._n_held = self._seat.n_held
@@ -206,13 +209,14 @@ class SharedBackend(LlamaBackend):
             self._sit(own)
             return
         better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
-        self._sit(self._vacant(source))
+        self._sit(self._vacant(source if shares[source] else None))
         if better is not None:
             self._restore(better)
             if better.n_shared(context) < len(better.tokens) - NEGLIGIBLE:
                 self.saved.add(better)  # another conversation, which only begins alike
         elif self._seat is not source:
             self._share(source, shares[source])
+        self.saved.keep(max(0, self.slots - 1 - self._n_others))
 
     def _continued(self, context: Tokens) -> Seat | None:
         """The seat whose conversation goes on with a few tokens, which is the usual case."""
@@ -235,20 +239,21 @@ class SharedBackend(LlamaBackend):
         settled = seat.n_held - NEGLIGIBLE if self.n_rows == 1 else seat.n_asked - 1
         return seat.n_held > 0 and shares[seat] >= settled
 
-    def _vacant(self, source: Seat) -> Seat:
+    def _vacant(self, source: Seat | None) -> Seat:
         """An empty seat; where there is none, the one that was not used for longest makes room, if possible not the
         `source`, of which something is wanted.
         """
         empty = [seat for seat in self._free if not seat.n_held]
         if empty and self.slots > 1:
             return empty[-1]
-        leaving = next((seat for seat in self._free if seat is not source), source)
-        if leaving is source:
-            self._sit(source)
-            self._save()
-            return source
-        self._vacate(leaving)
-        return leaving
+        leaving = next((seat for seat in self._free if seat is not source), None)
+        if leaving is not None:
+            self._vacate(leaving)
+            return leaving
+        assert source is not None  # the only seat that is free
+        self._sit(source)
+        self._save()
+        return source
 
     def _vacate(self, seat: Seat) -> None:
         """Puts a seat's conversation away."""
@@ -262,8 +267,12 @@ class SharedBackend(LlamaBackend):
         """Keeps a copy of the conversation that sits here and is about to leave."""
         if self.saved.most:
             super()._save()
-            n_here = sum(seat.n_held > 0 for seat in self._seats if seat is not self._seat)
-            self.saved.keep(max(0, self.slots - n_here))
+            self.saved.keep(max(0, self.slots - self._n_others))
+
+    @property
+    def _n_others(self) -> int:
+        """Conversations in other seats."""
+        return sum(seat.n_held > 0 for seat in self._seats if seat is not self._seat)
 
     def _share(self, source: Seat, n: int) -> None:
         """The conversation that sits here begins with the first `n` tokens of another one."""

@@ -20,6 +20,10 @@ class NoMemoryError(ModelError):
     """A sound model for which, or for whose context, there is no memory."""
 
 
+class HeadError(ModelError):
+    """A head cannot draft for this target, which answers without it."""
+
+
 class VocabError(SlipstreamError):
     """A draft model does not speak the target's tokens."""
 

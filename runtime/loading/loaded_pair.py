@@ -9,18 +9,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.devices import devices
+from runtime.backends.eagle import EagleBackend
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import readable_facts
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.shared import SharedBackend
 from runtime.core.backend import Backend, OnProgress, SharedPasses
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
-from runtime.core.errors import NoMemoryError
+from runtime.core.errors import HeadError, NoMemoryError
+from runtime.drafters.eagle import EagleDrafter, HeadBackend
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
@@ -32,7 +36,7 @@ from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
 from runtime.loading.neighbours import Neighbours
-from runtime.loading.opening import Refused, load, open_context, open_draft, open_target, window_shape
+from runtime.loading.opening import Refused, load, open_context, open_draft, open_head, open_target, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, pass_runner, thread_counts, timed
 from runtime.loading.planning import n_snapshots, pair_spec, plan_of
@@ -41,6 +45,7 @@ from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
 from runtime.memory.system import MemoryReader
+from runtime.models.heads import drafter_of
 from runtime.models.registry import Pair
 from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
@@ -83,7 +88,8 @@ class LoadedPair:
     def _plan(self) -> None:
         """What fits into memory; the length of drafts follows from the context."""
         self.reader = MemoryReader(devices if library.has_gpu() else tuple)
-        self.spec = pair_spec(self.pair, self.options, ModelDrafter.name in self.names)
+        self._drafts_by = (self.pair.draft and drafter_of(readable_facts(self.pair.draft))) or ModelDrafter.name
+        self.spec = pair_spec(self.pair, self.options, bool({ModelDrafter.name, self._drafts_by} & {*self.names}))
         self.plan = plan_of(self.spec, self.reader(), self.options, self.pair.target.name)
 
     def _open(self, on_progress: OnProgress) -> None:
@@ -119,19 +125,28 @@ class LoadedPair:
 
     def _open_draft(self, on_progress: OnProgress) -> ReloadableBackend | None:
         """None where there is none, or with a reason no memory for it; a file that is no draft for it is refused."""
-        if self.pair.draft is None or ModelDrafter.name not in self.names:
+        if self.pair.draft is None or not {ModelDrafter.name, self._drafts_by} & {*self.names}:
+            if self.pair.draft and EagleDrafter.name in self.names:
+                why = f"{self.pair.draft.name} is a model of its own, and no head for the eagle drafter"
+                self.left_out = Reason("draft-error", why)
             return None
         if self.plan and not self.plan.with_draft:
             self.left_out = Reason("memory", self.plan.text)
             return None
         try:
-            draft = open_draft(self.target, self.pair.draft, self.spec, self.options, on_progress)
-        except (NoMemoryError, MemoryError) as error:
+            draft = self._opened_draft(self.pair.draft, on_progress)
+        except (NoMemoryError, HeadError, MemoryError) as error:
             why = str(error).rstrip(".") or type(error).__name__
             self.left_out = Reason("draft-error", f"the draft model was left out: {why}")
             return None
         self._closers.append(draft.close)
         return draft
+
+    def _opened_draft(self, path: Path, on_progress: OnProgress) -> ReloadableBackend:
+        """A model of its own, or a head on the target."""
+        if self._drafts_by == EagleDrafter.name:
+            return open_head(self.backend, path, self.spec, self.options, on_progress)
+        return open_draft(self.target, path, self.spec, self.options, on_progress)
 
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
@@ -172,7 +187,9 @@ class LoadedPair:
             SuffixDrafter.name: lambda: SuffixDrafter(replies_of(self.pair.target, self.target.vocab)),
         }
         factories = {name: make for name, make in factories.items() if name in self.names}
-        if draft is not None:
+        if draft is not None and self._drafts_by == EagleDrafter.name:
+            factories[EagleDrafter.name] = lambda: EagleDrafter(head_of(draft.backend), n_vocab, self.options.max_k)
+        elif draft is not None:
             factories[ModelDrafter.name] = lambda: ModelDrafter(
                 draft.backend, n_vocab, self.options.max_k, shared_passes(draft.backend)
             )
@@ -245,7 +262,7 @@ class LoadedPair:
 
     def _token_seconds(self, drafter: Drafter) -> float:
         """Seconds of a draft token, before any was drafted."""
-        if drafter.name == ModelDrafter.name and self.draft_costs:
+        if drafter.name == self._drafts_by and self.draft_costs:
             return self.draft_costs.pass_seconds[1]
         if isinstance(drafter, LayerSkipDrafter):
             return timed(pass_runner(drafter.backend), 1, 5, float("inf"))
@@ -266,7 +283,9 @@ class LoadedPair:
         """Drafters are given up between two tokens when memory runs short."""
         reserve = self.spec.draft_needs(self.backend.n_ctx) if self.spec and self.draft else 0
         monitor = PressureMonitor(self.reader, self.options.memory, reserve=reserve)
-        return Degradation(monitor, lambda name: self._factories[name](), self.draft, self.options.slots)
+        return Degradation(
+            monitor, lambda name: self._factories[name](), self.draft, self.options.slots, self._drafts_by
+        )
 
     def embedder(self) -> Embedder:
         """The context for embeddings, made when it is first wanted."""
@@ -294,6 +313,12 @@ def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int,
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)
+
+
+def head_of(backend: Backend) -> HeadBackend:
+    """The backend, which is a head's."""
+    assert isinstance(backend, EagleBackend)
+    return backend
 
 
 def shared_passes(backend: Backend) -> SharedPasses | None:

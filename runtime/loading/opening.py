@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runtime.backends.contexts import open_backend
+from runtime.backends.eagle import EagleBackend
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
@@ -17,7 +18,7 @@ from runtime.backends.nodes import EarlyExitError
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ModelError, NoMemoryError, SettingsError
+from runtime.core.errors import HeadError, ModelError, NoMemoryError, SettingsError
 from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape
 from runtime.loading.exit_layer import settle
 from runtime.loading.options import Options
@@ -27,6 +28,7 @@ from runtime.memory.fit import PairSpec, draft_context
 from runtime.memory.footprint import ALL_LAYERS, DRAFT_BATCH
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.heads import layers_of, unfit
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.reasons import Code, Reason
@@ -94,6 +96,8 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
         return Refused("architecture", "its trees need a cache that can be cut anywhere")
     if isinstance(backend, EarlyExitBackend):
         return Refused("user", "its trees leave the cache out of order, which layerskip needs")
+    if backend.is_heard:
+        return Refused("user", "its trees leave the target's states out of order, which a head drafts from")
     n_rows = options.max_k + 1
     shape, gain = best_shape(costs.up_to(n_rows, 0) if options.fixed_k is None else [1.0] * n_rows)
     if gain > 1:
@@ -130,6 +134,36 @@ def open_draft(
     return ReloadableBackend(opener, on_progress)
 
 
+def open_head(
+    target: LlamaBackend, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
+) -> ReloadableBackend:
+    """A head that drafts from the target's hidden states. Raises HeadError."""
+    if isinstance(target, EarlyExitBackend) or target.can_branch:
+        raise HeadError("token trees and early exit leave the target's states out of order")
+
+    def opener(stack: ExitStack, report: OnProgress) -> EagleBackend:
+        facts = head_facts(path, spec.target if spec else ModelFacts(read_model_header(target.model.path)), target)
+        ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
+        head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
+        stack.callback(head.close)
+        backend = EagleBackend(head, target, layers_of(facts), max(1, options.slots), options.max_k)
+        stack.callback(backend.close)
+        return backend
+
+    try:
+        return ReloadableBackend(opener, on_progress)
+    except ModelError as error:
+        raise HeadError(str(error)) from error
+
+
+def head_facts(path: Path, wanted: ModelFacts, target: LlamaBackend) -> ModelFacts:
+    """What a head's header says, where it is one for that target. Raises ModelError."""
+    facts = ModelFacts(read_model_header(path))
+    if clause := unfit(facts, wanted, path):
+        raise ModelError(f"{path.name} is no head for {target.model.path.name}: {clause}")
+    return facts
+
+
 def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] | None = None) -> IdsOnly | None:
     """The draft's ids, which by the headers mean what the target's do; None where headers do not tell.
 
@@ -153,6 +187,7 @@ def load(
     gpu_layers: int = ALL_LAYERS,
     ids: IdsOnly | None = None,
     facts: ModelFacts | None = None,
+    is_head: bool = False,
 ) -> LlamaModel:
     """Raises KeyboardInterrupt where the progress was answered with no."""
     stopped = False
@@ -163,7 +198,7 @@ def load(
         return not stopped
 
     try:
-        return LlamaModel(path, report, gpu_layers, exact, ids, facts)
+        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None

@@ -15,13 +15,13 @@ from runtime.memory.footprint import (
     DRAFT_BATCH,
     DRAFT_WINDOW,
     ContextSpec,
-    cache_type_of,
     estimate,
 )
 from runtime.memory.pressure import MIB, Level, Reading, Thresholds, is_sane
-from runtime.models.cache_layout import STEP
+from runtime.models.cache_layout import STEP, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.heads import HEAD_ROWS, drafter_of
 
 FLOOR = 1024  # tokens of context that are not given up
 USUAL = 4096  # tokens of context that are had wherever they fit, where no number was asked for
@@ -76,8 +76,10 @@ class PairSpec:
         """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
+        if drafter_of(self.draft):
+            return estimate(self.draft, replace(self.context, n_ctx=n_ctx, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS)).needed
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)
-        cache = cache_type_of(self.draft, self.on_device)
+        cache = cache_types(self.draft, self.on_device)
         context = ContextSpec(n_drafting, cache, 1, DRAFT_BATCH, has_words=False, n_seats=self.context.n_seats)
         return estimate(self.draft, context).needed
 
@@ -182,5 +184,5 @@ def spec_of(
     except (ModelError, OSError):
         return None
     n_ctx = min(context.n_ctx, facts.n_context) if facts.n_context else context.n_ctx
-    context = replace(context, n_ctx=n_ctx, cache=cache_type_of(facts, on_device))
+    context = replace(context, n_ctx=n_ctx, cache=cache_types(facts, on_device))
     return PairSpec(facts, draft_facts, context, floor, window, on_device)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.cache_layout import STEP, CacheSpec, cache_bytes, shared_cells
-from runtime.models.facts import ModelFacts, cache_type, is_repackable
+from runtime.models.cache_layout import STEP, USUAL_CACHE, CacheSpec, CacheTypes, cache_bytes, shared_cells
+from runtime.models.facts import ModelFacts, is_repackable
 
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
@@ -24,7 +24,7 @@ class ContextSpec:
     """The size and types of a context."""
 
     n_ctx: int
-    cache: str = "Q8_0"  # the type of keys and values
+    cache: CacheTypes = USUAL_CACHE
     n_rows: int = 1  # rows of logits
     n_batch: int = 512
     repacks: bool = True  # weights of some types are copied into another layout
@@ -87,10 +87,3 @@ def inner_length(facts: ModelFacts) -> int:
 def repacked_bytes(facts: ModelFacts) -> int:
     """Bytes of weights that are copied into another layout when they are loaded."""
     return sum(tensor.n_bytes for tensor in facts.header.tensors if is_repackable(tensor))
-
-
-def cache_type_of(facts: ModelFacts, on_device: bool = False) -> str:
-    """The larger of the types that keys and values have by `cache_type`."""
-    usual = facts.own("embedding_length") // max(1, facts.own("attention.head_count"))
-    lengths = [facts.own(f"attention.{what}_length") or usual for what in ("key", "value")]
-    return max((cache_type(length, on_device) for length in lengths), key=("Q8_0", "BF16", "F16").index)

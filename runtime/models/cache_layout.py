@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TYPES
 
+CacheTypes = tuple[str, str]  # of keys and of values
+USUAL_CACHE: CacheTypes = "Q8_0", "F16"  # on CPUs
+HALVES: CacheTypes = "F16", "F16"
+BLOCK = 32  # values that share a scale in Q8_0
 STEP = 256  # cells: caches are made in such steps
 SHARED, SPARE = (
     4096,
@@ -37,7 +41,7 @@ class CacheSpec:
     """How a context keeps its cache."""
 
     n_tokens: int
-    kind: str  # of keys and values
+    types: CacheTypes
     n_states: int = 1  # copies of recurrent states: the latest, and snapshots of those before it
     n_batch: int | None = None  # None: layers with a window keep all tokens too; else the window and a batch
 
@@ -46,6 +50,20 @@ class CacheSpec:
         if not window or self.n_batch is None:
             return self.n_tokens
         return min(self.n_tokens, -(-(window + self.n_batch) // STEP) * STEP)
+
+
+def cache_types(facts: ModelFacts, on_device: bool = False) -> CacheTypes:
+    """The types of keys and values in a context's cache.
+
+    On a CPU llama.cpp has kernels of their own for one row and for many where both are F16; where they differ, every
+    batch width rounds alike. Q8_0 keys are read fastest, if its blocks fit; values of that type must be unpacked.
+    Where keys hold the values, there is one type.
+    """
+    if on_device:
+        return HALVES
+    length = facts.own("attention.key_length") or usual_length(facts)
+    keys = "BF16" if length % BLOCK else "Q8_0"
+    return keys, keys if keeps_keys_only(facts) else "F16"
 
 
 def shared_cells(n_ctx: int, n_seats: int) -> int:
@@ -59,35 +77,46 @@ def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
     """
     if layers_named(facts, STATEFUL) or is_compressed(facts):
         spec = replace(spec, n_batch=None)
-    _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == spec.kind)
-    values = sum(heads * length * spec.cells(window) for heads, length, window in attention_layers(facts))
+    layers = attention_layers(facts)
+    keys, values = (sum(heads * n[i] * spec.cells(window) for heads, n, window in layers) for i in (0, 1))
     compressed, states = compressed_values(facts, spec)
     n_states = spec.n_states if facts.architecture in SNAPSHOTTED else 1
-    return (values + compressed) * n_bytes // n_block + STATE_VALUE * n_states * (states + state_values(facts))
+    kept = stored_bytes(keys + compressed, spec.types[0]) + stored_bytes(values, spec.types[1])
+    return kept + STATE_VALUE * n_states * (states + state_values(facts))
 
 
-def attention_layers(facts: ModelFacts) -> list[tuple[int, int, int]]:
-    """Heads, values of a token and head (key and value), and window (0: none) of each layer with a cache of its own."""
+def stored_bytes(n: int, kind: str) -> int:
+    """Bytes of so many values of that type."""
+    _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == kind)
+    return n * n_bytes // n_block
+
+
+def attention_layers(facts: ModelFacts) -> list[tuple[int, tuple[int, int], int]]:
+    """Heads, lengths of a head's key and value, and window (0: none) of each layer with a cache of its own."""
     recurrent = layers_named(facts, STATEFUL) - layers_named(facts, KEYS)
     heads = facts.per_layer("attention.head_count_kv") or facts.per_layer("attention.head_count")
     n_own = OWN_CACHES.get(facts.architecture) or len(heads) - facts.own("attention.shared_kv_layers")
     n_own = min(n_own, facts.n_trunk_layers, len(heads))
     windows = windows_of(facts, len(heads))
     return [
-        (heads[i], head_length(facts, bool(windows[i])), windows[i])
+        (heads[i], head_lengths(facts, bool(windows[i])), windows[i])
         for i in range(max(0, n_own))
         if heads[i] and i not in recurrent
     ]
 
 
-def head_length(facts: ModelFacts, is_windowed: bool) -> int:
+def head_lengths(facts: ModelFacts, is_windowed: bool) -> tuple[int, int]:
     """Values of one head's key and value of a token; of latent attention (MLA) the key holds both."""
-    n_heads = max(facts.per_layer("attention.head_count"), default=0)
-    usual = facts.own("embedding_length") // n_heads if n_heads else 0
-    kinds = ("key",) if keeps_keys_only(facts) else ("key", "value")
     suffix = "_length_swa" if is_windowed else "_length"
-    own = (facts.own(f"attention.{kind}{suffix}") or facts.own(f"attention.{kind}_length") for kind in kinds)
-    return sum(length or usual for length in own)
+    own = (facts.own(f"attention.{kind}{suffix}") or facts.own(f"attention.{kind}_length") for kind in ("key", "value"))
+    key, value = (length or usual_length(facts) for length in own)
+    return key, 0 if keeps_keys_only(facts) else value
+
+
+def usual_length(facts: ModelFacts) -> int:
+    """Values of a head where the header does not say."""
+    n_heads = max(facts.per_layer("attention.head_count"), default=0)
+    return facts.own("embedding_length") // n_heads if n_heads else 0
 
 
 def keeps_keys_only(facts: ModelFacts) -> bool:

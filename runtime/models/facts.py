@@ -19,8 +19,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from runtime.models.header import Header, TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
 
-CACHE_TYPES = "Q8_0", "F16"  # of keys and values; the first is what contexts use here
-CACHE_BLOCK = 32  # values that share a scale in a Q8_0 cache
 REPACKED = "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"  # types that are copied into another layout on x86
 FLOATS = "F32", "F16", "BF16"
 NO_MATRIX = re.compile(
@@ -36,16 +34,6 @@ FIM_TOKENS = (
     ("<|prefix|>", "<|suffix|>"),
 )  # fmt: skip
 FIM_KEYS = ("fim_pre_token_id", "fim_suf_token_id"), ("prefix_token_id", "suffix_token_id")
-
-
-def cache_type(head_length: int, on_device: bool) -> str:
-    """The type of keys or values of that length.
-
-    On a CPU Q8_0 is read fastest, where its blocks fit, and rounds alike for every batch width, as BF16 does.
-    """
-    if on_device:
-        return "F16"
-    return "BF16" if head_length % CACHE_BLOCK else "Q8_0"
 
 
 def is_repackable(tensor: TensorInfo) -> bool:

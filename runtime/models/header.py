@@ -85,6 +85,7 @@ class Header:
     metadata: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
     n_file_bytes: int
+    data_start: int = 0  # where the tensors begin in a file of its own
 
     def text(self, key: str) -> str:
         """A string value; "" when there is none."""
@@ -119,6 +120,8 @@ def read_model_header(path: Path) -> Header:
     everyone's tensors.
     """
     headers = [read_header(path.with_name(name)) for name in shard_names(path.name)]
+    if len(headers) == 1:
+        return headers[0]
     tensors = tuple(tensor for header in headers for tensor in header.tensors)
     return Header(headers[0].metadata, tensors, sum(header.n_file_bytes for header in headers))
 
@@ -151,8 +154,8 @@ class _Reader:
                 self._fail(f"the key {key[:64]!r} is there twice")
             metadata[key] = self._value(self._integer("I"))
         tensors = tuple(self._tensor() for _ in range(n_tensors))
-        self._check_layout(tensors, metadata.get("general.alignment", 32))
-        return Header(metadata, tensors, self.size)
+        start = self._check_layout(tensors, metadata.get("general.alignment", 32))
+        return Header(metadata, tensors, self.size, start)
 
     def _check_version(self, version: int) -> None:
         if version in VERSIONS:
@@ -255,8 +258,8 @@ class _Reader:
             self._fail(f"the tensor {name!r} has the impossible shape {' x '.join(map(str, shape))}")
         return TensorInfo(name, shape, title, offset, prod(shape) // n_block * n_bytes)
 
-    def _check_layout(self, tensors: tuple[TensorInfo, ...], alignment: Value) -> None:
-        """Tensors lie in the file, aligned, and none over another; no two have one name."""
+    def _check_layout(self, tensors: tuple[TensorInfo, ...], alignment: Value) -> int:
+        """Tensors lie in the file, aligned, and none over another; no two have one name. Returns where they begin."""
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             self._fail("its alignment is not a power of two")
         if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -276,6 +279,7 @@ class _Reader:
                 f"{self.name} is incomplete: {start + end - self.size:,} of {start + end:,} bytes are missing. "
                 "Download it again."
             )
+        return start
 
     def _fail(self, what: str, remedy: str = "Download it again, from a source that you trust") -> NoReturn:
         raise ModelError(f"{self.name} is damaged: {what}. {remedy}.")

@@ -21,7 +21,6 @@ from runtime.memory.pressure import Level, PressureMonitor
 from runtime.speculative.control.reasons import Reason
 
 log = logging.getLogger(__name__)
-MODEL = "model"  # the drafter whose memory is a whole model
 
 
 class Change(NamedTuple):
@@ -34,11 +33,19 @@ class Change(NamedTuple):
 
 
 class Degradation:
-    """Which drafters memory allows. `make` makes one by name with an empty memory, `draft` is the draft model."""
+    """Which drafters memory allows. `make` makes one by name with an empty memory; `draft` is the draft model or head,
+    whose drafter's name is `owner`.
+    """
 
     def __init__(
-        self, monitor: PressureMonitor, make: Callable[[str], Drafter], draft: Reloadable | None = None, slots: int = 1
+        self,
+        monitor: PressureMonitor,
+        make: Callable[[str], Drafter],
+        draft: Reloadable | None = None,
+        slots: int = 1,
+        owner: str = "model",
     ) -> None:
+        self._owner = owner
         self.monitor, self._make, self._draft, self._slots = monitor, make, draft, slots
         self.level = Level.OK  # that drafters are kept to
         self.reason: Reason | None = None  # for what is given up now
@@ -58,18 +65,18 @@ class Degradation:
         return self._restore()._replace(suspended=suspended, slots=self._slots if level == Level.OK else 1)
 
     def _is_disallowed(self, name: str) -> bool:
-        return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == MODEL)
+        return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == self._owner)
 
     def _suspend(self, drafters: Sequence[Drafter]) -> None:
         """Frees what the level does not allow."""
-        self._suspended |= {drafter.name: None if drafter.name == MODEL else drafter for drafter in drafters}
-        if self._draft is not None and self._is_disallowed(MODEL):
+        self._suspended |= {drafter.name: None if drafter.name == self._owner else drafter for drafter in drafters}
+        if self._draft is not None and self._is_disallowed(self._owner):
             self._draft.close()
         if self.level == Level.CRITICAL:
             for name, drafter in self._suspended.items():
                 self._suspended[name] = drafter if drafter is not None and drafter.has_passes else None
         if self._suspended and self.level != Level.OK:
-            lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {MODEL} drafter was given up"
+            lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {self._owner} drafter was given up"
             self.reason = Reason("memory", f"{lost}, because {self.monitor.text}")
 
     def _restore(self) -> Change:
@@ -77,7 +84,7 @@ class Degradation:
         restored, failed = list[Drafter](), None
         for name in [name for name in self._suspended if not self._is_disallowed(name)]:
             try:
-                if name == MODEL and not self._is_draft_open():
+                if name == self._owner and not self._is_draft_open():
                     continue
                 restored.append(self._suspended[name] or self._make(name))
                 log.info("the %s drafter is back", name)

@@ -9,24 +9,25 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import psutil
 
-from runtime.backends.llama import LlamaBackend
+from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.memory.footprint import ContextSpec, Footprint, estimate
+from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheTypes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 
-CACHES = {"Q8_0": lib.GGML_TYPE_Q8_0, "F16": lib.GGML_TYPE_F16}
+CACHES = USUAL_CACHE, HALVES
 N_CTX = 2048
 
 
 class WithCache(LlamaBackend):
-    """A context with a cache of a chosen type."""
+    """A context with a cache of chosen types."""
 
-    kind = lib.GGML_TYPE_Q8_0
+    types: CacheTypes = USUAL_CACHE
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         params = super()._params(n_ctx)
-        params.type_k = params.type_v = self.kind
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.types)
         return params
 
 
@@ -58,7 +59,7 @@ def measured(tiny: Path, case: Case) -> int:
 def loaded(path: Path, context: ContextSpec) -> int:
     """Resident bytes after a full batch."""
     model = LlamaModel(path)
-    WithCache.kind = CACHES[context.cache]
+    WithCache.types = context.cache
     backend = WithCache(model, context.n_ctx, context.n_rows, context.n_batch)
     backend.forward(np.arange(context.n_batch, dtype=np.int32) % backend.n_vocab)
     resident = int(psutil.Process().memory_info().rss)

@@ -1,0 +1,242 @@
+"""EAGLE-3 heads: states of the target, what a head makes of them, and what is refused before llama.cpp would abort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime.backends.contexts import open_backend
+from runtime.backends.eagle import EagleBackend
+from runtime.backends.llama import SHOWN, LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.shared import SharedBackend
+from runtime.backends.staging import Rows
+from runtime.backends.trail import Trail
+from runtime.core.draft import Draft, Logits, Tokens
+from runtime.core.draft import Path as Tentative
+from runtime.core.drafter import CONTINUE, Budget, Pick
+from runtime.drafters.eagle import EagleDrafter
+from runtime.engine import Ids, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models import heads
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.registry import Pair
+from tests.support.architectures.families import TEXT
+from tests.support.architectures.writer import write_family
+from tests.support.heads import head_for, write_head
+from tests.support.shapes import TINY, write_random
+
+N_CTX, N_ROWS, ROOM = 256, 9, 8
+TARGET = replace(TINY, layers=4)
+
+
+@pytest.fixture(scope="module")
+def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", TARGET)
+
+
+@pytest.fixture(scope="module")
+def target(target_file: Path) -> Iterator[LlamaModel]:
+    model = LlamaModel(target_file)
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="module", params=["few words", "the target's words", "a table of its own"])
+def head(
+    request: pytest.FixtureRequest, target_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LlamaModel]:
+    words = {"few words": 64}.get(request.param, 0)
+    shape = replace(head_for(target_file, words), own_table=request.param == "a table of its own")
+    model = LlamaModel(write_head(tmp_path_factory.mktemp("head") / "head.gguf", shape), is_head=True)
+    yield model
+    model.close()
+
+
+def tokens(seed: int, n: int) -> Tokens:
+    return np.random.default_rng(seed).integers(0, TARGET.vocab, n).astype(np.int32)
+
+
+def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+    return Pick(int(row.argmax()), 1.0, None)
+
+
+BUDGET = Budget(4, lambda confidence, token=-1: CONTINUE, pick)
+
+
+def layers(model: LlamaModel) -> tuple[int, ...]:
+    return head_for(model.path).layers
+
+
+def beside(backend: LlamaBackend, head: LlamaModel, n: int = 1) -> EagleBackend:
+    return EagleBackend(head, backend, layers(backend.model), n, ROOM)
+
+
+def guessed_anew(target: LlamaModel, head: LlamaModel, context: Tokens) -> tuple[int, ...]:
+    """What a head guesses after one pass over all of the context but its last token."""
+    backend = LlamaBackend(target, N_CTX, N_ROWS)
+    eagle = beside(backend, head)
+    backend.forward(context[:-1])
+    found = EagleDrafter(eagle, backend.n_vocab, ROOM).propose(context, BUDGET).tokens
+    eagle.close()
+    backend.close()
+    return found
+
+
+def test_states_do_not_depend_on_how_the_text_was_read(target: LlamaModel) -> None:
+    heard = dict[int, Rows]()
+    context, at = tokens(0, 90), layers(target)
+    for pieces in ([90], [30, 31, 90], [89, 90]):
+        backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+        seen = np.zeros((90, 3 * TARGET.width), dtype=np.float32)
+
+        def hear(known: Tokens, start: int, states: Rows, into: Rows = seen) -> None:
+            assert len(known) - start == len(states)
+            into[start : len(known)] = states
+
+        backend.show_layers(at, hear)
+        for end in pieces:
+            backend.forward(context[:end])
+        heard[len(pieces)] = seen
+        backend.close()
+    assert np.abs(heard[1]).min(axis=1).max() > 0
+    for other in (heard[3], heard[2]):
+        np.testing.assert_array_equal(heard[1], other)
+
+
+@pytest.mark.parametrize("name", [name for name, family in TEXT.items() if family.architecture in heads.SHOWN])
+def test_a_target_that_shows_its_layers_computes_the_same(name: str, tmp_path: Path) -> None:
+    model = LlamaModel(write_family(name, tmp_path))
+    context, found = np.arange(5, 45, dtype=np.int32), list[Logits]()
+    for shows in (False, True):
+        backend = open_backend(model, N_CTX, 5, 64)
+        if shows:
+            backend.show_layers((1, 2, 3), lambda known, start, states: None)
+        found.append(backend.forward(context, Draft((7, 8))).copy())
+        backend.close()
+    model.close()
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_drafts_are_those_from_scratch_whatever_was_rejected_before(target: LlamaModel, head: LlamaModel) -> None:
+    backend, plain = LlamaBackend(target, N_CTX, N_ROWS, 64), LlamaBackend(target, N_CTX, N_ROWS, 64)
+    eagle = beside(backend, head)
+    drafter = EagleDrafter(eagle, backend.n_vocab, ROOM)
+    text = tokens(1, 75)
+    text = np.append(text, backend.forward(text)[0].argmax()).astype(np.int32)
+    for n_right in (0, 2, 4, 1, 0, 3):
+        want = text.copy()
+        for _ in range(5):
+            want = np.append(want, plain.forward(want)[0].argmax()).astype(np.int32)
+        draft = drafter.propose(text, BUDGET)
+        assert draft.tokens == guessed_anew(target, head, text)
+        tried = Draft((*want[len(text) :][:n_right].tolist(), *draft.tokens[n_right:]))
+        picks = backend.forward(text, tried).argmax(axis=1)
+        text = np.append(want[: len(text) + n_right], picks[n_right]).astype(np.int32)
+        np.testing.assert_array_equal(text, want[: len(text)])
+    for each in (eagle, backend, plain):
+        each.close()
+
+
+def test_each_of_several_conversations_has_its_own_states(target: LlamaModel, head: LlamaModel) -> None:
+    backend = SharedBackend(target, N_CTX, N_ROWS, 64, 3)
+    backend.set_slots(3)
+    eagle = beside(backend, head, 3)
+    drafter = EagleDrafter(eagle, backend.n_vocab, ROOM)
+    texts = [np.append(tokens(9, 20), tokens(seed, 20 + seed)) for seed in range(3)]  # which begin alike
+    texts = [np.append(text, backend.forward(text)[0].argmax()).astype(np.int32) for text in texts]
+    for n_drafted in (2, 0, 3):
+        drafts = [drafter.propose(text, BUDGET).tokens for text in texts]
+        assert drafts == [guessed_anew(target, head, text) for text in texts]
+        asked = [(text, Draft(draft[:n_drafted])) for text, draft in zip(texts, drafts, strict=True)]
+        rows = backend.forward_all(asked)
+        texts = [np.append(text, row[0].argmax()).astype(np.int32) for text, row in zip(texts, rows, strict=True)]
+    eagle.close()
+    backend.close()
+
+
+def test_what_it_does_not_know_it_does_not_guess(target: LlamaModel, head: LlamaModel) -> None:
+    backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+    eagle = beside(backend, head)
+    drafter, text = EagleDrafter(eagle, backend.n_vocab, ROOM), tokens(2, 40)
+    assert drafter.propose(text, BUDGET).tokens == ()
+    backend.forward(text)
+    assert eagle.knows(np.append(text, 3).astype(np.int32))
+    assert drafter.propose(tokens(3, 40), BUDGET).tokens == ()
+    eagle.close()
+    backend.forward(np.append(text, 4).astype(np.int32))  # nobody hears it any more
+    backend.close()
+
+
+def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> None:
+    trail = Trail(0, 1000, 2)
+    states = np.arange(2000, dtype=np.float32).reshape(1000, 2)
+    text = np.arange(1000, dtype=np.int32)
+    trail.hear(text[:10], 0, states[:10])
+    trail.hear(text[:14], 10, states[10:14])
+    assert (trail.n_known, trail.n_true(text[:20])) == (14, 14)
+    trail.hear(np.append(text[:12], 99).astype(np.int32), 12, states[12:13])
+    assert (trail.n_known, trail.shared(text)) == (13, 12)
+    trail.hear(text[:40], 30, states[30:40])  # nobody told of what is between
+    assert (trail.begin, trail.n_known) == (30, 40)
+    trail.hear(text[:900], 40, states[40:900])
+    assert (trail.begin, trail.n_known, len(trail.waiting)) == (900 - SHOWN, 900, SHOWN)
+    np.testing.assert_array_equal(trail.waiting[-1], states[899])
+
+
+PROMPT = tuple(range(300, 340))
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
+)
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
+    file = write_head(tmp_path / "head.gguf", head_for(target_file))
+    options = Options(512, fixed_k=3, threads=1, slots=slots)
+    texts, n_drafted = list[tuple[int, ...]](), 0
+    for drafters in ((), ("eagle",)):
+        engine = LoadedEngine(Pair("any", target_file, file), replace(options, drafters=drafters))
+        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
+        texts.append(tuple(token for chunk in chunks for token in chunk.tokens))
+        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
+        engine.close()
+    assert texts[0] == texts[1]
+    assert n_drafted > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "clause"),
+    [
+        ({"width": 128}, "it reads states of 128 values, and the target's have 64"),
+        ({"vocab": 1000}, "it is for 1,000 tokens, and the target has 512"),
+        ({"layers": (0, 1)}, "it names 2 layers of its target instead of 3"),
+        ({"layers": (0, 1, 4)}, "it reads layer 4 of a target that has 4"),
+        ({"words": 64, "unknown": 1000}, "it drafts tokens that its target does not have"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_head_for_another_target_is_refused_and_the_target_answers(
+    target_file: Path, tmp_path: Path, change: dict[str, object], clause: str
+) -> None:
+    shape = replace(head_for(target_file), **change)  # type: ignore[arg-type]
+    file = write_head(tmp_path / "head.gguf", shape)
+    engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
+    left_out = engine.facts.left_out
+    engine.close()
+    assert sum(len(chunk.tokens) for chunk in chunks) == 4
+    assert left_out.endswith(f"head.gguf is no head for target.gguf: {clause}")
+    assert clause in heads.unfit(ModelFacts(read_model_header(file)), ModelFacts(read_model_header(target_file)), file)
+
+
+def test_a_target_that_shows_nothing_is_known_before_the_process_would_end(tmp_path: Path) -> None:
+    target = write_family("qwen2", tmp_path)
+    head = write_head(tmp_path / "head.gguf", head_for(target))
+    clause = heads.unfit(ModelFacts(read_model_header(head)), ModelFacts(read_model_header(target)), head)
+    assert clause == "llama.cpp shows no hidden states of the architecture 'qwen2'"
