@@ -56,7 +56,9 @@ DraftWindow = Annotated[
 Draft = Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off'.")]
 Drafters = Annotated[
     str | None,
-    models(help="Which may guess: model, eagle, ngram, grammar, prediction, layerskip, suffix, lookahead; or none."),
+    models(
+        help="Which may guess: model, eagle, mtp, ngram, grammar, prediction, layerskip, suffix, lookahead; or none."
+    ),
 ]
 MaxK = Annotated[
     int | None, models(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False)

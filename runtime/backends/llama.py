@@ -58,8 +58,8 @@ class LlamaBackend:
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_rewindable = self.n_ctx
         self.n_decoded = 0  # rows decoded since the start
-        self._layers: tuple[int, ...] = ()
-        self._listener: Listener | None = None  # to the inputs of those layers
+        self._layers: tuple[int, ...] | None = None  # whose inputs are shown
+        self._listener: Listener | None = None
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
         self._n_held = 0
         self._views: dict[tuple[int, int], Logits] = {}
@@ -104,28 +104,31 @@ class LlamaBackend:
         """Does a head draft from its states?"""
         return self._listener is not None
 
-    def show_layers(self, layers: tuple[int, ...], listener: Listener) -> None:
-        """Tells the listener the inputs of these layers for every row that is decoded from now on, side by side. The
-        model's graph must name them. Of a tree it hears the root.
+    def show_states(self, layers: tuple[int, ...], listener: Listener) -> None:
+        """Tells the listener the inputs of these layers for every row that is decoded from now on, side by side; the
+        last hidden states where there are none. The model's graph must name them. Of a tree it hears the root.
         """
-        if layers != self._layers:
+        if self._layers is None:
             for layer in layers:
                 staging.show_layer(self.handle, layer)
+            if not layers:
+                staging.show_hidden(self.handle, masked=False)
         self._layers, self._listener = layers, listener
 
     def hush(self) -> None:
-        """Tells nobody any more. The layers stay shown: another thread may bring the listener back during a pass."""
+        """Tells nobody any more. What is shown stays so: another thread may bring the listener back during a pass."""
         self._listener = None
 
     def _show(self, tokens: Tokens, start: int, at: int) -> None:
         """Tells of the rows from `at` on in the last batch: the last of `tokens`, from position `start` on."""
-        if self._listener is None:
+        if self._listener is None or self._layers is None:
             return
         n = len(tokens) - start
         skipped, end = max(0, n - SHOWN), at + n
         width = self.model.n_embd
-        rows = [staging.layer_rows(self.handle, layer, end, width)[at + skipped :] for layer in self._layers]
-        self._listener(tokens, start + skipped, np.concatenate(rows, axis=1))
+        rows = [staging.layer_rows(self.handle, layer, end, width) for layer in self._layers]
+        rows = rows or [staging.hidden_rows(self.handle, end, width)]
+        self._listener(tokens, start + skipped, np.concatenate([each[at + skipped :] for each in rows], axis=1))
 
     def set_threads(self, one: int, many: int) -> None:
         """Threads for passes of one row and of several rows."""

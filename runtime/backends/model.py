@@ -61,6 +61,7 @@ class LlamaModel:
         ids: IdsOnly | None = None,
         facts: ModelFacts | None = None,
         is_head: bool = False,
+        with_mtp: bool = False,
     ) -> None:
         check_file(path)
         facts = facts or readable_facts(path)
@@ -74,6 +75,7 @@ class LlamaModel:
         params.use_extra_bufts = not exact and not library.has_amx()
         placed = repacked_by_name(facts) if not exact and library.has_amx() else None
         params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
+        params.load_mtp = with_mtp
         params.kv_overrides = ids.overrides() if ids else None
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report

@@ -94,9 +94,9 @@ def layer_rows(context: Any, layer: int, n: int, width: int) -> Rows:
     return np.ctypeslib.as_array(functions()["layer"](context, layer), (n, width))
 
 
-def show_hidden(context: Any) -> None:
-    """From now on the context keeps the last hidden states of rows that logits are asked of."""
-    functions()["show_hidden"](context, True, True)
+def show_hidden(context: Any, masked: bool) -> None:
+    """From now on the context keeps the last hidden states of all rows, or of those that logits are asked of."""
+    functions()["show_hidden"](context, True, masked)
 
 
 def hidden_rows(context: Any, n: int, width: int) -> Rows:

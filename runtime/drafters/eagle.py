@@ -1,37 +1,11 @@
-"""Drafts from a head that reads the target's hidden states (EAGLE-3: Li et al., arXiv 2503.01840).
-
-It is a draft model of one layer, which begins where the target's last pass ended: what it has not seen of that it
-cannot guess from. How a head is run is its backend's.
-"""
+"""Drafts from an EAGLE-3 head in a file of its own (Li et al., arXiv 2503.01840)."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from runtime.core.backend import Backend
-from runtime.core.draft import NO_DRAFT, Tokens
-from runtime.core.drafter import Budget, Drafting
-from runtime.drafters.model import ModelDrafter
+from runtime.drafters.head import HeadDrafter
 
 
-class HeadBackend(Backend, Protocol):
-    """A head beside a target."""
-
-    def knows(self, context: Tokens) -> bool:
-        """Are the target's states known for all of `context` but its last token?"""
-
-
-class EagleDrafter(ModelDrafter):
-    """A draft model that is a head on the target."""
+class EagleDrafter(HeadDrafter):
+    """A head on the inputs of three of the target's layers."""
 
     name = "eagle"
-
-    def __init__(self, backend: HeadBackend, n_vocab: int, room: int = 1) -> None:
-        super().__init__(backend, n_vocab, room)
-        self._head = backend
-
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """As ModelDrafter does; nothing where the target's states are not known, as after a tree or a restored text."""
-        if self._head.knows(context):
-            return (yield from super().drafting(context, budget))
-        return NO_DRAFT

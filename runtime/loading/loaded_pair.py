@@ -9,26 +9,25 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.devices import devices
-from runtime.backends.eagle import EagleBackend
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.embedding import Embedder
+from runtime.backends.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.model import readable_facts
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.shared import SharedBackend
 from runtime.core.backend import Backend, OnProgress, SharedPasses
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
 from runtime.core.errors import HeadError, NoMemoryError
-from runtime.drafters.eagle import EagleDrafter, HeadBackend
+from runtime.drafters.eagle import EagleDrafter
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
+from runtime.drafters.mtp import MtpDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.drafters.suffix import SuffixDrafter
@@ -36,16 +35,24 @@ from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
 from runtime.loading.neighbours import Neighbours
-from runtime.loading.opening import Refused, load, open_context, open_draft, open_head, open_target, window_shape
+from runtime.loading.opening import (
+    Refused,
+    load,
+    open_context,
+    open_draft,
+    open_drafting_layers,
+    open_head,
+    open_target,
+    window_shape,
+)
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, pass_runner, thread_counts, timed
-from runtime.loading.planning import n_snapshots, pair_spec, plan_of
+from runtime.loading.planning import EAGLE, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
 from runtime.loading.profile import TargetProfile, replies_of
 from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
 from runtime.memory.system import MemoryReader
-from runtime.models.heads import drafter_of
 from runtime.models.registry import Pair
 from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
@@ -88,15 +95,26 @@ class LoadedPair:
     def _plan(self) -> None:
         """What fits into memory; the length of drafts follows from the context."""
         self.reader = MemoryReader(devices if library.has_gpu() else tuple)
-        self._drafts_by = (self.pair.draft and drafter_of(readable_facts(self.pair.draft))) or ModelDrafter.name
-        self.spec = pair_spec(self.pair, self.options, bool({ModelDrafter.name, self._drafts_by} & {*self.names}))
+        self.spec = pair_spec(self.pair, self.options, bool({MODEL, EAGLE, MTP} & {*self.names}))
+        self._drafts_by = drafts_by(self.spec)
+        if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
+            self.spec = replace(self.spec, draft=None)
         self.plan = plan_of(self.spec, self.reader(), self.options, self.pair.target.name)
 
     def _open(self, on_progress: OnProgress) -> None:
         """The target, its context, and the draft model."""
         n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
         facts = self.spec.target if self.spec else None
-        self.target = load(self.pair.target, "target", on_progress, self.options.exact, n_gpu_layers, facts=facts)
+        has_draft = self.plan is None or self.plan.with_draft
+        self.target = load(
+            self.pair.target,
+            "target",
+            on_progress,
+            self.options.exact,
+            n_gpu_layers,
+            facts=facts,
+            with_mtp=self._drafts_by == MTP and has_draft,
+        )
         self._closers.append(self.target.close)
         asked = self.options.n_ctx or self.pair.context
         n_ctx = min(self.plan.n_ctx if self.plan else asked or USUAL, self.target.n_ctx_train)
@@ -125,16 +143,15 @@ class LoadedPair:
 
     def _open_draft(self, on_progress: OnProgress) -> ReloadableBackend | None:
         """None where there is none, or with a reason no memory for it; a file that is no draft for it is refused."""
-        if self.pair.draft is None or not {ModelDrafter.name, self._drafts_by} & {*self.names}:
-            if self.pair.draft and EagleDrafter.name in self.names:
-                why = f"{self.pair.draft.name} is a model of its own, and no head for the eagle drafter"
-                self.left_out = Reason("draft-error", why)
+        if not {MODEL, self._drafts_by} & {*self.names} or not (self.pair.draft or self._drafts_by == MTP):
+            if {EAGLE, MTP} & {*self.names}:
+                self.left_out = Reason("draft-error", self._lacking())
             return None
         if self.plan and not self.plan.with_draft:
             self.left_out = Reason("memory", self.plan.text)
             return None
         try:
-            draft = self._opened_draft(self.pair.draft, on_progress)
+            draft = self._opened_draft(on_progress)
         except (NoMemoryError, HeadError, MemoryError) as error:
             why = str(error).rstrip(".") or type(error).__name__
             self.left_out = Reason("draft-error", f"the draft model was left out: {why}")
@@ -142,11 +159,19 @@ class LoadedPair:
         self._closers.append(draft.close)
         return draft
 
-    def _opened_draft(self, path: Path, on_progress: OnProgress) -> ReloadableBackend:
-        """A model of its own, or a head on the target."""
-        if self._drafts_by == EagleDrafter.name:
-            return open_head(self.backend, path, self.spec, self.options, on_progress)
-        return open_draft(self.target, path, self.spec, self.options, on_progress)
+    def _opened_draft(self, on_progress: OnProgress) -> ReloadableBackend:
+        """A model of its own, a head on the target, or the target's drafting layers."""
+        if self.pair.draft is None:
+            return open_drafting_layers(self.backend, self.options, on_progress)
+        if self._drafts_by == EAGLE:
+            return open_head(self.backend, self.pair.draft, self.spec, self.options, on_progress)
+        return open_draft(self.target, self.pair.draft, self.spec, self.options, on_progress)
+
+    def _lacking(self) -> str:
+        """Why a head that was asked for is not there."""
+        if EAGLE in self.names and self.pair.draft:
+            return f"{self.pair.draft.name} is a model of its own, and no head for the eagle drafter"
+        return f"{self.pair.target.name} has no drafting layer that can be used for the mtp drafter"
 
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
@@ -157,8 +182,9 @@ class LoadedPair:
         n_rows = self.options.max_k + 1
         self.costs = self.profile.calibration(self.backend, self.pair.target, self._counts, n_rows, clock)
         self.draft_costs: Calibration | None = None
-        if self.draft is not None and self.pair.draft is not None:
-            self.draft_costs = self.profile.calibration(self.draft.backend, self.pair.draft, self._counts, 1, clock)
+        if self.draft is not None:
+            path = self.pair.draft or self.pair.target
+            self.draft_costs = self.profile.calibration(self.draft.backend, path, self._counts, 1, clock)
         self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
         self._factories = self._drafter_factories()
         is_asked = self._factories or shared_passes(self.backend)
@@ -187,17 +213,20 @@ class LoadedPair:
             SuffixDrafter.name: lambda: SuffixDrafter(replies_of(self.pair.target, self.target.vocab)),
         }
         factories = {name: make for name, make in factories.items() if name in self.names}
-        if draft is not None and self._drafts_by == EagleDrafter.name:
-            factories[EagleDrafter.name] = lambda: EagleDrafter(head_of(draft.backend), n_vocab, self.options.max_k)
-        elif draft is not None:
-            factories[ModelDrafter.name] = lambda: ModelDrafter(
-                draft.backend, n_vocab, self.options.max_k, shared_passes(draft.backend)
-            )
+        if draft is not None:
+            factories[self._drafts_by] = partial(self._draft_drafter, draft)
         if isinstance(backend, EarlyExitBackend):
             factories[LayerSkipDrafter.name] = lambda: LayerSkipDrafter(backend.early, n_vocab)
         if shape is not None:
             factories[LookaheadDrafter.name] = lambda: LookaheadDrafter(shape)
         return factories
+
+    def _draft_drafter(self, draft: ReloadableBackend) -> Drafter:
+        """The drafter that drives the draft model, or the head."""
+        backend, n_vocab, room = draft.backend, self.target.vocab.n_vocab, self.options.max_k
+        if isinstance(backend, HeadBackend):
+            return (MtpDrafter if self._drafts_by == MTP else EagleDrafter)(backend, n_vocab, room)
+        return ModelDrafter(backend, n_vocab, room, shared_passes(backend))
 
     def _wire(self) -> None:
         """Drafters, controller, threads and the watch over memory become one loop."""
@@ -313,12 +342,6 @@ def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int,
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)
-
-
-def head_of(backend: Backend) -> HeadBackend:
-    """The backend, which is a head's."""
-    assert isinstance(backend, EagleBackend)
-    return backend
 
 
 def shared_passes(backend: Backend) -> SharedPasses | None:

@@ -12,8 +12,10 @@ from typing import NamedTuple
 from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
 from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
+from runtime.backends.mtp import MtpBackend
 from runtime.backends.nodes import EarlyExitError
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
@@ -138,10 +140,9 @@ def open_head(
     target: LlamaBackend, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
 ) -> ReloadableBackend:
     """A head that drafts from the target's hidden states. Raises HeadError."""
-    if isinstance(target, EarlyExitBackend) or target.can_branch:
-        raise HeadError("token trees and early exit leave the target's states out of order")
+    check_order(target)
 
-    def opener(stack: ExitStack, report: OnProgress) -> EagleBackend:
+    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
         facts = head_facts(path, spec.target if spec else ModelFacts(read_model_header(target.model.path)), target)
         ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
         head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
@@ -154,6 +155,27 @@ def open_head(
         return ReloadableBackend(opener, on_progress)
     except ModelError as error:
         raise HeadError(str(error)) from error
+
+
+def open_drafting_layers(target: LlamaBackend, options: Options, on_progress: OnProgress) -> ReloadableBackend:
+    """The layers of the target's own file that draft from its last hidden state. Raises HeadError."""
+    check_order(target)
+
+    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
+        backend = MtpBackend(target, max(1, options.slots), options.max_k)
+        stack.callback(backend.close)
+        return backend
+
+    try:
+        return ReloadableBackend(opener, on_progress)
+    except ModelError as error:
+        raise HeadError(str(error)) from error
+
+
+def check_order(target: LlamaBackend) -> None:
+    """Raises HeadError for a target whose passes do not follow one another."""
+    if isinstance(target, EarlyExitBackend) or target.can_branch:
+        raise HeadError("token trees and early exit leave the target's states out of order")
 
 
 def head_facts(path: Path, wanted: ModelFacts, target: LlamaBackend) -> ModelFacts:
@@ -188,6 +210,7 @@ def load(
     ids: IdsOnly | None = None,
     facts: ModelFacts | None = None,
     is_head: bool = False,
+    with_mtp: bool = False,
 ) -> LlamaModel:
     """Raises KeyboardInterrupt where the progress was answered with no."""
     stopped = False
@@ -198,7 +221,7 @@ def load(
         return not stopped
 
     try:
-        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head)
+        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head, with_mtp)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None

@@ -13,8 +13,10 @@ from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_o
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices
 from runtime.memory.pressure import Reading, is_sane
+from runtime.models.heads import drafter_of, has_mtp
 from runtime.models.registry import Pair
 
+MODEL, EAGLE, MTP = "model", "eagle", "mtp"  # drafters with weights
 LONGEST = 2**31 - 1  # tokens that a context may have
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer
@@ -36,10 +38,19 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
     )
     draft, floor = pair.draft if with_draft else None, options.n_ctx or FLOOR
     spec = spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
+    if spec and with_draft and draft is None and has_mtp(spec.target):
+        spec = replace(spec, draft=spec.target)
     if spec is None or options.n_ctx or pair.context:
         return spec
     n_ctx = spec.context.n_ctx if spec.target.n_context else USUAL
     return replace(spec, context=replace(spec.context, n_ctx=n_ctx), is_open=True)
+
+
+def drafts_by(spec: PairSpec | None) -> str:
+    """The drafter that a pair's draft is for: a model, a head, or layers of the target's own file."""
+    if spec is not None and spec.draft is spec.target:
+        return MTP
+    return (spec and drafter_of(spec.draft)) or MODEL
 
 
 def n_snapshots(options: Options) -> int:

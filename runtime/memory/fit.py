@@ -15,6 +15,7 @@ from runtime.memory.footprint import (
     DRAFT_BATCH,
     DRAFT_WINDOW,
     ContextSpec,
+    drafting_bytes,
     estimate,
 )
 from runtime.memory.pressure import MIB, Level, Reading, Thresholds, is_sane
@@ -47,7 +48,7 @@ class PairSpec:
     """What a pair is to have if there is memory for it; context is not made shorter than `floor`."""
 
     target: ModelFacts
-    draft: ModelFacts | None
+    draft: ModelFacts | None  # the target itself where layers of its own file draft
     context: ContextSpec
     floor: int = FLOOR
     window: int = DRAFT_WINDOW
@@ -76,6 +77,8 @@ class PairSpec:
         """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
+        if self.draft is self.target:
+            return drafting_bytes(self.target, replace(self.context, n_ctx=n_ctx, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS))
         if drafter_of(self.draft):
             return estimate(self.draft, replace(self.context, n_ctx=n_ctx, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS)).needed
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)

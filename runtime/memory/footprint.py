@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.cache_layout import STEP, USUAL_CACHE, CacheSpec, CacheTypes, cache_bytes, shared_cells
+from runtime.models.cache_layout import (
+    STEP,
+    USUAL_CACHE,
+    CacheSpec,
+    CacheTypes,
+    cache_bytes,
+    drafting_cache_bytes,
+    shared_cells,
+)
 from runtime.models.facts import ModelFacts, is_repackable
 
 FLOAT, HALF = 4, 2  # bytes
@@ -67,6 +75,13 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
     return Footprint(
         facts.n_bytes_loaded, cache_bytes(facts, cache), compute_bytes(facts, spec, cache.n_tokens), words, repacked
     )
+
+
+def drafting_bytes(facts: ModelFacts, spec: ContextSpec) -> int:
+    """Bytes that the layers of a model's file which only draft take, and their context."""
+    cache = spec.cache_spec()
+    weights = facts.n_bytes - facts.n_bytes_loaded
+    return weights + drafting_cache_bytes(facts, cache) + compute_bytes(facts, spec, cache.n_tokens)
 
 
 def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:

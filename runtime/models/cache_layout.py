@@ -85,6 +85,16 @@ def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
     return kept + STATE_VALUE * n_states * (states + state_values(facts))
 
 
+def drafting_cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
+    """Bytes of the keys and values of the layers that only draft."""
+    heads = facts.per_layer("attention.head_count_kv")[facts.n_trunk_layers :]
+    lengths = head_lengths(facts, is_windowed=False)
+    return sum(
+        stored_bytes(sum(heads) * length * spec.n_tokens, kind)
+        for length, kind in zip(lengths, spec.types, strict=True)
+    )
+
+
 def stored_bytes(n: int, kind: str) -> int:
     """Bytes of so many values of that type."""
     _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == kind)

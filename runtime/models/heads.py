@@ -22,6 +22,8 @@ SHOWN = frozenset(
     "llama qwen3 qwen3moe qwen3next qwen35 qwen35moe gemma4 gpt-oss hunyuan-dense lfm2 lfm2moe nemotron_h "
     "nemotron_h_moe deepseek4".split()
 )
+# Targets whose own drafting layer was run, with the same version
+DRAFTING = frozenset(("qwen35", "glm4moe"))
 HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
 N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
@@ -30,6 +32,16 @@ TABLE = "d2t"  # the target's token of each row of a head with fewer words
 def drafter_of(facts: ModelFacts | None) -> str:
     """The drafter that a head's file is for; "" for a model."""
     return DRAFTERS.get(facts.architecture, "") if facts else ""
+
+
+def has_mtp(facts: ModelFacts) -> bool:
+    """Is there a layer in a model's file that only drafts, and that can be used?
+
+    The header's count says little: files are made without that layer which promise it.
+    """
+    first = f"blk.{facts.n_trunk_layers}.nextn.eh_proj.weight"
+    is_known = facts.architecture in DRAFTING and facts.own("nextn_predict_layers") == 1
+    return is_known and any(tensor.name == first for tensor in facts.header.tensors)
 
 
 def layers_of(head: ModelFacts) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""EAGLE-3 heads: states of the target, what a head makes of them, and what is refused before llama.cpp would abort."""
+"""Heads (EAGLE-3, MTP): states of the target, what a head makes of them, what is refused before llama.cpp would end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
 from runtime.backends.llama import SHOWN, LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.mtp import MtpBackend
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Trail
@@ -20,6 +21,7 @@ from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.eagle import EagleDrafter
+from runtime.drafters.mtp import MtpDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models import heads
@@ -99,7 +101,7 @@ def test_states_do_not_depend_on_how_the_text_was_read(target: LlamaModel) -> No
             assert len(known) - start == len(states)
             into[start : len(known)] = states
 
-        backend.show_layers(at, hear)
+        backend.show_states(at, hear)
         for end in pieces:
             backend.forward(context[:end])
         heard[len(pieces)] = seen
@@ -116,7 +118,7 @@ def test_a_target_that_shows_its_layers_computes_the_same(name: str, tmp_path: P
     for shows in (False, True):
         backend = open_backend(model, N_CTX, 5, 64)
         if shows:
-            backend.show_layers((1, 2, 3), lambda known, start, states: None)
+            backend.show_states((1, 2, 3), lambda known, start, states: None)
         found.append(backend.forward(context, Draft((7, 8))).copy())
         backend.close()
     model.close()
@@ -141,6 +143,29 @@ def test_drafts_are_those_from_scratch_whatever_was_rejected_before(target: Llam
         np.testing.assert_array_equal(text, want[: len(text)])
     for each in (eagle, backend, plain):
         each.close()
+
+
+@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
+def test_drafting_layers_guess_what_they_would_from_scratch(name: str, tmp_path: Path) -> None:
+    model = LlamaModel(write_family(name, tmp_path), with_mtp=True)
+
+    def opened() -> tuple[LlamaBackend, MtpBackend, MtpDrafter]:
+        backend = open_backend(model, N_CTX, 5, 64)
+        head = MtpBackend(backend, 1, ROOM)
+        return backend, head, MtpDrafter(head, backend.n_vocab, ROOM)
+
+    backend, mtp, drafter = opened()
+    text = np.arange(5, 45, dtype=np.int32)
+    for _ in range(4):
+        text = np.append(text, backend.forward(text, Draft((3, 4)))[0].argmax()).astype(np.int32)
+        anew, head, other = opened()
+        anew.forward(text[:-1])
+        assert drafter.propose(text, BUDGET).tokens == other.propose(text, BUDGET).tokens != ()
+        for each in (head, anew):
+            each.close()
+    for each in (mtp, backend):
+        each.close()
+    model.close()
 
 
 def test_each_of_several_conversations_has_its_own_states(target: LlamaModel, head: LlamaModel) -> None:
@@ -190,6 +215,9 @@ def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> No
 
 
 PROMPT = tuple(range(300, 340))
+SAMPLINGS = pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
+)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +236,31 @@ def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, 
         engine.close()
     assert texts[0] == texts[1]
     assert n_drafted > 0
+
+
+@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
+)
+def test_drafting_layers_of_the_targets_own_file_never_change_a_token(
+    name: str, tmp_path: Path, sampling: Sampling
+) -> None:
+    target, texts, n_drafted = write_family(name, tmp_path), list[tuple[int, ...]](), 0
+    for drafters in ((), ("mtp",)):
+        engine = LoadedEngine(Pair("any", target), Options(512, drafters, fixed_k=3, threads=1, fast=True))
+        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
+        texts.append(tuple(token for chunk in chunks for token in chunk.tokens))
+        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
+        engine.close()
+    assert texts[0] == texts[1]
+    assert n_drafted > 0
+
+
+def test_a_file_that_promises_a_drafting_layer_and_has_none_answers_without(tmp_path: Path) -> None:
+    target = write_random(tmp_path / "none.gguf", TARGET)
+    engine = LoadedEngine(Pair("any", target), Options(512, ("mtp",), threads=1))
+    assert engine.facts.left_out == "none.gguf has no drafting layer that can be used for the mtp drafter"
+    engine.close()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,204 @@
+"""A head: layers that draft from the target's own hidden states.
+
+Each of its rows takes a state and the token after it. Behind what the target has decoded, the head's own states stand
+for the target's. HeadBackend is a Backend over that, so that whatever drives a draft model drives a head. Knows the
+library; what is known of a conversation is trail.py's, where states come from a subclass's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends import library, staging
+from runtime.backends.llama import GGML_TYPES, INT8_P, INT32_P, NEGLIGIBLE, LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.staging import Rows
+from runtime.backends.trail import Step, Trail
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
+from runtime.core.errors import ModelError
+from runtime.models.heads import HEAD_ROWS
+
+FLOATS = ctypes.POINTER(ctypes.c_float)
+
+
+class HeadBackend:
+    """A head's context beside a target's: implements Backend, for one row at a time.
+
+    Hears of every pass of the target. `forward` is right for contexts that it `knows`; of others it guesses from
+    nothing. Close it before the target.
+    """
+
+    can_branch = False
+    offset = 0  # of a row's position from that of its state
+    context_type = lib.LLAMA_CONTEXT_TYPE_DEFAULT
+
+    def __init__(self, weights: LlamaModel, target: LlamaBackend, n_states: int, n_trails: int, room: int) -> None:
+        self.weights, self.target, self.n_vocab, self.width = weights, target, target.n_vocab, weights.n_embd
+        self.n_ctx = self.n_rewindable = target.n_ctx + room
+        self._n_cells = target.n_cells + n_trails * room + HEAD_ROWS
+        self.handle = lib.llama_init_from_model(weights.handle, self._params(n_trails))
+        if not self.handle:
+            why = "; ".join(library.complaints()[-2:])
+            raise ModelError(f"no context could be made for the head in {weights.path.name} ({why})")
+        staging.show_hidden(self.handle, masked=True)
+        self.memory = lib.llama_get_memory(self.handle)
+        self._trails = [Trail(i, self.n_ctx, n_states) for i in range(n_trails)]  # the one used last is last
+        self._latest: Trail | None = None  # whose last step was the last pass
+        self._prepare_batch(n_trails)
+
+    def _params(self, n_trails: int) -> lib.llama_context_params:
+        params = lib.llama_context_default_params()
+        params.n_ctx, params.n_seq_max, params.kv_unified = self._n_cells, n_trails, True
+        params.ctx_type = self.context_type
+        params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = HEAD_ROWS
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.weights.cache_types)
+        params.no_perf, params.ctx_other = True, self.target.handle  # whose tables it uses where it has none
+        return params
+
+    def _prepare_batch(self, n_trails: int) -> None:
+        """Every row is flagged: the library gives rows to the flagged ones in the order of all."""
+        self._positions = np.arange(self.n_ctx + 1, dtype=np.int32)
+        self._ones: NDArray[np.int32] = np.ones(HEAD_ROWS, dtype=np.int32)
+        self._flags: NDArray[np.int8] = np.ones(HEAD_ROWS, dtype=np.int8)
+        self._numbers = (ctypes.c_int32 * n_trails)(*range(n_trails))
+        numbers = ctypes.addressof(self._numbers)
+        self._rows = np.array([[numbers + 4 * i] * HEAD_ROWS for i in range(n_trails)], dtype=np.uintp)
+        self._batch = lib.llama_batch()
+        self._batch.n_seq_id = ctypes.cast(self._ones.ctypes.data, INT32_P)
+        self._batch.logits = ctypes.cast(self._flags.ctypes.data, INT8_P)
+
+    def set_threads(self, one: int, many: int) -> None:
+        """Threads for passes of one row and of several."""
+        lib.llama_set_n_threads(self.handle, one, many)
+
+    def set_slots(self, n: int) -> None:
+        """It follows as many conversations as the target's passes can have."""
+
+    def resume(self, context: Tokens) -> None:
+        """Nothing is to be made ready."""
+
+    def hear(self, tokens: Tokens, start: int, states: Rows) -> None:
+        """The target decoded the last of `tokens` [n], from `start` on, with these states [n - start, width]."""
+        source = max(reversed(self._trails), key=lambda each: each.shared(tokens))
+        goes_on = source.shared(tokens) >= source.n_tokens - NEGLIGIBLE
+        trail = source if goes_on else self._trails[0]
+        if trail is not source and source.shared(tokens) >= start > 0:
+            lib.llama_memory_seq_rm(self.memory, trail.sequence, -1, -1)
+            lib.llama_memory_seq_cp(self.memory, source.sequence, trail.sequence, -1, -1)
+            trail.become(source)
+        self._use(trail)
+        trail.hear(tokens, start, states)
+
+    def knows(self, context: Tokens) -> bool:
+        """Are the target's states known for all of `context` but its last token?"""
+        return self._trail(context).n_true(context) == len(context) - 1
+
+    def n_cached(self, context: Tokens) -> int:
+        """How many of the first tokens of `context` need no decoding; what it knows nothing of it does not read."""
+        trail = self._trail(context)
+        return len(context) - max(1, trail.n_true(context) - trail.n_cells)
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        """Logits [1, n_vocab] that follow `context`, which holds until the next call; -inf for what it cannot draft."""
+        trail = self._trail(context)
+        self._use(trail)
+        if (n_shared := trail.shared(context)) < min(trail.n_tokens, len(context)):
+            trail.cut(n_shared)
+        if not trail.steps and trail.n_true(context) <= trail.n_cells:
+            nothing = np.zeros((1, trail.waiting.shape[1]), dtype=np.float32)
+            start = max(0, len(context) - 2)
+            trail.start(start)
+            trail.hear(context[: start + 1], start, nothing)
+        n = max(trail.n_true(context), trail.n_cells)
+        self._take_in(trail, context[: n + 1])
+        self._go_on(trail, context[n + 1 :])
+        return self._logits()
+
+    def _trail(self, context: Tokens) -> Trail:
+        return max(reversed(self._trails), key=lambda each: each.n_true(context))
+
+    def _use(self, trail: Trail) -> None:
+        self._trails.remove(trail)
+        self._trails.append(trail)
+
+    def _take_in(self, trail: Trail, context: Tokens) -> None:
+        """Makes cells of the states that wait, up to the last token of `context`."""
+        n_shared = trail.shared(context)
+        trail.tokens[n_shared : len(context)] = context[n_shared:]
+        trail.n_tokens = max(trail.n_tokens, len(context))
+        while (n := min(HEAD_ROWS, len(context) - 1 - trail.n_cells)) > 0:
+            start = trail.n_cells
+            tokens, states = context[start + 1 : start + 1 + n], self._taken(trail, trail.waiting[:n])
+            self._decode(trail, start, tokens, states)
+            trail.n_cells, trail.waiting = start + n, trail.waiting[n:]
+            trail.steps = [Step(int(tokens[-1]), states[-1:])]
+
+    def _go_on(self, trail: Trail, tokens: Tokens) -> None:
+        """Decodes what stands behind the cells, with the head's own states; what was there before is not made again."""
+        drafted = np.array([step.token for step in trail.steps[1:]], dtype=np.int32)
+        n = common_prefix(drafted, tokens)
+        if self._latest is not trail or n < len(drafted):
+            again, trail.steps = trail.steps[n], trail.steps[:n]
+            self._step(trail, *again)
+        for token in tokens[n:].tolist():
+            self._step(trail, token, staging.hidden_rows(self.handle, self._n_rows, self.width)[-1:].copy())
+
+    def _step(self, trail: Trail, token: int, state: Rows) -> None:
+        position = trail.n_cells - 1 + len(trail.steps)
+        self._decode(trail, position, np.array([token], dtype=np.int32), state)
+        trail.steps.append(Step(token, state))
+
+    def _taken(self, trail: Trail, states: Rows) -> Rows:
+        """The target's states as they go into a row [n, width]."""
+        return states
+
+    def _decode(self, trail: Trail, position: int, tokens: Tokens, states: Rows) -> None:
+        """Decodes pairs of a token and a state from `position` on, behind which nothing is kept."""
+        self._make_room(trail, position, len(tokens))
+        self._fill(trail, position, len(tokens), np.ascontiguousarray(tokens), states)
+        self._latest = None
+        if code := lib.llama_decode(self.handle, self._batch):
+            raise self._error("decode", code)
+        self._latest, self._n_rows = trail, len(tokens)
+
+    def _fill(self, trail: Trail, position: int, n: int, tokens: Tokens | None, states: Rows) -> None:
+        """Points the batch at these rows."""
+        batch, states = self._batch, np.ascontiguousarray(states)
+        self._kept = tokens, states  # as long as the batch points at them
+        batch.n_tokens = n
+        batch.token = None if tokens is None else ctypes.cast(tokens.ctypes.data, INT32_P)
+        batch.embd = ctypes.cast(states.ctypes.data, FLOATS)
+        batch.pos = ctypes.cast(self._positions.ctypes.data + 4 * (position + self.offset), INT32_P)
+        batch.seq_id = ctypes.cast(self._rows[trail.sequence].ctypes.data, ctypes.POINTER(INT32_P))
+
+    def _make_room(self, trail: Trail, position: int, n: int) -> None:
+        """Drops the trail's cells from `position` on; where cells are short, those that were used longest ago."""
+        first = -1 if position == trail.begin else position + self.offset
+        lib.llama_memory_seq_rm(self.memory, trail.sequence, first, -1)
+        for other in self._trails[:-1]:
+            if sum(each.n_held for each in self._trails) + n <= self._n_cells:
+                return
+            other.start(other.n_known)
+            other.n_tokens = 0
+            lib.llama_memory_seq_rm(self.memory, other.sequence, -1, -1)
+
+    def _logits(self) -> Logits:
+        n = self._n_rows
+        found = np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (n, self.n_vocab))
+        return found[n - 1 :]
+
+    def _error(self, what: str, code: int) -> ModelError:
+        why = "; ".join(library.complaints()[-2:])
+        return ModelError(f"{self.weights.path.name} could not {what} (code {code}): {why}")
+
+    def close(self) -> None:
+        """Frees the context; the weights stay."""
+        if self.handle:
+            self.target.hush()
+            lib.llama_free(self.handle)
+            self.handle = None

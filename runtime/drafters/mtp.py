@@ -1,0 +1,11 @@
+"""Drafts from the layers of the target's own file that only draft (MTP: DeepSeek-V3, arXiv 2412.19437)."""
+
+from __future__ import annotations
+
+from runtime.drafters.head import HeadDrafter
+
+
+class MtpDrafter(HeadDrafter):
+    """A head on the target's last hidden state."""
+
+    name = "mtp"
