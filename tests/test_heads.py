@@ -28,6 +28,7 @@ from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
+from runtime.tools.pairing import Target
 from tests.support.architectures.families import TEXT
 from tests.support.architectures.writer import write_family
 from tests.support.heads import head_for, write_head
@@ -220,9 +221,7 @@ SAMPLINGS = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize(
-    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
-)
+@SAMPLINGS
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
@@ -239,9 +238,7 @@ def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
-@pytest.mark.parametrize(
-    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
-)
+@SAMPLINGS
 def test_drafting_layers_of_the_targets_own_file_never_change_a_token(
     name: str, tmp_path: Path, sampling: Sampling
 ) -> None:
@@ -293,3 +290,19 @@ def test_a_target_that_shows_nothing_is_known_before_the_process_would_end(tmp_p
     head = write_head(tmp_path / "head.gguf", head_for(target))
     clause = heads.unfit(ModelFacts(read_model_header(head)), ModelFacts(read_model_header(target)), head)
     assert clause == "llama.cpp shows no hidden states of the architecture 'qwen2'"
+
+
+def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
+    file = write_head(tmp_path / "head.gguf", head_for(target_file))
+    said = heads.wanted_by(ModelFacts(read_model_header(file)))
+    assert said == "a head for targets of 512 tokens and width 64; reads layers 1, 2, 3"
+    own = heads.wanted_by(ModelFacts(read_model_header(write_family("qwen35mtp", tmp_path))))
+    assert own == "1 of its own layers, drafts by itself (mtp)"
+    assert heads.wanted_by(ModelFacts(read_model_header(target_file))) == ""
+
+
+def test_pairing_takes_heads_that_fit(target_file: Path, tmp_path: Path) -> None:
+    target = Target(Pair("any", target_file))
+    fit, other = (write_head(tmp_path / f"{n}.gguf", replace(head_for(target_file), vocab=n)) for n in (512, 600))
+    assert target.refusal(fit) == ""
+    assert target.refusal(other) == "it is for 600 tokens, and the target has 512"

@@ -10,6 +10,7 @@ from app.terminal import inert
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.heads import wanted_by
 from runtime.models.registry import find_pair, load_registry
 from runtime.tools import machine
 
@@ -52,6 +53,7 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
         "tools": facts.takes_tools,
         "fill_in_the_middle": facts.fills_gaps,
         "exit_layer": facts.exit_layer,
+        "drafts": wanted_by(facts),
         "memory_bytes": {
             str(n): {
                 name: facts.n_bytes_loaded + cache_bytes(facts, CacheSpec(n, types)) for name, types in CACHES.items()
@@ -92,6 +94,8 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         ("fill in middle", "yes" if entry["fill_in_the_middle"] else "no"),
         ("early exit", early),
     ]
+    if entry["drafts"]:
+        lines.append(("drafts", entry["drafts"]))
     if entry["tokens_per_second"]:
         lines.append(
             (

@@ -44,6 +44,18 @@ def has_mtp(facts: ModelFacts) -> bool:
     return is_known and any(tensor.name == first for tensor in facts.header.tensors)
 
 
+def wanted_by(facts: ModelFacts) -> str:
+    """The target that a head is for, or what a model's own drafting layers are, in words; "" where there are none."""
+    if drafter_of(facts):
+        layers = ", ".join(map(str, layers_of(facts)))
+        width = facts.own("target_hidden_size")
+        return f"a head for targets of {n_words(facts):,} tokens and width {width:,}; reads layers {layers}"
+    if n_layers := facts.own("nextn_predict_layers"):
+        use = "drafts by itself (mtp)" if has_mtp(facts) else "not used by us"
+        return f"{n_layers} of its own layers, {use}"
+    return ""
+
+
 def layers_of(head: ModelFacts) -> tuple[int, ...]:
     """The target's layers whose inputs the head reads."""
     value = head.header.metadata.get(f"{EAGLE}.target_layers")

@@ -24,6 +24,7 @@ from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.drafting import why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.heads import drafter_of, unfit
 from runtime.models.registry import Pair
 from runtime.models.shards import is_first_shard
 
@@ -66,6 +67,8 @@ class Target:
         """Why a file cannot draft; "" when it can. The first difference, where it is the vocabulary."""
         try:
             facts = ModelFacts(read_model_header(path))
+            if drafter_of(facts):
+                return unfit(facts, self.facts, path)
             if facts.n_bytes_per_token > LARGEST * self.facts.n_bytes_per_token:
                 share = facts.n_bytes_per_token / max(1, self.facts.n_bytes_per_token)
                 return f"it reads {share:.0%} of what the target reads for a token, so it can hardly pay"
