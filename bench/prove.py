@@ -2,7 +2,8 @@
 
 Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds,
 temperatures, drafters and Ks against plain decode, token for token, also of two to eight replies at once that come and
-are given up by chance; grammars against a validator. One table: cells tried, mismatches, smallest p-value.
+are given up by chance; the head has random weights. Grammars against a validator. One table: cells tried, mismatches,
+smallest p-value.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,16 +31,17 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.company import Case, in_company, n_different
 from tests.support.forms import SCHEMA, follows_schema
+from tests.support.heads import head_for, write_head
 from tests.support.laws import DRAFTERS, count, exact_law, p_value
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
-ALONE = ("model", "ngram", "layerskip", "lookahead", "suffix", "prediction")
+ALONE = ("model", "eagle", "ngram", "layerskip", "lookahead", "suffix", "prediction")
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 PLAIN = Options(drafters=())
 COMPANIES = (  # replies at once, and what drafts for them
-    (2, "none"), (2, "all"), (3, "suffix"), (4, "none"), (4, "model"), (5, "ngram"), (6, "lookahead"), (7, "layerskip"),
-    (8, "none"), (8, "all"),
+    (2, "none"), (2, "all"), (3, "suffix"), (3, "eagle"), (4, "none"), (4, "model"), (5, "ngram"), (6, "lookahead"),
+    (7, "layerskip"), (8, "none"), (8, "all"),
 )  # fmt: skip
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
 THREADS = 1  # of an engine: there is a process for each core
@@ -79,8 +82,17 @@ class Said:
 
 
 def opened(options: Options) -> LoadedEngine:
-    """The bundled pair."""
-    return LoadedEngine(load_registry()["demo"], replace(options, threads=THREADS))
+    """The bundled pair; with a head instead of the draft model where that is to draft."""
+    pair = load_registry()["demo"]
+    if "eagle" in (options.drafters or ()):
+        pair = replace(pair, draft=write_head(Path(temporary().name) / "head.gguf", head_for(pair.target, words=1024)))
+    return LoadedEngine(pair, replace(options, threads=THREADS))
+
+
+@cache
+def temporary() -> TemporaryDirectory[str]:
+    """A folder that is there as long as the process."""
+    return TemporaryDirectory()
 
 
 def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Said]:

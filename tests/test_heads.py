@@ -11,7 +11,7 @@ import pytest
 
 from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
-from runtime.backends.llama import SHOWN, LlamaBackend
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.mtp import MtpBackend
 from runtime.backends.shared import SharedBackend
@@ -211,7 +211,7 @@ def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> No
     trail.hear(text[:40], 30, states[30:40])  # nobody told of what is between
     assert (trail.begin, trail.n_known) == (30, 40)
     trail.hear(text[:900], 40, states[40:900])
-    assert (trail.begin, trail.n_known, len(trail.waiting)) == (900 - SHOWN, 900, SHOWN)
+    assert (trail.begin, trail.n_known, len(trail.waiting)) == (900 - heads.STATES, 900, heads.STATES)
     np.testing.assert_array_equal(trail.waiting[-1], states[899])
 
 

@@ -21,6 +21,7 @@ from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ContextError, ModelError, StoppedError
+from runtime.models.heads import STATES
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 INT8_P = ctypes.POINTER(ctypes.c_int8)
@@ -28,7 +29,6 @@ GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TY
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
 # Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
 NEGLIGIBLE = 16
-SHOWN = 256  # rows of a pass whose states are shown at most: the latest
 Listener = Callable[[Tokens, int, Rows], None]  # (a conversation's tokens, position of the first row, states)
 
 
@@ -124,7 +124,7 @@ class LlamaBackend:
         if self._listener is None or self._layers is None:
             return
         n = len(tokens) - start
-        skipped, end = max(0, n - SHOWN), at + n
+        skipped, end = max(0, n - STATES), at + n
         width = self.model.n_embd
         rows = [staging.layer_rows(self.handle, layer, end, width) for layer in self._layers]
         rows = rows or [staging.hidden_rows(self.handle, end, width)]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.backends.llama import SHOWN
 from runtime.backends.staging import Rows
 from runtime.core.draft import Tokens, common_prefix
+from runtime.models.heads import STATES
 
 
 class Step(NamedTuple):
@@ -79,9 +79,9 @@ class Trail:
         self.waiting = np.concatenate([self.waiting, fresh])
         self.tokens[n_shared : len(tokens)] = tokens[n_shared:]
         self.n_tokens = len(tokens)
-        if len(self.waiting) > SHOWN:  # a head that begins there drafts a little worse, and memory has a bound
-            self.begin = self.n_cells = self.n_known - SHOWN
-            self.waiting, self.steps = self.waiting[-SHOWN:], []
+        if len(self.waiting) > STATES:  # a head that begins there drafts a little worse, and memory has a bound
+            self.begin = self.n_cells = self.n_known - STATES
+            self.waiting, self.steps = self.waiting[-STATES:], []
 
     def n_true(self, context: Tokens) -> int:
         """The positions before which cells of `context` can be made of the target's states."""

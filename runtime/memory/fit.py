@@ -15,14 +15,14 @@ from runtime.memory.footprint import (
     DRAFT_BATCH,
     DRAFT_WINDOW,
     ContextSpec,
-    drafting_bytes,
     estimate,
+    head_bytes,
 )
 from runtime.memory.pressure import MIB, Level, Reading, Thresholds, is_sane
 from runtime.models.cache_layout import STEP, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import HEAD_ROWS, drafter_of
+from runtime.models.heads import drafter_of
 
 FLOOR = 1024  # tokens of context that are not given up
 USUAL = 4096  # tokens of context that are had wherever they fit, where no number was asked for
@@ -77,10 +77,8 @@ class PairSpec:
         """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
-        if self.draft is self.target:
-            return drafting_bytes(self.target, replace(self.context, n_ctx=n_ctx, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS))
-        if drafter_of(self.draft):
-            return estimate(self.draft, replace(self.context, n_ctx=n_ctx, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS)).needed
+        if self.draft is self.target or drafter_of(self.draft):
+            return head_bytes(self.draft, self.target, replace(self.context, n_ctx=n_ctx))
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)
         cache = cache_types(self.draft, self.on_device)
         context = ContextSpec(n_drafting, cache, 1, DRAFT_BATCH, has_words=False, n_seats=self.context.n_seats)

@@ -6,7 +6,7 @@ they are the least exact part. Knows headers and arithmetic; loads no model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.models.cache_layout import (
     STEP,
@@ -18,6 +18,7 @@ from runtime.models.cache_layout import (
     shared_cells,
 )
 from runtime.models.facts import ModelFacts, is_repackable
+from runtime.models.heads import HEAD_ROWS, STATES, layers_of
 
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
@@ -77,11 +78,18 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
     )
 
 
-def drafting_bytes(facts: ModelFacts, spec: ContextSpec) -> int:
-    """Bytes that the layers of a model's file which only draft take, and their context."""
-    cache = spec.cache_spec()
-    weights = facts.n_bytes - facts.n_bytes_loaded
-    return weights + drafting_cache_bytes(facts, cache) + compute_bytes(facts, spec, cache.n_tokens)
+def head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
+    """Bytes of a head beside a target with that context, or of the target's own layers that only draft, its context and
+    the states that are shown to it.
+    """
+    own = replace(spec, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS)
+    cache, n_states = own.cache_spec(), len(layers_of(head)) or 1
+    is_own = head is target
+    weights = head.n_bytes - head.n_bytes_loaded if is_own else head.n_bytes_loaded
+    cells = drafting_cache_bytes(head, cache) if is_own else cache_bytes(head, cache)
+    states = n_states * target.own("embedding_length") * (spec.n_batch + 2 * STATES) * FLOAT
+    logits = 3 * HEAD_ROWS * target.n_vocab * FLOAT  # of passes, of the graph, and room never filled
+    return weights + cells + compute_bytes(head, replace(own, n_rows=0), cache.n_tokens) + states + logits
 
 
 def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:

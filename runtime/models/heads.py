@@ -25,6 +25,7 @@ SHOWN = frozenset(
 # Targets whose own drafting layer was run, with the same version
 DRAFTING = frozenset(("qwen35", "glm4moe"))
 HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
+STATES = 256  # of a pass, that are shown to a head at most: the latest
 N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
 
