@@ -139,7 +139,7 @@ def main() -> None:
         "verbosity": 0, "cpuparams.n_threads": args.threads, "cpuparams_batch.n_threads": args.threads,
     }  # fmt: skip
     rows, summary = list[list[str]](), dict[str, object]()
-    more = ["--parallel", str(most), "--context", str(args.context), "--quiet"]
+    more = ["--parallel", str(most), "--context", str(args.context)]
     with ExitStack() as stack:
         servers = serving(args.pair, more), peer(settings)
         urls = dict(zip(SIDES, map(stack.enter_context, servers), strict=True))

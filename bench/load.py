@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 
 import httpx2
 
@@ -51,14 +52,17 @@ def free_port() -> int:
 def serving(pair: str, more: list[str]) -> Iterator[str]:
     """The address of a server of its own."""
     port = free_port()
-    command = [sys.executable, "-m", "app.cli", "serve", pair, "--port", str(port), *more]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-m", "app.cli", "serve", pair, "--port", str(port), "--quiet", *more]
+    # A pipe that nobody reads would be full one day, and the server would wait for it
+    with TemporaryFile("w+") as said, subprocess.Popen(command, stderr=said, text=True) as server:
         try:
             wait_until_loaded(f"http://127.0.0.1:{port}", server)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            complaints = server.communicate()[1].strip().splitlines()[1:]
+            server.wait()
+            said.seek(0)
+            complaints = said.read().strip().splitlines()[1:]
             print("\n".join(complaints) if complaints else "the server said nothing else")
 
 

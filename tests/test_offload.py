@@ -130,7 +130,7 @@ def test_a_loaded_pair_asks_its_devices(
     class StopError(Exception):
         pass
 
-    def load(path: Path, what: str, on_progress: object, exact: bool, gpu_layers: int, facts: object) -> None:
+    def load(path: Path, what: str, on_progress: object, exact: bool, gpu_layers: int, **more: object) -> None:
         given.append(gpu_layers)
         raise StopError
 

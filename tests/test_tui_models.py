@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 from textual.widgets import Markdown
 
 from app.tui.widgets.message_view import MessageView
-from runtime.core.errors import ModelError
-from runtime.engine import Message, Sampling
-from runtime.models.registry import load_registry
+from runtime.core.errors import ModelError, NoMemoryError
+from runtime.engine import Message, Options, Sampling
+from runtime.models.registry import Pair, load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.facts import facts
@@ -73,3 +75,64 @@ async def test_the_demo_pair_says_in_the_chat_what_the_engine_says(path: Path, o
         assert "tok/s" in chat.seen()
         assert chat.session.engine is not None
         chat.session.engine.close()
+
+
+@piloted
+async def test_a_model_that_cannot_be_loaded_leaves_the_one_that_works(path: Path) -> None:
+    first = ScriptedEngine("Still here.")
+    async with opened(path, first, ModelError("demo is damaged."), pair=named("first")) as chat:
+        await chat.say("/model demo")
+        await chat.until("demo is damaged.", "Slipstream · first")
+        await chat.ask("Q")
+        await chat.until("Still here.", "Slipstream · first")
+        assert not first.closed
+
+
+@piloted
+async def test_of_two_models_chosen_at_once_the_later_one_answers(path: Path) -> None:
+    first, slow, third = ScriptedEngine("first"), ScriptedEngine("slow"), ScriptedEngine("third")
+    is_wanted = Event()
+
+    def open_slowly(pair: Pair, options: Options, on_progress: Callable[[str, float], bool]) -> ScriptedEngine:
+        is_wanted.wait(10)
+        return slow
+
+    async with opened(path, first, open_slowly, third, pair=named("first")) as chat:
+        await chat.say("/model demo")
+        await chat.until("Slipstream · first")
+        chat.screen.host.load(named("third"))
+        is_wanted.set()
+        await chat.ask("Q")
+        await chat.until("third", "Slipstream · third")
+        assert (first.closed, slow.closed, third.closed) == (True, True, False)
+
+
+@piloted
+async def test_where_memory_does_not_suffice_for_two_models_the_old_one_goes_first(path: Path) -> None:
+    first, second = ScriptedEngine("first"), ScriptedEngine("second")
+    async with opened(path, first, NoMemoryError("too little"), second, pair=named("first")) as chat:
+        await chat.say("/model demo")
+        await chat.until("Slipstream · demo", "demo is ready")
+        assert first.closed
+
+
+@piloted
+async def test_where_it_fails_all_the_same_the_old_one_comes_back(path: Path) -> None:
+    first, again, full = ScriptedEngine("first"), ScriptedEngine("again"), NoMemoryError("demo needs too much.")
+    async with opened(path, first, full, full, again, pair=named("first")) as chat:
+        await chat.say("/model demo")
+        await chat.until("demo needs too much.", "Slipstream · first")
+        await chat.ask("Q")
+        await chat.until("again")
+
+
+@piloted
+async def test_without_a_model_a_question_is_kept_and_gets_a_sentence(path: Path) -> None:
+    async with opened(path, ModelError("x.gguf is damaged."), wait=False) as chat:
+        await chat.until("x.gguf is damaged.", "Slipstream · no model")
+        await chat.say("Who are you?")
+        await chat.until("No model is loaded", "/model chooses one", "Who are you?")
+
+
+def named(name: str) -> Pair:
+    return Pair(name, Path("none.gguf"), temperature=0.0)

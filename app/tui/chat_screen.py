@@ -95,9 +95,10 @@ class ChatScreen(Screen[None]):
         self.show_title()
 
     def show_title(self) -> None:
-        """Shows the names of the pair and of the chat."""
-        title = clean(self.branch.title) or "new chat"
-        self.query_one("#top", Static).update(Content(f"Slipstream · {self.session.pair.name} · {title}"))
+        """Shows the names of the pair that answers and of the chat."""
+        title, is_there = clean(self.branch.title) or "new chat", self.session.engine or self.host.coming
+        name = self.session.pair.name if is_there else "no model"
+        self.query_one("#top", Static).update(Content(f"Slipstream · {name} · {title}"))
 
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
@@ -178,22 +179,31 @@ class ChatScreen(Screen[None]):
     def show_loading(self, event: events.ModelLoading) -> None:
         """Shows how much of the file is read; what comes after that is measuring."""
         what = f"Loading the {event.part} model of" if event.share < 1 else "Measuring"
-        self.status.show_progress(f"{what} {self.session.pair.name}", event.share)
+        if self.host.coming is not None:
+            self.status.show_progress(f"{what} {self.host.coming.name}", event.share)
 
     @on(events.ModelReady)
     async def use_model(self) -> None:
         """A question may be waiting, and editors."""
         self.status.end_progress()
+        self.show_title()
         self.show_numbers()
         self.editors.start()
         await self.go_on()
 
     @on(events.ModelFailed)
-    def show_failure(self, event: events.ModelFailed) -> None:
-        """Says why, and how to go on."""
-        self.waiting = None
+    async def show_failure(self, event: events.ModelFailed) -> None:
+        """Says why, and what answers now: the model that was there before, or none."""
         self.status.end_progress()
-        self.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
+        self.show_title()
+        if self.session.engine is None:
+            self.waiting = None
+            self.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
+            return
+        self.show_numbers()
+        self.notify(f"{event.reason} {self.session.pair.name} still answers.", severity="error", markup=False)
+        self.editors.start()
+        await self.go_on()
 
     @on(events.PromptRead)
     def show_reading(self, event: events.PromptRead) -> None:

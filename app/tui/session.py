@@ -43,7 +43,7 @@ class Session:
     serve: ServerSettings | None = None  # where editors are answered, when they are to be
     api_key: str = ""  # what editors must know
     allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without it
-    engine: SharedEngine | None = None  # None while a pair is loaded
+    engine: SharedEngine | None = None  # of `pair`; None before any is open
     serving: Serving | None = None  # once there is an engine
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
@@ -61,6 +61,12 @@ class Session:
     def note(self, text: str) -> None:
         """Adds a line to the log."""
         self.log.append(f"{time.strftime('%H:%M:%S')}  {text}")
+
+    def close_engine(self) -> None:
+        """Frees the models."""
+        old, self.engine = self.engine, None
+        if old is not None:
+            old.close()
 
     def start_serving(self) -> None:
         """Answers editors from now on, if that is wanted. Raises AddressError, and then it is wanted no more."""

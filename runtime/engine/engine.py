@@ -39,6 +39,7 @@ class EngineFacts:
     could_be_exact: bool
     has_gpu: bool  # are there devices with memory of their own?
     can_infill: bool  # was the model trained to fill in the middle?
+    is_short: bool = False  # did memory not suffice for all that was asked for?
     shares_passes: bool = False  # can several replies have rows of one pass?
 
 

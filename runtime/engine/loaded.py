@@ -215,6 +215,7 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         template=target.template,
         fit=plan.text if plan else "",
         left_out=f"memory is short: {plan.text}" if plan and plan.is_less else left_out,
+        is_short=bool(plan and plan.is_less),
         exactness=loaded.exactness,
         is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
         can_draft=not target.is_embedder and (off is None or off.code != "architecture"),

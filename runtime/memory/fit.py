@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runtime.core.errors import ModelError
+from runtime.core.errors import ModelError, NoMemoryError
 from runtime.memory.footprint import (
     ALL_LAYERS,
     DRAFT_BATCH,
@@ -98,7 +98,7 @@ def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
     """Gives up the draft model first, then what a context keeps to go back with, then context down to the floor, until
     enough stays free.
 
-    What needs more than is free is refused: raises ModelError. `name` is the target's.
+    What needs more than is free is refused: raises NoMemoryError. `name` is the target's.
     """
     wanted = spec.context.n_ctx
     if spec.draft is not None and spec.needs(wanted, True) <= headroom.free - headroom.for_draft:
@@ -113,7 +113,7 @@ def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
     floor = min(spec.floor, wanted)
     least = frugal.needs(floor, False)
     if least > headroom.free:
-        raise ModelError(
+        raise NoMemoryError(
             f"{name} needs {least // MIB:,} MiB of memory with a context of {floor} tokens, but "
             f"{headroom.free // MIB:,} MiB are free. Close other programs, or choose a smaller model or quantization."
         )

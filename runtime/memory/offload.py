@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.core.errors import ModelError
+from runtime.core.errors import NoMemoryError
 from runtime.memory.fit import Headroom, LoadPlan, PairSpec, fit, longest, plan
 from runtime.memory.footprint import ContextSpec, compute_bytes
 from runtime.memory.pressure import MIB, Level, MemoryPool, Thresholds
@@ -23,8 +23,8 @@ def fit_devices(
 ) -> LoadPlan:
     """Gives up the draft model first, then context down to the floor, and only then leaves layers to the processor.
 
-    `devices` are one or more; `host` is the machine's own memory, if known. Raises ModelError when what is left for it
-    does not fit there.
+    `devices` are one or more; `host` is the machine's own memory, if known. Raises NoMemoryError when what is left
+    for it does not fit there.
     """
     headroom = headroom_on(devices, thresholds)
     draft_fits = spec.draft is None or spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
@@ -49,7 +49,7 @@ def with_layers(
     # A layer that would lie across two devices moves as a whole
     n_layers = n_fitting(parts, budget - max(parts) * (len(devices) - 1))
     if host is not None and (rest := sum(parts[n_layers:]) + overhead) > host.free:
-        raise ModelError(
+        raise NoMemoryError(
             f"{name} needs {rest // MIB:,} MiB beside the {n_layers} layers that fit on the GPU, but "
             f"{host.free // MIB:,} MiB are free. Close other programs, or choose a smaller model or quantization."
         )

@@ -19,6 +19,9 @@ async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> Non
     if screen.host.is_replying or screen.waiting is not None:
         screen.notify("A reply is still to come. Esc stops it.")
         return
+    if screen.session.engine is None and screen.host.coming is None:
+        screen.notify("No model is loaded, so nobody can answer. /model chooses one.", severity="warning")
+        return
     if replaces is None:
         screen.branch.ask(text)
     else:

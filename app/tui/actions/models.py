@@ -48,7 +48,6 @@ def load(screen: ChatScreen, pair: Pair) -> None:
         screen.waiting = partial(load, pair=pair)
         return
     screen.host.load(pair)
-    screen.show_title()
     screen.status.show_sentence("")
     screen.status.show_progress(f"Loading {pair.name}", 0.0)
 

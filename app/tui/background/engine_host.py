@@ -1,7 +1,7 @@
 """The engine's life in the chat: a pair is opened, one reply at a time is made and kept.
 
 Knows the session, and threads that post messages; knows no widget that is seen, and not which chat it answers in.
-It is in one of three states: without an engine (one is being opened, or none could be), replying, or idle.
+It is in one of three states: busy with opening a pair or without any, replying, or idle.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ class EngineHost(Widget):
         super().__init__()
         self.session, self.numbers = session, ChatNumbers()
         self.reply: ActiveReply | None = None
+        self.coming: Pair | None = None  # which takes the place of the session's once it is open
         self._pace = Pace()
         self._left = Event()  # nobody wants another engine now
+        self._opening: Event | None = None  # set when the latest pair is open or was given up
 
     def on_mount(self) -> None:
         """What has come is written, and memory looked after, from time to time."""
@@ -70,30 +72,39 @@ class EngineHost(Widget):
 
     @property
     def is_busy(self) -> bool:
-        """Is there no engine, or is it replying?"""
-        return self.session.engine is None or self.is_replying
+        """Is there no engine, or another one to come, or is it replying?"""
+        return self.session.engine is None or self.coming is not None or self.is_replying
 
     def load(self, pair: Pair) -> None:
-        """Opens a pair; the one that is open is closed first. Not while replying."""
-        old, self.session.engine = self.session.engine, None
-        self.session.choose(pair)
-        self.numbers.reply = ReplyNumbers()
+        """Opens a pair; the one that is open stays until then. Not while replying."""
+        before, self.coming = self._opening, pair
+
+        def is_unwanted() -> bool:
+            return self._left.is_set() or self.coming is not pair
 
         def work() -> None:
-            self.session.stop_serving()
-            if old is not None:
-                old.close()
-            open_pair(self.session.open_engine, pair, self.session.options, self._left.is_set, self.post_message)
+            if before is not None:
+                before.wait()  # it gives up at the next look at whether it is wanted
+            try:
+                if not is_unwanted():
+                    open_pair(self.session, pair, is_unwanted, self.post_message)
+            finally:
+                done.set()
 
+        done = self._opening = Event()
         self.run_worker(work, thread=True, group="engine")
 
     @on(ModelReady)
     def _take_engine(self, event: ModelReady) -> None:
-        if self._left.is_set():
+        if self._left.is_set() or event.pair is not self.coming:
             event.stop()
-            event.engine.close()
+            self.run_worker(event.engine.close, thread=True, group="engine")
             return
-        self.session.engine, self.numbers.explanation = event.engine, event.engine.explain()
+        old, self.session.engine, self.coming = self.session.engine, event.engine, None
+        if old is not None:
+            self.run_worker(old.close, thread=True, group="engine")
+        self.session.choose(event.pair)
+        self.numbers.reply, self.numbers.explanation = ReplyNumbers(), event.engine.explain()
         facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
         self.session.note(f"loaded {self.session.pair.name} in {facts}")
         if event.engine.facts.fit:
@@ -101,6 +112,10 @@ class EngineHost(Widget):
 
     @on(ModelFailed)
     def _note_failure(self, event: ModelFailed) -> None:
+        if event.pair is not self.coming:
+            event.stop()
+            return
+        self.coming = None
         self.session.note(event.reason)
 
     def tend_memory(self) -> None:

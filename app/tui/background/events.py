@@ -14,6 +14,7 @@ from app.tui.background.active_reply import ActiveReply
 from app.tui.pieces import Piece
 from app.tui.shared_engine import SharedEngine
 from runtime.engine import Chunk
+from runtime.models.registry import Pair
 
 Post = Callable[[Message], object]
 
@@ -33,17 +34,17 @@ class ModelLoading(Message):
 class ModelReady(Message):
     """A pair is open."""
 
-    def __init__(self, engine: SharedEngine, seconds: float) -> None:
+    def __init__(self, pair: Pair, engine: SharedEngine, seconds: float) -> None:
         super().__init__()
-        self.engine, self.seconds = engine, seconds
+        self.pair, self.engine, self.seconds = pair, engine, seconds
 
 
 class ModelFailed(Message):
     """A pair cannot be opened; the reason is for people."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, pair: Pair, reason: str) -> None:
         super().__init__()
-        self.reason = reason
+        self.pair, self.reason = pair, reason
 
 
 class MemoryChanged(Message):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from app.tui.background.active_reply import ActiveReply
 from app.tui.background.events import (
@@ -18,17 +19,20 @@ from app.tui.background.events import (
     ReplyFinished,
     TextGathered,
 )
-from app.tui.session import OpenEngine
+from app.tui.session import Session
 from app.tui.shared_engine import SharedEngine
-from runtime.core.errors import SlipstreamError
-from runtime.engine import Chunk, Ids, Message, Options
+from runtime.core.errors import NoMemoryError, SlipstreamError
+from runtime.engine import Chunk, Ids, Message
 from runtime.models.registry import Pair
 
 
-def open_pair(
-    open_engine: OpenEngine, pair: Pair, options: Options, is_unwanted: Callable[[], bool], post: Post
-) -> None:
-    """Opens a pair, with progress."""
+def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], post: Post) -> None:
+    """Opens a pair, with progress, beside the one that is open; where memory does not suffice for both, that is closed
+    first, and opened again if the other one fails all the same.
+    """
+
+    def opened(wanted: Pair) -> SharedEngine:
+        return SharedEngine(session.open_engine(wanted, session.options, report))
 
     def report(part: str, share: float) -> bool:
         post(ModelLoading(part, share))
@@ -36,13 +40,36 @@ def open_pair(
 
     began = time.perf_counter()
     try:
-        engine = SharedEngine(open_engine(pair, options, report))
+        engine = opened_beside(session, partial(opened, pair))
+        if engine is None:
+            session.stop_serving()
+            session.close_engine()
+            try:
+                engine = opened(pair)
+            except SlipstreamError:
+                session.engine = opened(session.pair)
+                raise
     except SlipstreamError as error:
-        post(ModelFailed(str(error)))
+        post(ModelFailed(pair, str(error)))
     except KeyboardInterrupt:  # what the loader makes of a `False`
         return
     else:
-        post(ModelReady(engine, time.perf_counter() - began))
+        session.stop_serving()
+        post(ModelReady(pair, engine, time.perf_counter() - began))
+
+
+def opened_beside(session: Session, opened: Callable[[], SharedEngine]) -> SharedEngine | None:
+    """An engine beside the one that is there; None where memory does not suffice for both."""
+    try:
+        engine = opened()
+    except NoMemoryError:
+        if session.engine is None:
+            raise
+        return None
+    if session.engine is None or not engine.facts.is_short:
+        return engine
+    engine.close()
+    return None
 
 
 def make_reply(reply: ActiveReply, post: Post) -> None:
