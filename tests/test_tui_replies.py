@@ -141,6 +141,23 @@ async def test_thinking_is_folded_and_not_sent_again(path: Path) -> None:
 
 
 @piloted
+async def test_after_enter_it_says_at_once_that_the_prompt_is_read(path: Path) -> None:
+    async with opened(path, ScriptedEngine("[wait]Hello.")) as chat:
+        await chat.until("scripted is ready")
+        await chat.say("Q")
+        await chat.until("Reading the prompt", gone="is ready")
+        engine_of(chat).go.set()
+        await chat.until("Hello.", gone="Reading the prompt")
+
+
+@piloted
+async def test_what_looks_like_html_is_text(path: Path) -> None:
+    async with opened(path, ScriptedEngine("A List<String> is <b>bold</b>\n\n<div>a block</div>")) as chat:
+        await chat.ask("Q")
+        await chat.until("A List<String> is <b>bold</b>", "<div>a block</div>")
+
+
+@piloted
 async def test_an_engine_error_is_a_sentence_and_the_chat_goes_on(path: Path) -> None:
     async with opened(path, ScriptedEngine("[fail]", "fine")) as chat:
         await chat.ask("Q")

@@ -207,17 +207,15 @@ class ChatScreen(Screen[None]):
 
     @on(events.PromptRead)
     def show_reading(self, event: events.PromptRead) -> None:
-        """Shows how much of the prompt is read, where that takes long enough to be seen."""
-        if event.done < event.total:
-            self.status.show_progress("Reading the prompt", event.done / event.total)
-        else:
-            self.status.end_progress()
+        """Shows how much of the prompt is read, until the first word comes."""
+        self.status.show_progress(asking.READING, event.done / max(1, event.total))
 
     @on(events.ReplyGrew)
     async def show_growth(self) -> None:
         """Shows what has come of the reply, and its numbers from time to time."""
         if (reply := self.host.reply) is None:
             return
+        self.status.end_progress()
         await self.transcript.append(reply.message_id, self.host.collect())
         if time.monotonic() - self._numbers_shown >= NUMBERS:
             self._numbers_shown = time.monotonic()

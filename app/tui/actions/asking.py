@@ -13,6 +13,8 @@ from app.tui.background.active_reply import ReplyRequest
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
+READING = "Reading the prompt"
+
 
 async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> None:
     """Adds a question, or one in another's place, and has it answered."""
@@ -48,6 +50,7 @@ def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
     session = screen.session
     request = ReplyRequest(message, screen.branch.prompt(), session.sampling, session.max_tokens)
     screen.transcript.anchor()
+    screen.status.show_progress(READING, 0.0)
     screen.host.start(request)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -31,6 +32,11 @@ COLORS = {
 }
 OTHER = "$text-accent"
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def markdown_parser() -> MarkdownIt:
+    """As Textual reads Markdown, but what looks like HTML is text: `List<String>` is no tag."""
+    return MarkdownIt("gfm-like", {"html": False})
 
 
 class MessageView(Vertical, can_focus=True):
@@ -74,7 +80,7 @@ class MessageView(Vertical, can_focus=True):
         else:
             with Collapsible(title="Thinking", classes="thinking"):
                 yield Static(classes="thought")
-            yield Markdown(open_links=False, classes="answer")
+            yield Markdown(open_links=False, classes="answer", parser_factory=markdown_parser)
             yield Static(classes="tokens")
         yield Label(classes="foot", markup=False)
 
