@@ -24,12 +24,18 @@ async def test_a_reply_is_rendered_as_markdown_with_its_numbers(path: Path) -> N
             "How?",
             "use this:",
             "print(1)",
-            "100 tok/s · 1.00× plain · 100% accepted",
-            "K 1 model · 1.5/pass",
+            "100 tok/s · 100% accepted · K 1 model · 1.5/pass",
             "ctx 7/256",
         )
         assert "```" not in chat.seen()
         assert "**" not in chat.seen()
+
+
+@piloted
+async def test_a_ratio_is_told_of_replies_that_are_long_enough(path: Path) -> None:
+    async with opened(path, ScriptedEngine(" ".join(["word"] * 50))) as chat:
+        await chat.ask("Q")
+        await chat.until("100 tok/s · 1.00× plain · 100% accepted")
 
 
 @piloted

@@ -14,6 +14,7 @@ from runtime.speculative.control.explain import Explanation, Pass
 
 ALONE = 1.05  # replies in a pass, up to which nothing is said of others
 RECENT = 32  # passes that live numbers look back on
+LEAST = 40  # tokens, below which a ratio says nothing
 FEW = 8  # from which on most of them being plain is worth a sentence
 
 
@@ -48,7 +49,7 @@ class ReplyNumbers:
         if self.stats is not None:
             return self.stats.times_plain
         own = sum(each.own_seconds for each in self.passes)
-        return self.n_tokens / own / plain if own else self.per_second() / plain
+        return min(self.n_tokens / own / plain if own else self.per_second() / plain, self.n_tokens / len(self.passes))
 
     def replies_per_pass(self) -> float:
         """Replies that shared a recent pass, in the mean."""
@@ -79,7 +80,7 @@ class ReplyNumbers:
         if not self.passes:
             return []
         summary = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
-        if plain := self.plain_per_second(explanation):
+        if (plain := self.plain_per_second(explanation)) and self.n_tokens >= LEAST:
             summary.append(f"{self.times(plain):.2f}× plain")
         if (n := self.replies_per_pass()) > ALONE:
             summary.append(f"{n:.1f} replies/pass")

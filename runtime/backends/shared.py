@@ -97,14 +97,19 @@ class SharedBackend(LlamaBackend):
     def _seats_of(self, asked: Sequence[Ask]) -> list[Seat]:
         """A seat for each, cut to what it shares with its context, and cells for the rows that are to come."""
         self._busy, room = [], self.n_batch - self.n_rows - self.n_seats
+        self._leave_seat()
+        # Who goes on sits down first, lest a newcomer takes the seat
+        by_need = sorted(range(len(asked)), key=lambda i: self._continued(asked[i][0]) is None)
+        seats = dict[int, Seat]()
         try:
-            for context, _ in asked:
-                room -= self._lacking(context, room)
+            for i in by_need:
+                room -= self._lacking(asked[i][0], room)
                 self._busy.append(self._seat)
+                seats[i] = self._seat
             self._leave_seat()
             whole = sum(len(context) + len(draft.tokens) for context, draft in asked)
             self._find_cells(whole - sum(seat.n_held for seat in self._busy))
-            return self._busy
+            return [seats[i] for i in range(len(asked))]
         finally:
             self._busy = []
 
@@ -202,14 +207,14 @@ class SharedBackend(LlamaBackend):
             self._sit(next_seat)
             return
         shares = self._shares(context)
-        source = max(shares, key=shares.__getitem__)
+        source = max(reversed(shares), key=shares.__getitem__)  # of several the one used last: it stays longest
         own = max(filter(partial(self._goes_on, shares), self._free), key=shares.__getitem__, default=None)
         known = max(shares[source], self.saved.n_shared(context) - NEGLIGIBLE)
         if own is not None and shares[own] + NEGLIGIBLE >= known:
             self._sit(own)
             return
         better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
-        self._sit(self._vacant(source if shares[source] else None))
+        self._sit(self._vacant(source if shares[source] > NEGLIGIBLE else None))
         if better is not None:
             self._restore(better)
             if better.n_shared(context) < len(better.tokens) - NEGLIGIBLE:

@@ -102,10 +102,11 @@ class Stats:
     @property
     def times_plain(self) -> float:
         """Tokens per second over those of plain decode on the same machine, without what other programs took; 0 where
-        that is not known.
+        that is not known. Never more than tokens per pass: a plain pass takes no longer than one with drafts, whatever
+        a busy moment made of it when it was measured.
         """
         plain_seconds = self.predicted_n / self.plain_per_second if self.plain_per_second else 0.0
-        return plain_seconds / self.own_seconds if self.own_seconds else 0.0
+        return min(plain_seconds / self.own_seconds, self.tokens_per_target_pass) if self.own_seconds else 0.0
 
     @property
     def held_up(self) -> float:
