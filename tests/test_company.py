@@ -282,6 +282,7 @@ def test_where_rows_disturb_each_other_only_those_share_passes_that_may(
     """Those whose text can be predicted have passes of their own."""
     assert engine.loop.company is not None
     monkeypatch.setattr(engine.loop.company, "exact_rows", 1)
+    monkeypatch.setattr(engine.loop.controller, "n_worth", lambda n: n)  # whatever passes cost here and now
     free = Sampling(temperature=0.8)
     replies = [begun(engine, (QUESTIONS[0], sampling, None), 20) for sampling in (GREEDY, SEEDED, free, free)]
     for each in replies:

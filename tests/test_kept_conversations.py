@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.backends.early_exit import EarlyExitBackend
-from runtime.backends.llama import LlamaBackend
+from runtime.backends.llama import TILE, LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft
 
 N_CTX = 256
@@ -90,3 +91,21 @@ def test_a_kept_conversation_is_not_read_again(model: LlamaModel) -> None:
     backend.set_slots(1)
     assert (backend.n_cached(second), backend.n_cached(branch)) == (100, 149)
     backend.close()
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("kind", [LlamaBackend, SharedBackend])
+def test_what_only_begins_alike_is_read_in_tiles(model: LlamaModel, kind: type[LlamaBackend], slots: int) -> None:
+    """A conversation that goes on keeps all that is held of it; another one what fills tiles."""
+    backend, whole = kind(model, N_CTX, n_rows=9, n_batch=64), tokens(1, N_CTX)
+    backend.set_slots(slots)
+    backend.read_in_tiles()
+    backend.forward(whole[:90], Draft((1, 2, 3)))
+    assert backend.n_cached(whole[:100]) == 90
+    other = np.concatenate([whole[: 2 * TILE + 9], tokens(2, 20)])
+    assert backend.n_cached(other) == 2 * TILE
+    alone = LlamaBackend(model, N_CTX, n_rows=9, n_batch=256)
+    assert np.array_equal(backend.forward(other), alone.forward(other))
+    assert backend.n_cached(whole[:100]) == (90 if slots > 1 else 2 * TILE)
+    for each in (backend, alone):
+        each.close()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from runtime.backends import library, staging
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState, SavedStates
+from runtime.backends.saved_states import SavedState, SavedStates, usable
 from runtime.backends.staging import Rows
 from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
@@ -29,6 +29,9 @@ GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TY
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
 # Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
 NEGLIGIBLE = 16
+# Kernels take rows in tiles, and what is left over otherwise. Where the two round differently, a text that only begins
+# as one that is held is read from a multiple of this on, so that its rows are in the tiles that they have by themselves
+TILE = 32
 Listener = Callable[[Tokens, int, Rows], None]  # (a conversation's tokens, position of the first row, states)
 
 
@@ -39,6 +42,7 @@ class LlamaBackend:
     """
 
     takes_trees = True
+    _n_asked = 0  # tokens held that were asked for; those behind are drafts that may have been rejected
 
     def __init__(
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
@@ -153,6 +157,7 @@ class LlamaBackend:
             if k:
                 self._held[n : n + k] = draft.tokens
             self._decode_chain(start, n + k, 1 + k)
+        self._n_asked = n
         return self._logits(1 + k)
 
     def _with_room(self, start: int, end: int) -> int:
@@ -174,8 +179,8 @@ class LlamaBackend:
         return min(n + len(self._taken(context, n)), len(context) - 1)
 
     def _n_shared(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` the main sequence holds."""
-        return common_prefix(self._held[: self._n_held], context[:-1])
+        """How many of the first tokens of `context[:-1]` the main sequence holds and may keep."""
+        return usable(common_prefix(self._held[: self._n_held], context[:-1]), self._n_asked, self.saved.grain)
 
     def _taken(self, context: Tokens, n_shared: int) -> list[int]:
         """The nodes of the last tree along which `context[:-1]` goes on."""
@@ -195,6 +200,10 @@ class LlamaBackend:
     def set_slots(self, n: int) -> None:
         """Holds up to `n` conversations from now on, the one in the context included."""
         self.saved.limit(n - 1)
+
+    def read_in_tiles(self) -> None:
+        """Reads texts in such pieces from now on that they round alike whatever is held, where width matters."""
+        self.saved.grain = TILE
 
     def resume(self, context: Tokens) -> None:
         """Brings back what is held of the conversation that `context` continues, and loses no other; see Backend."""
@@ -217,7 +226,7 @@ class LlamaBackend:
         """Puts a saved conversation in place of what the context holds."""
         self._clear(wipes=False)
         if self.saved.restore(state):
-            self._n_held = len(state.tokens)
+            self._n_held = self._n_asked = len(state.tokens)
             self._held[: self._n_held] = state.tokens
         else:
             self._clear()
@@ -225,6 +234,7 @@ class LlamaBackend:
     def _save(self) -> None:
         """Keeps a copy of the conversation in the context."""
         self.tree.settle([])
+        self._drop(min(self._n_held, self._n_asked))  # not what was only guessed
         self.saved.add(self.saved.copy(self._held[: self._n_held], self._sequence.value))
 
     def _rewind(self, context: Tokens) -> int:
@@ -253,7 +263,7 @@ class LlamaBackend:
         """Empties the cache."""
         lib.llama_memory_clear(self.memory, wipes)
         self.tree.clear()
-        self._n_held = 0
+        self._n_held = self._n_asked = 0
 
     def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
         """Decodes positions [start, end) of `_held`, with logits for the last `n_outputs`, which are of one batch."""

@@ -18,29 +18,39 @@ from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix
 
 
+def usable(n_shared: int, n_asked: int, grain: int) -> int:
+    """Of the first tokens that a text shares with one of which `n_asked` were asked for, those that need not be read
+    again: all of them where it goes on, else a multiple of `grain`.
+    """
+    return n_shared if n_shared >= n_asked - 1 else n_shared - n_shared % grain
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedState:
     """A conversation's tokens [n], and what the context held of them.
 
-    Where it has `checkpoints` (None: it can be cut anywhere) it is of use as a whole, or up to one of those.
+    Where it has `checkpoints` (None: it can be cut in multiples of `grain`) it is of use as a whole, or up to one of
+    those.
     """
 
     tokens: Tokens
     state: NDArray[np.uint8]
     checkpoints: tuple[Checkpoint, ...] | None = None
+    grain: int = 1
 
     def n_shared(self, context: Tokens) -> int:
         """How many of the first tokens of `context[:-1]` it can give back."""
         shared = common_prefix(self.tokens, context[:-1])
-        is_whole = self.checkpoints is None or shared == len(self.tokens)
-        return shared if is_whole else longest(self.checkpoints or (), shared)
+        if self.checkpoints is None or shared == len(self.tokens):
+            return usable(shared, len(self.tokens), self.grain)
+        return longest(self.checkpoints, shared)
 
 
 class SavedStates:
     """At most `most` of them; the one that was put away first goes first."""
 
     def __init__(self, handle: Any) -> None:
-        self.handle, self.most = handle, 0
+        self.handle, self.most, self.grain = handle, 0, 1
         self._states: list[SavedState] = []
 
     def __len__(self) -> int:
@@ -80,7 +90,7 @@ class SavedStates:
         state = np.empty(lib.llama_state_seq_get_size(self.handle, sequence), dtype=np.uint8)
         if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
             return None
-        return SavedState(tokens.copy(), state, checkpoints)
+        return SavedState(tokens.copy(), state, checkpoints, self.grain)
 
     def restore(self, saved: SavedState, sequence: int = MAIN) -> bool:
         """Copies one into the context, which has nothing of that sequence; False where the library cannot."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from runtime.backends.cell_map import CellMap, Seat
 from runtime.backends.llama import INT8_P, INT32_P, NEGLIGIBLE, LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
+from runtime.backends.saved_states import SavedState, usable
+from runtime.core.draft import Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells
 
@@ -68,11 +68,13 @@ class SharedBackend(LlamaBackend):
         self._joint.seq_id = ctypes.cast(self._row_seats.ctypes.data, ctypes.POINTER(INT32_P))
         self._joint.logits = ctypes.cast(self._row_flags.ctypes.data, INT8_P)
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """As LlamaBackend says."""
-        logits = super().forward(context, draft)
-        self._seat.n_asked = len(context)
-        return logits
+    @property
+    def _n_asked(self) -> int:
+        return self._seat.n_asked
+
+    @_n_asked.setter
+    def _n_asked(self, n: int) -> None:
+        self._seat.n_asked = n
 
     def fits(self, lengths: Iterable[int]) -> bool:
         """Can conversations of so many tokens be decoded together?"""
@@ -194,9 +196,10 @@ class SharedBackend(LlamaBackend):
         return saved if saved > here + NEGLIGIBLE else here
 
     def _shares(self, context: Tokens) -> dict[Seat, int]:
-        """How many of the first tokens of `context[:-1]` each seat holds."""
-        asked = context[:-1]
-        return {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self._seats}
+        """How many of the first tokens of `context[:-1]` each seat holds and may lend."""
+        asked, grain = context[:-1], self.saved.grain
+        shares = {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self._seats}
+        return {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
 
     def resume(self, context: Tokens) -> None:
         """Sits where `context` goes on, and loses no other conversation as long as they fit; see Backend."""

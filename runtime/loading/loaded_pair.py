@@ -189,6 +189,8 @@ class LoadedPair:
         self._factories = self._drafter_factories()
         is_asked = self._factories or shared_passes(self.backend)
         self.exactness = self.profile.exactness(self.backend) if is_asked else Exactness(1, 1)
+        if not (is_asked and self.exactness.prefill) and not self.target.is_recurrent:
+            self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:
         """The window of the drafter lookahead, for which the context gets room; None with a reason where it cannot be

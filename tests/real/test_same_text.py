@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.real.asking import CASES, FORM, LONG, LONG_CELLS, SHORT, Said, ask
+from tests.real.asking import CASES, DEFAULT, FORM, LONG, LONG_CELLS, SHORT, Said, ask
 from tests.real.conftest import Drafting
 from tests.support.forms import follows_schema
 
@@ -48,3 +50,11 @@ def test_a_reply_that_was_foreseen_is_plain_decodes(drafting: Drafting, case: st
     said = ask(drafting.engine, CASES[case], prediction=plain.text)
     assert said.tokens == plain.tokens
     assert said.drafted.get("prediction", {}).get("accepted", 0) > 10 or drafting.way != "prediction"
+
+
+@pytest.mark.parametrize("case", SHORT)
+@pytest.mark.parametrize("drafting", [("gemma3", DEFAULT)], indirect=True, ids="-".join)
+def test_a_reply_does_not_depend_on_what_was_asked_before(drafting: Drafting, case: str) -> None:
+    """Also where prompts round by the pieces in which they are read: the two begin alike."""
+    ask(drafting.engine, replace(CASES[case], question="Name three rivers of Europe, please.", max_tokens=4))
+    assert ask(drafting.engine, CASES[case]).tokens == drafting.plain(case).tokens
