@@ -253,10 +253,10 @@ def test_drafting_layers_of_the_targets_own_file_never_change_a_token(
     assert n_drafted > 0
 
 
-def test_a_file_that_promises_a_drafting_layer_and_has_none_answers_without(tmp_path: Path) -> None:
+def test_a_file_without_a_drafting_layer_answers_without(tmp_path: Path) -> None:
     target = write_random(tmp_path / "none.gguf", TARGET)
     engine = LoadedEngine(Pair("any", target), Options(512, ("mtp",), threads=1))
-    assert engine.facts.left_out == "none.gguf has no drafting layer that can be used for the mtp drafter"
+    assert engine.facts.left_out == "none.gguf cannot draft by itself (mtp): it has no drafting layer"
     engine.close()
 
 
@@ -295,7 +295,7 @@ def test_a_target_that_shows_nothing_is_known_before_the_process_would_end(tmp_p
 def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     said = heads.wanted_by(ModelFacts(read_model_header(file)))
-    assert said == "a head for targets of 512 tokens and width 64; reads layers 1, 2, 3"
+    assert said == "a head (eagle) for targets of 512 tokens and width 64; reads layers 1, 2, 3"
     own = heads.wanted_by(ModelFacts(read_model_header(write_family("qwen35mtp", tmp_path))))
     assert own == "1 of its own layers, drafts by itself (mtp)"
     assert heads.wanted_by(ModelFacts(read_model_header(target_file))) == ""
