@@ -21,6 +21,8 @@ from runtime.core.drafter import CONTINUE, LAST, Answer, Budget, Pick
 from runtime.drafters.dflash import DflashDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
+from runtime.memory.footprint import ContextSpec
 from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -240,6 +242,19 @@ def test_a_head_that_was_cut_short_is_left_out(
     found = without(Pair("any", target_file, file))
     assert found.startswith("the draft head was left out: cut.gguf is ")
     assert "damaged" in found or "incomplete" in found
+
+
+@pytest.mark.parametrize("make", [head_for, block_head_for])
+def test_memory_for_the_target_alone_leaves_the_head_out(
+    target_file: Path, tmp_path: Path, make: Callable[[Path], HeadShape]
+) -> None:
+    spec = spec_of(target_file, write_head(tmp_path / "head.gguf", make(target_file)), ContextSpec(512), FLOOR)
+    assert spec is not None
+    both, alone = spec.needs(512, True), spec.needs(512, False)
+    assert fit(spec, Headroom(both, 0, 0), "target.gguf").with_draft
+    plan = fit(spec, Headroom(both - 1, 0, 0), "target.gguf")
+    assert (plan.with_draft, plan.n_bytes) == (False, alone)
+    assert plan.text.startswith("left out the head: all of it needs ")
 
 
 def test_a_gemma_assistant_is_refused_by_name(target_file: Path, tmp_path: Path) -> None:

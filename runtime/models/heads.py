@@ -35,6 +35,7 @@ VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", 
 UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
 MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # of a header
+HeaderValues = dict[str, str | int]  # by key
 BEGINNING = 4096  # bytes of a file, in which that stands
 
 
@@ -84,6 +85,14 @@ def why_no_mtp(facts: ModelFacts) -> str:
     if all(tensor.name != first for tensor in facts.header.tensors):
         return "its header promises a drafting layer, and the file was made without it"
     return "" if n == 1 else f"its {n} drafting layers would have to take turns, which Slipstream does not do"
+
+
+def unkept_promises(facts: ModelFacts) -> HeaderValues:
+    """What a header should say that promises drafting layers, where the file was made without them."""
+    n_trunk, own = facts.n_trunk_layers, facts.architecture
+    if n_trunk == facts.n_layers or any(tensor.name.startswith(f"blk.{n_trunk}.") for tensor in facts.header.tensors):
+        return {}
+    return {f"{own}.block_count": n_trunk, f"{own}.nextn_predict_layers": 0}
 
 
 def wanted_by(facts: ModelFacts) -> str:
