@@ -54,17 +54,17 @@ def drafter_of(facts: ModelFacts | None) -> str:
     return DRAFTERS.get(facts.architecture, "") if facts else ""
 
 
-def begins_as_head(path: Path) -> bool:
-    """Does a file, of which the rest may be missing, begin as a head's does?"""
+def begins_for(path: Path) -> str:
+    """The drafter that a file is for by its beginning, whatever became of the rest; "" for what is no head."""
     if not path.is_file():
-        return False
+        return ""
     try:
         with path.open("rb") as file:
             _, _, rest = file.read(BEGINNING).partition(FIRST_KEY)
     except OSError:
-        return False
+        return ""
     length = int.from_bytes(rest[4:12], "little")  # behind the type of the value
-    return rest[12 : 12 + length].decode(errors="replace") in DRAFTERS
+    return DRAFTERS.get(rest[12 : 12 + length].decode(errors="replace"), "")
 
 
 def has_mtp(facts: ModelFacts) -> bool:
