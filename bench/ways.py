@@ -190,7 +190,8 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
 
     from runtime.backends import library
     from runtime.backends.llama import LlamaBackend
-    from runtime.engine import LoadedEngine, Message, Options
+    from runtime.engine import Message, Options
+    from runtime.engine.loaded import LoadedEngine
 
     engine = LoadedEngine(job.pair, Options())
     backend = engine.loop.backend

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from demo.export import gguf_name, write_head
 from demo.head import Head, Shown, losses, shown
 from demo.model import TARGET, Llama
 from demo.tokens import train_tokenizer
-from demo.train import DEVICE, HERE, SEED, Batches
+from demo.train import DEVICE, HERE, LOG_EVERY, SEED, Batches
 
 N_STEPS = 3  # of drafting
 DECAY = 0.8  # what a step counts for, of the one before
@@ -113,9 +114,11 @@ def main() -> None:
     entries = load(HERE / "corpus.jsonl")
     batches = Batches(train_tokenizer(entries, args.work / "tokenizer.json"), entries)
     texts, head, began = Texts(batches, read_target(HERE / "target.gguf")), Head(TARGET).to(DEVICE), time.monotonic()
+    lately = deque[list[float]](maxlen=LOG_EVERY)
     for step, steps, right in train(head, texts, args.epochs):
-        if step % 50 == 0 or step == steps:
-            shares = " ".join(f"{share:.3f}" for share in right)
+        lately.append(right)
+        if step % LOG_EVERY == 0 or step == steps:
+            shares = " ".join(f"{share:.3f}" for share in np.mean(lately, axis=0))
             print(f"{step} of {steps}, {time.monotonic() - began:.0f} s: right {shares}", flush=True)
             write_head(args.file, head, "Slipstream demo head")
     print("held out: right", " ".join(f"{share:.3f}" for share in held_out(head, texts)))
