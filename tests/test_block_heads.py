@@ -195,6 +195,19 @@ def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, 
     assert n_drafted > 0
 
 
+def test_a_target_that_goes_back_by_snapshots_says_the_same(tmp_path: Path) -> None:
+    target, texts, n_drafted = write_family("qwen35", tmp_path), list[tuple[int, ...]](), 0
+    file = write_head(tmp_path / "head.gguf", replace(block_head_for(target), has_parts=True))
+    for drafters in ((), ("dflash",)):
+        engine = LoadedEngine(Pair("any", target, file), Options(512, drafters, fixed_k=3, threads=1, fast=True))
+        chunks = list(engine.reply(Ids(PROMPT), Sampling(temperature=0.0), 40))
+        texts.append(tuple(token for chunk in chunks for token in chunk.tokens))
+        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
+        engine.close()
+    assert texts[0] == texts[1]
+    assert n_drafted > 0
+
+
 @pytest.mark.parametrize(
     ("change", "clause"),
     [

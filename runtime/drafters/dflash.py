@@ -15,6 +15,7 @@ class DflashDrafter(HeadDrafter):
     """A head whose backend returns a row of logits for each token of a block, which do not depend on one another."""
 
     name = "dflash"
+    has_passes = False
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:
         """A chain of the block's first tokens; nothing where the target's states are not known."""
