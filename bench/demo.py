@@ -25,7 +25,8 @@ WAYS = {
 }
 MEMORY = """
 import psutil, sys
-from runtime.engine import LoadedEngine, Message, Options, Sampling
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 engine = LoadedEngine(
     load_registry()["demo"], Options(drafters=tuple(sys.argv[1:]), n_ctx=2048, fixed_k=3 if sys.argv[1:] else None))

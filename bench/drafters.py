@@ -3,7 +3,9 @@ bench.drafters`.
 
 Each drafter is on its own and adaptive, then all are together; their replies are made side by side. Two rows answer
 what no one-off question does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the
-reply. `grammar` is held against plain decode in the same form. Every text is compared with plain decode's.
+reply. `grammar` is held against plain decode in the same form. Every text is compared with plain decode's. With `--head
+FILE` the bundled target is asked once more, with that head in the draft model's place; `bench.peers --draft FILE` has
+llama.cpp's server run the same head.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
 from runtime.engine import Grammar, Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.stats import Stats
 from runtime.loading import profile
+from runtime.models.heads import begins_for
 from runtime.models.registry import Pair, load_registry
 from tests.support.elsewhere import elsewhere
 from tests.support.planted import plant, prompts
@@ -36,6 +40,7 @@ FORM = Grammar(
     '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}, "required": ["name"]}',
 )
 GREEDY = Sampling(temperature=0)
+COUNTED = "draft_n_accepted", "draft_seconds"
 WALKED = 256  # words of a planted walk, after which it comes again
 
 
@@ -47,21 +52,32 @@ class Way:
     form: Grammar | None = None
     is_told: bool = False  # the reply is given as its own prediction
     texts: dict[int, str] = field(default_factory=dict)  # by question
-    drafted: int = 0
-    accepted: int = 0
+    replies: list[Stats] = field(default_factory=list)
+
+    @property
+    def figures(self) -> list[str]:
+        """Share of draft tokens that were accepted, tokens of a pass, milliseconds of a draft token."""
+        drafted = sum(stats.draft_n for stats in self.replies)
+        accepted, seconds = (sum(getattr(stats, name) for stats in self.replies) for name in COUNTED)
+        per_pass = sum(stats.predicted_n for stats in self.replies) / sum(stats.n_passes for stats in self.replies)
+        of_drafts = [f"{accepted / drafted:.0%}", f"{1e3 * seconds / drafted:.2f}"] if drafted else ["-", "-"]
+        return [of_drafts[0], f"{per_pass:.2f}", of_drafts[1]]
 
 
-def ways(with_draft: bool) -> dict[str, Way]:
-    """By name; plain first, because every other is told its replies and compared with them."""
-    single = [*(("model",) if with_draft else ()), "ngram", "layerskip", "lookahead", "suffix"]
-    usual = tuple(name for name in ("model", "ngram", "grammar", "prediction") if with_draft or name != "model")
+def ways(draft: Path | None) -> dict[str, Way]:
+    """By name; plain first, because every other is told its replies and compared with them. What leaves the target's
+    states out of order does not go with a head.
+    """
+    own = () if draft is None else (begins_for(draft) or "model",)
+    others = ("layerskip", "lookahead", "suffix") if own in ((), ("model",)) else ("suffix",)
+    single, usual = (*own, "ngram", *others), (*own, "ngram", "grammar", "prediction")
     return {
         PLAIN: Way(),
         FORMED: Way(form=FORM),
         **{name: Way((name,)) for name in single},
         "prediction": Way(("prediction",), is_told=True),
         "grammar": Way(("grammar",), FORM),
-        "all": Way((*usual, "layerskip", "lookahead", "suffix")),
+        "all": Way((*usual, *others)),
     }
 
 
@@ -91,7 +107,7 @@ def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], sett
         for name, (text, stats) in side_by_side(replies).items():
             way = all_ways[name]
             way.texts[i] = text
-            way.drafted, way.accepted = way.drafted + stats.draft_n, way.accepted + stats.draft_n_accepted
+            way.replies.append(stats)
             tokens[name] += stats.predicted_n
             seconds[name] += stats.decode_seconds
     return {name: tokens[name] / seconds[name] for name in all_ways}
@@ -109,7 +125,7 @@ def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
 
 def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Way, list[float], list[float], int]]:
     """Each way with its rates, those of plain decode in the same form, and the bytes that it adds."""
-    all_ways = ways(setting.pair.draft is not None)
+    all_ways = ways(setting.pair.draft)
     with ExitStack() as stack:
         stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
         engines = {
@@ -136,8 +152,13 @@ def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[st
     for name, way, rates, plain, n_bytes in measure(setting, runs, folder):
         texts[name] = way.texts
         ratio, same = ratios(rates, plain), way.texts == texts[FORMED if way.form else PLAIN]
-        share = f"{way.accepted / way.drafted:.0%}" if way.drafted else "-"
-        facts = [str(spread(rates)), str(ratio), share, f"{max(0, n_bytes) / 2**20:.1f}", "same" if same else "ANOTHER"]
+        facts = [
+            str(spread(rates)),
+            str(ratio),
+            *way.figures,
+            f"{max(0, n_bytes) / 2**20:.1f}",
+            "same" if same else "ANOTHER",
+        ]
         yield [setting.pair.name, name, *facts], name, round(ratio.median, 3)
 
 
@@ -145,6 +166,9 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
     """The bundled pair, then planted ones whose draft model is right as often as was asked."""
     asked = [[Message("user", question)] for question in questions()[: args.questions]]
     yield Setting(load_registry()["demo"], asked, args.tokens, args.threads)
+    for head in args.head:
+        pair = load_registry()["demo"]
+        yield Setting(replace(pair, draft=head, name=f"demo, {head.name}"), asked, args.tokens, args.threads)
     for share in args.acceptance:
         name = f"planted {share:.0%}"
         pair = plant(folder / name, SHAPES[args.shape], SHAPES[args.draft], share, words=WALKED)
@@ -163,6 +187,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--acceptance", type=float, nargs="*", default=[0.5, 0.9], help="of the planted pairs; none leaves them out"
     )
+    parser.add_argument("--head", type=Path, nargs="+", default=[], help="heads for the bundled target")
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the planted targets")
     parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the planted draft models")
     parser.add_argument("--threads", type=int, default=None, help="threads, instead of measuring")
@@ -177,7 +202,17 @@ def main() -> None:
             for row, way, ratio in rows_of(setting, args.runs, Path(name) / f"replies {number}"):
                 rows.append(row)
                 summary.setdefault(setting.pair.name, {})[way] = ratio
-    columns = ["pair", "drafters", "tok/s", "times plain", "accepted", "adds MiB", "text"]
+    columns = [
+        "pair",
+        "drafters",
+        "tok/s",
+        "times plain",
+        "accepted",
+        "per pass",
+        "ms a draft token",
+        "adds MiB",
+        "text",
+    ]
     report("drafters", columns, rows, dict(summary))
 
 

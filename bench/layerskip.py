@@ -33,7 +33,8 @@ PAYS = 1.02  # times plain decode, from which it is worth the trouble
 PEAK = """
 import resource, sys
 from bench.layerskip import answer, layerskip_pair
-from runtime.engine import LoadedEngine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 answer(LoadedEngine(layerskip_pair(), Options(drafters=tuple(sys.argv[1:]), fixed_k=4 if sys.argv[1:] else None)))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -2,7 +2,7 @@
 
 Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds,
 temperatures, drafters and Ks against plain decode, token for token, also of two to eight replies at once that come and
-are given up by chance; the head has random weights. Grammars against a validator. One table: cells tried, mismatches,
+are given up by chance; heads have random weights. Grammars against a validator. One table: cells tried, mismatches,
 smallest p-value.
 """
 
@@ -31,17 +31,18 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.company import Case, in_company, n_different
 from tests.support.forms import SCHEMA, follows_schema
-from tests.support.heads import head_for, write_head
+from tests.support.heads import block_head_for, head_for, write_head
 from tests.support.laws import DRAFTERS, count, exact_law, p_value
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
-ALONE = ("model", "eagle", "ngram", "layerskip", "lookahead", "suffix", "prediction")
+ALONE = ("model", "eagle", "dflash", "ngram", "layerskip", "lookahead", "suffix", "prediction")
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 PLAIN = Options(drafters=())
+HEADS = {"eagle": head_for, "dflash": block_head_for}
 COMPANIES = (  # replies at once, and what drafts for them
-    (2, "none"), (2, "all"), (3, "suffix"), (3, "eagle"), (4, "none"), (4, "model"), (5, "ngram"), (6, "lookahead"),
-    (7, "layerskip"), (8, "none"), (8, "all"),
+    (2, "none"), (2, "all"), (3, "suffix"), (3, "eagle"), (3, "dflash"), (4, "none"), (4, "model"), (5, "ngram"),
+    (6, "lookahead"), (7, "layerskip"), (8, "none"), (8, "all"),
 )  # fmt: skip
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
 THREADS = 1  # of an engine: there is a process for each core
@@ -84,8 +85,9 @@ class Said:
 def opened(options: Options) -> LoadedEngine:
     """The bundled pair; with a head instead of the draft model where that is to draft."""
     pair = load_registry()["demo"]
-    if "eagle" in (options.drafters or ()):
-        pair = replace(pair, draft=write_head(Path(temporary().name) / "head.gguf", head_for(pair.target, words=1024)))
+    if shape_for := next((HEADS[name] for name in options.drafters or () if name in HEADS), None):
+        file = Path(temporary().name) / "head.gguf"
+        pair = replace(pair, draft=write_head(file, shape_for(pair.target, words=1024)))
     return LoadedEngine(pair, replace(options, threads=THREADS))
 
 

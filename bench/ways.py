@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from runtime.models.heads import begins_for
 from runtime.models.registry import Pair
 
 OWN_THREADS = ", own threads"
 Q8_0 = 8  # ggml.h, enum ggml_type: what our contexts use on a CPU
+DRAFT_TYPES = {"": "DRAFT_SIMPLE", "eagle": "DRAFT_EAGLE3", "dflash": "DRAFT_DFLASH"}  # by what the file is for
 SEED = 7  # where replies are sampled
 SHORT = {"size_n": 3, "size_m": 8}  # n-gram lengths that a short reply can match; the defaults are 12 and 48
 
@@ -188,7 +190,8 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
 
     from runtime.backends import library
     from runtime.backends.llama import LlamaBackend
-    from runtime.engine import LoadedEngine, Message, Options
+    from runtime.engine import Message, Options
+    from runtime.engine.loaded import LoadedEngine
 
     engine = LoadedEngine(job.pair, Options())
     backend = engine.loop.backend
@@ -226,8 +229,9 @@ def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
 
 
 def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:
-    """A draft model is loaded for its path, but used only where the type is named too."""
-    return {"speculative.draft.mparams.path": str(pair.draft), "speculative.types": [server.types["DRAFT_SIMPLE"]]}
+    """A draft model, or a head, is loaded for its path, but used only where the type is named too."""
+    kind = DRAFT_TYPES[begins_for(pair.draft) if pair.draft else ""]
+    return {"speculative.draft.mparams.path": str(pair.draft), "speculative.types": [server.types[kind]]}
 
 
 def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType, quants
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from demo.conversations import CHAT_TEMPLATE
-from demo.model import Llama
+from demo.head import FFN, READ, Head
+from demo.model import Llama, Shape
 from demo.tokens import END, PAD, START
 
 CONTEXT = 2048
@@ -25,6 +27,12 @@ NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+}
+HEAD_NAMES = {
+    "fc": "fc",
+    "norm": "output_norm",
+    "state_norm": "blk.0.attn_norm_2",
+    **{name: f"blk.0.{NAMES.get(name, name)}" for name in (*NAMES, "attn_norm", "ffn_norm")},
 }
 
 
@@ -40,34 +48,59 @@ def write_gguf(path: Path, model: Llama, tokenizer: Tokenizer, name: str) -> Non
     """Matrices as Q8_0, norms as F32; `path` appears only when whole."""
     shape, new = model.shape, path.with_suffix(".new")
     writer = GGUFWriter(str(new), "llama")
+    add_shape(writer, shape, name)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ffn)
+    if shape.exit_layer:
+        writer.add_uint32("slipstream.exit_layer", shape.exit_layer)
+    add_tokenizer(writer, tokenizer)
+    add_weights(writer, {gguf_name(parameter): weight for parameter, weight in model.state_dict().items()})
+    new.replace(path)
+
+
+def write_head(path: Path, head: Head, name: str) -> None:
+    """The same of a head, whose vocabulary is its target's."""
+    new = path.with_suffix(".new")
+    writer = GGUFWriter(str(new), "eagle3")
+    add_shape(writer, head.shape, name)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(FFN)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_array("eagle3.target_layers", list(READ))
+    writer.add_uint32("eagle3.target_hidden_size", head.shape.width)
+    names = {parameter: HEAD_NAMES[parameter.removesuffix(".weight")] for parameter in head.state_dict()}
+    add_weights(writer, {f"{names[parameter]}.weight": weight for parameter, weight in head.state_dict().items()})
+    new.replace(path)
+
+
+def add_shape(writer: GGUFWriter, shape: Shape, name: str) -> None:
+    """What a head has in common with its target."""
     writer.add_name(name)
     writer.add_license("Python-2.0")
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_rope_dimension_count(shape.head)
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(shape.norm_eps)
     writer.add_vocab_size(shape.vocab)
-    if shape.exit_layer:
-        writer.add_uint32("slipstream.exit_layer", shape.exit_layer)
-    add_tokenizer(writer, tokenizer)
-    for parameter, weight in model.state_dict().items():
+
+
+def add_weights(writer: GGUFWriter, weights: dict[str, Tensor]) -> None:
+    """The tensors by name, and the end of the file."""
+    for name, weight in weights.items():
         data = weight.detach().float().cpu().numpy()
         if data.ndim == 2:
             packed = quants.quantize(np.ascontiguousarray(data), GGMLQuantizationType.Q8_0)
-            writer.add_tensor(gguf_name(parameter), packed, raw_dtype=GGMLQuantizationType.Q8_0)
+            writer.add_tensor(name, packed, raw_dtype=GGMLQuantizationType.Q8_0)
         else:
-            writer.add_tensor(gguf_name(parameter), data)
+            writer.add_tensor(name, data)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    new.replace(path)
 
 
 def add_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,11 +27,11 @@ from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models import heads
 from runtime.models.facts import ModelFacts
-from runtime.models.header import read_model_header
+from runtime.models.header import Header, TensorInfo, read_model_header
 from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
-from tests.support.architectures.families import TEXT
-from tests.support.architectures.writer import write_family
+from tests.support.architectures.families import FAMILIES, TEXT
+from tests.support.architectures.writer import random_tensors, write, write_family
 from tests.support.heads import head_for, write_head
 from tests.support.shapes import TINY, write_random
 
@@ -253,11 +254,44 @@ def test_drafting_layers_of_the_targets_own_file_never_change_a_token(
     assert n_drafted > 0
 
 
-def test_a_file_that_promises_a_drafting_layer_and_has_none_answers_without(tmp_path: Path) -> None:
+def test_a_file_without_a_drafting_layer_answers_without(tmp_path: Path) -> None:
     target = write_random(tmp_path / "none.gguf", TARGET)
-    engine = LoadedEngine(Pair("any", target), Options(512, ("mtp",), threads=1))
-    assert engine.facts.left_out == "none.gguf has no drafting layer that can be used for the mtp drafter"
+    assert left_out(Pair("any", target)) == "none.gguf cannot draft by itself (mtp): it has no drafting layer"
+
+
+def left_out(pair: Pair) -> str:
+    """Why its drafting layer is left out; the target answers all the same."""
+    engine = LoadedEngine(pair, Options(512, ("mtp",), threads=1))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
     engine.close()
+    assert sum(len(chunk.tokens) for chunk in chunks) == 4
+    return engine.facts.left_out
+
+
+@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
+def test_a_file_made_without_the_drafting_layer_that_it_promises_answers_without(name: str, tmp_path: Path) -> None:
+    tensors = {key: data for key, data in random_tensors(name, tmp_path).items() if not key.startswith("blk.4.")}
+    target = write(tmp_path / f"{name}.gguf", name, FAMILIES[name], tensors)
+    clause = "its header promises a drafting layer, and the file was made without it"
+    assert left_out(Pair("any", target)) == f"{name}.gguf cannot draft by itself (mtp): {clause}"
+    assert heads.wanted_by(ModelFacts(read_model_header(target))) == f"1 of its own layers, not used: {clause}"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "n", "clause"),
+    [
+        ("step35", 3, "the drafting layers of step35 models were not tried with Slipstream"),
+        ("glm4moe", 2, "its 2 drafting layers would have to take turns, which Slipstream does not do"),
+        ("glm4moe", 1, ""),
+    ],
+)
+def test_drafting_layers_that_are_not_used_are_told_with_the_reason(architecture: str, n: int, clause: str) -> None:
+    numbers: dict[str, Any] = {f"{architecture}.block_count": 8, f"{architecture}.nextn_predict_layers": n}
+    first = TensorInfo(f"blk.{8 - n}.nextn.eh_proj.weight", (64, 64), "F32", 0, 2**14)
+    facts = ModelFacts(Header({"general.architecture": architecture, **numbers}, (first,), 0))
+    assert heads.why_no_mtp(facts) == clause
+    said = f"not used: {clause}" if clause else "drafts by itself (mtp)"
+    assert heads.wanted_by(facts) == f"{n} of its own layers, {said}"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +329,7 @@ def test_a_target_that_shows_nothing_is_known_before_the_process_would_end(tmp_p
 def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     said = heads.wanted_by(ModelFacts(read_model_header(file)))
-    assert said == "a head for targets of 512 tokens and width 64; reads layers 1, 2, 3"
+    assert said == "a head (eagle) for targets of 512 tokens and width 64; reads layers 1, 2, 3"
     own = heads.wanted_by(ModelFacts(read_model_header(write_family("qwen35mtp", tmp_path))))
     assert own == "1 of its own layers, drafts by itself (mtp)"
     assert heads.wanted_by(ModelFacts(read_model_header(target_file))) == ""

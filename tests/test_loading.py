@@ -162,7 +162,7 @@ def test_a_draft_for_which_memory_runs_out_on_the_way_is_left_out_with_a_reason(
         return open_backend(model, *args, **named)
 
     real = LlamaModel.close
-    monkeypatch.setattr("runtime.loading.opening.open_backend", no_room)
+    monkeypatch.setattr("runtime.loading.draft.open_backend", no_room)
     monkeypatch.setattr(LlamaModel, "close", lambda model: (closed.append(model.path), real(model))[1])
     engine = LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=("model", "ngram")))
     assert [path.name for path in closed] == ["draft.gguf"]

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -17,9 +18,10 @@ import pytest
 from bench import processes
 from bench.peers import compare, measure, same_texts, ways
 from bench.processes import Peer, busy_core
-from bench.ways import Answer, Job, Prompt, Server, Way, WayError
-from runtime.models.registry import Pair
+from bench.ways import Answer, Job, Prompt, Server, Way, WayError, draft_settings
+from runtime.models.registry import Pair, load_registry
 from tests.support.elsewhere import elsewhere
+from tests.support.heads import HeadShape, block_head_for, head_for, write_head
 
 PROMPTS = [Prompt("one", [1]), Prompt("two", [2])]
 JOB = Job(Pair("toy", Path("toy.gguf"), Path("draft.gguf")), 10)
@@ -137,3 +139,16 @@ def test_on_a_busy_machine_each_side_takes_its_own_threads() -> None:
 def test_the_comparison_itself_loads_no_model_library_so_a_way_meets_only_its_own() -> None:
     code = "import sys, bench.peers; sys.exit(bool({'llama_cpp', 'xllamacpp'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [(head_for, "DRAFT_EAGLE3"), (block_head_for, "DRAFT_DFLASH"), (None, "DRAFT_SIMPLE")]
+)
+def test_the_server_is_told_what_kind_of_draft_a_file_is(
+    make: Callable[[Path], HeadShape] | None, kind: str, tmp_path: Path
+) -> None:
+    pair = load_registry()["demo"]
+    draft = write_head(tmp_path / "head.gguf", make(pair.target)) if make else pair.draft
+    server = replace(SERVER, types={"DRAFT_SIMPLE": 1, "DRAFT_EAGLE3": 2, "DRAFT_DFLASH": 4})
+    found = draft_settings(replace(pair, draft=draft), server)
+    assert found == {"speculative.draft.mparams.path": str(draft), "speculative.types": [server.types[kind]]}

@@ -22,7 +22,8 @@ from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_r
 from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
 
-FROM_FILES = {"model": "a draft model", "eagle": "an EAGLE-3 head"}  # what drafters need a file of
+# What drafters need a file of
+FROM_FILES = {"model": "a draft model", "eagle": "an EAGLE-3 head", "dflash": "a DFlash head"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ Draft = Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off
 Drafters = Annotated[
     str | None,
     models(
-        help="Which may guess: model, eagle, mtp, ngram, grammar, prediction, layerskip, suffix, lookahead; or none."
+        help="Which may guess: model, eagle, dflash, mtp, ngram, grammar, prediction, layerskip, suffix, lookahead; "
+        "or none."
     ),
 ]
 MaxK = Annotated[

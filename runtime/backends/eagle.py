@@ -26,7 +26,7 @@ class EagleBackend(HeadBackend):
 
     def _taken(self, trail: Trail, states: Rows) -> Rows:
         self._make_room(trail, trail.n_cells, len(states))
-        self._fill(trail, trail.n_cells, len(states), None, states)
+        self._fill(trail, trail.n_cells, None, states)
         if code := lib.llama_encode(self.handle, self._batch):
             raise self._error("encode", code)
         return staging.hidden_rows(self.handle, len(states), self.width).copy()

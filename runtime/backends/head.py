@@ -34,6 +34,7 @@ class HeadBackend:
 
     can_branch = False
     offset = 0  # of a row's position from that of its state
+    lag = 1  # of a row's token after its state
     context_type = lib.LLAMA_CONTEXT_TYPE_DEFAULT
 
     def __init__(self, weights: LlamaModel, target: LlamaBackend, n_states: int, n_trails: int, room: int) -> None:
@@ -46,7 +47,7 @@ class HeadBackend:
             raise ModelError(f"no context could be made for the head in {weights.path.name} ({why})")
         staging.show_hidden(self.handle, masked=True)
         self.memory = lib.llama_get_memory(self.handle)
-        self._trails = [Trail(i, self.n_ctx, n_states) for i in range(n_trails)]  # the one used last is last
+        self._trails = [Trail(i, self.n_ctx, n_states, self.lag) for i in range(n_trails)]  # the one used last is last
         self._latest: Trail | None = None  # whose last step was the last pass
         self._prepare_batch(n_trails)
 
@@ -117,7 +118,7 @@ class HeadBackend:
         n = max(trail.n_true(context), trail.n_cells)
         self._take_in(trail, context[: n + 1])
         self._go_on(trail, context[n + 1 :])
-        return self._logits()
+        return self._logits()[-1:]
 
     def _trail(self, context: Tokens) -> Trail:
         return max(reversed(self._trails), key=lambda each: each.n_true(context))
@@ -133,10 +134,14 @@ class HeadBackend:
         trail.n_tokens = max(trail.n_tokens, len(context))
         while (n := min(HEAD_ROWS, len(context) - 1 - trail.n_cells)) > 0:
             start = trail.n_cells
-            tokens, states = context[start + 1 : start + 1 + n], self._taken(trail, trail.waiting[:n])
-            self._decode(trail, start, tokens, states)
+            trail.steps = self._add_cells(trail, context[start + 1 : start + 1 + n], trail.waiting[:n])
             trail.n_cells, trail.waiting = start + n, trail.waiting[n:]
-            trail.steps = [Step(int(tokens[-1]), states[-1:])]
+
+    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[Step]:
+        """Makes cells of the target's states, which may be more for a row than it takes; returns the last row."""
+        states = self._taken(trail, waiting)
+        self._decode(trail, trail.n_cells, tokens, states)
+        return [Step(int(tokens[-1]), states[-1:])]
 
     def _go_on(self, trail: Trail, tokens: Tokens) -> None:
         """Decodes what stands behind the cells, with the head's own states; what was there before is not made again."""
@@ -160,19 +165,25 @@ class HeadBackend:
     def _decode(self, trail: Trail, position: int, tokens: Tokens, states: Rows) -> None:
         """Decodes pairs of a token and a state from `position` on, behind which nothing is kept."""
         self._make_room(trail, position, len(tokens))
-        self._fill(trail, position, len(tokens), np.ascontiguousarray(tokens), states)
+        self._fill(trail, position, tokens, states)
+        self._run(trail)
+
+    def _run(self, trail: Trail) -> None:
+        """Decodes the batch, which is the trail's."""
         self._latest = None
         if code := lib.llama_decode(self.handle, self._batch):
             raise self._error("decode", code)
-        self._latest, self._n_rows = trail, len(tokens)
+        self._latest, self._n_rows = trail, self._batch.n_tokens
 
-    def _fill(self, trail: Trail, position: int, n: int, tokens: Tokens | None, states: Rows) -> None:
-        """Points the batch at these rows."""
-        batch, states = self._batch, np.ascontiguousarray(states)
+    def _fill(self, trail: Trail, position: int, tokens: Tokens | None, states: Rows | None) -> None:
+        """Points the batch at rows of tokens, of states, or of both."""
+        batch = self._batch
+        tokens = None if tokens is None else np.ascontiguousarray(tokens)
+        states = None if states is None else np.ascontiguousarray(states)
         self._kept = tokens, states  # as long as the batch points at them
-        batch.n_tokens = n
+        batch.n_tokens = max(0 if rows is None else len(rows) for rows in self._kept)
         batch.token = None if tokens is None else ctypes.cast(tokens.ctypes.data, INT32_P)
-        batch.embd = ctypes.cast(states.ctypes.data, FLOATS)
+        batch.embd = None if states is None else ctypes.cast(states.ctypes.data, FLOATS)
         batch.pos = ctypes.cast(self._positions.ctypes.data + 4 * (position + self.offset), INT32_P)
         batch.seq_id = ctypes.cast(self._rows[trail.sequence].ctypes.data, ctypes.POINTER(INT32_P))
 
@@ -188,9 +199,8 @@ class HeadBackend:
             lib.llama_memory_seq_rm(self.memory, other.sequence, -1, -1)
 
     def _logits(self) -> Logits:
-        n = self._n_rows
-        found = np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (n, self.n_vocab))
-        return found[n - 1 :]
+        """Those of all rows of the last pass."""
+        return np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (self._n_rows, self.n_vocab))
 
     def _error(self, what: str, code: int) -> ModelError:
         why = "; ".join(library.complaints()[-2:])

@@ -16,6 +16,7 @@ from runtime.core.errors import ModelError, NoMemoryError
 from runtime.models.cache_layout import HALVES, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.heads import HeaderValues, unkept_promises
 from runtime.models.library_limits import DRAFT_HEADS
 from runtime.models.plain_file import require_plain
 from runtime.models.soundness import contradiction
@@ -32,17 +33,9 @@ class IdsOnly:
     architecture: str  # the file's own
     n_vocab: int
 
-    def overrides(self) -> Any:
-        """Header values that the library reads instead of the file's."""
-        overrides = (lib.llama_model_kv_override * 3)()  # the last one, without a key, ends it
-        kind, size, _ = overrides
-        kind.key, kind.tag, kind.value.val_str = b"tokenizer.ggml.model", lib.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
-        size.key, size.tag, size.value.val_i64 = (
-            f"{self.architecture}.vocab_size".encode(),
-            lib.LLAMA_KV_OVERRIDE_TYPE_INT,
-            self.n_vocab,
-        )
-        return overrides
+    def values(self) -> HeaderValues:
+        """What the library is to read in the header instead."""
+        return {"tokenizer.ggml.model": "no_vocab", f"{self.architecture}.vocab_size": self.n_vocab}
 
 
 class LlamaModel:
@@ -76,7 +69,7 @@ class LlamaModel:
         placed = repacked_by_name(facts) if not exact and library.has_amx() else None
         params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
         params.load_mtp = with_mtp
-        params.kv_overrides = ids.overrides() if ids else None
+        params.kv_overrides = overrides((ids.values() if ids else {}) | (unkept_promises(facts) if facts else {}))
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report
         library.complaints()
@@ -123,6 +116,18 @@ class LlamaModel:
         if self.handle:
             lib.llama_model_free(self.handle)
             self.handle = None
+
+
+def overrides(values: HeaderValues) -> Any:
+    """Header values that the library reads instead of the file's."""
+    found = (lib.llama_model_kv_override * (1 + len(values)))()  # the last one, without a key, ends it
+    for each, (key, value) in zip(found, values.items(), strict=False):
+        each.key = key.encode()
+        if isinstance(value, str):
+            each.tag, each.value.val_str = lib.LLAMA_KV_OVERRIDE_TYPE_STR, value.encode()
+        else:
+            each.tag, each.value.val_i64 = lib.LLAMA_KV_OVERRIDE_TYPE_INT, value
+    return found
 
 
 def readable_facts(path: Path) -> ModelFacts | None:

@@ -23,14 +23,14 @@ class Step(NamedTuple):
 
 
 class Trail:
-    """One conversation in `sequence`. Cell P is made of the states of position P and the token at P + 1.
+    """One conversation in `sequence`. Cell P is made of the states of position P, and of the token `lag` after it.
 
     Cells [begin, n_cells) are made of the target's states; `waiting` are those of the positions from n_cells on.
     `steps` are the last cell's row and those that the head drafted behind it, with its own states.
     """
 
-    def __init__(self, sequence: int, n_ctx: int, width: int) -> None:
-        self.sequence = sequence
+    def __init__(self, sequence: int, n_ctx: int, width: int, lag: int = 1) -> None:
+        self.sequence, self.lag = sequence, lag
         self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
         self.n_tokens = self.begin = self.n_cells = 0
         self.waiting: Rows = np.empty((0, width), dtype=np.float32)
@@ -59,8 +59,8 @@ class Trail:
     def cut(self, n: int) -> None:
         """Forgets what was made with tokens after the first `n`."""
         self.n_tokens = min(self.n_tokens, n)
-        if self.n_cells >= n:  # the last cell's token is another one, and its state is gone
-            self.n_cells, self.waiting, self.steps = max(self.begin, n - 1), self.waiting[:0], []
+        if self.n_cells > n - self.lag:  # the last cell's token is another one, and its state is gone
+            self.n_cells, self.waiting, self.steps = max(self.begin, n - self.lag), self.waiting[:0], []
         else:
             self.waiting = self.waiting[: n - self.n_cells]
 

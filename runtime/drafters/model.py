@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens, certain
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, certain
 from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
@@ -51,17 +51,11 @@ class ModelDrafter(Drafter):
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
         tokens[:n] = context
         picks: list[Pick] = []
-        path: Path = ()
         for end in range(n, min(n + budget.max_k, self.backend.n_ctx)):
             logits = yield tokens[:end]
-            pick = budget.pick(logits[0, : self.n_vocab], path, budget.branches)
-            answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
-            if not answer:
+            if not take(logits[0, : self.n_vocab], budget, picks):
                 break
-            tokens[end], path = pick.token, (*path, pick.token)
-            picks.append(pick)
-            if answer is LAST:
-                break
+            tokens[end] = picks[-1].token
         return as_draft(picks, budget.max_k)
 
     def forward_all(self, contexts: Sequence[Tokens]) -> Sequence[Logits]:
@@ -91,6 +85,15 @@ class ModelDrafter(Drafter):
     def close(self) -> None:
         """Frees the draft model's context."""
         self.backend.close()
+
+
+def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
+    """Adds the choice from a row of logits [n_vocab] to the `picks` before it, if it is wanted; is one more?"""
+    pick = budget.pick(row, tuple([each.token for each in picks]), budget.branches)
+    answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
+    if answer:
+        picks.append(pick)
+    return answer is not LAST and bool(answer)
 
 
 def skipped(n: int, n_seen: int) -> int:

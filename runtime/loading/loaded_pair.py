@@ -12,43 +12,25 @@ from functools import partial
 
 from runtime.backends import library
 from runtime.backends.devices import devices
-from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.embedding import Embedder
-from runtime.backends.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
-from runtime.backends.shared import SharedBackend
-from runtime.core.backend import Backend, OnProgress, SharedPasses
+from runtime.core.backend import OnProgress
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
-from runtime.core.errors import HeadError, NoMemoryError
-from runtime.drafters.eagle import EagleDrafter
-from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
-from runtime.drafters.model import ModelDrafter
-from runtime.drafters.mtp import MtpDrafter
-from runtime.drafters.ngram import NgramDrafter
-from runtime.drafters.prediction import PredictionDrafter
-from runtime.drafters.suffix import SuffixDrafter
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration
+from runtime.loading.draft import Wanted
+from runtime.loading.drafters import Drafters, shared_passes
 from runtime.loading.exactness import Exactness
 from runtime.loading.neighbours import Neighbours
-from runtime.loading.opening import (
-    Refused,
-    load,
-    open_context,
-    open_draft,
-    open_drafting_layers,
-    open_head,
-    open_target,
-    window_shape,
-)
+from runtime.loading.opening import Refused, load, open_context, open_target, window_shape
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import n_cores, pass_runner, thread_counts, timed
-from runtime.loading.planning import EAGLE, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
-from runtime.loading.profile import TargetProfile, replies_of
+from runtime.loading.pass_timing import n_cores, thread_counts
+from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
+from runtime.loading.profile import TargetProfile
 from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
@@ -65,7 +47,6 @@ INEXACT = (
     "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
     "decoded plainly"
 )
-LOOKUP_SECONDS = 5e-6  # a token of a drafter without a model, before any was measured
 
 
 class LoadedPair:
@@ -95,8 +76,8 @@ class LoadedPair:
     def _plan(self) -> None:
         """What fits into memory; the length of drafts follows from the context."""
         self.reader = MemoryReader(devices if library.has_gpu() else tuple)
-        self.spec = pair_spec(self.pair, self.options, bool({MODEL, EAGLE, MTP} & {*self.names}))
-        self._drafts_by = drafts_by(self.spec)
+        self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
+        self._drafts_by = drafts_by(self.pair, self.spec)
         if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
             self.spec = replace(self.spec, draft=None)
         self.plan = plan_of(self.spec, self.reader(), self.options, self.pair.target.name)
@@ -124,7 +105,11 @@ class LoadedPair:
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
         self._open_target()
-        self.draft = self._open_draft(on_progress)
+        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names)
+        self.draft, lacking = wanted.open(self.backend, self.options, on_progress)
+        self.left_out = lacking or self.left_out
+        if self.draft is not None:
+            self._closers.append(self.draft.close)
 
     def _open_target(self) -> None:
         """The target's context; what cannot be drafted for is known before a draft model could take memory."""
@@ -141,38 +126,6 @@ class LoadedPair:
         self.backend, self.left_out = backend, left_out
         self._closers.append(backend.close)
 
-    def _open_draft(self, on_progress: OnProgress) -> ReloadableBackend | None:
-        """None where there is none, or with a reason no memory for it; a file that is no draft for it is refused."""
-        if not {MODEL, self._drafts_by} & {*self.names} or not (self.pair.draft or self._drafts_by == MTP):
-            if {EAGLE, MTP} & {*self.names}:
-                self.left_out = Reason("draft-error", self._lacking())
-            return None
-        if self.plan and not self.plan.with_draft:
-            self.left_out = Reason("memory", self.plan.text)
-            return None
-        try:
-            draft = self._opened_draft(on_progress)
-        except (NoMemoryError, HeadError, MemoryError) as error:
-            why = str(error).rstrip(".") or type(error).__name__
-            self.left_out = Reason("draft-error", f"the draft model was left out: {why}")
-            return None
-        self._closers.append(draft.close)
-        return draft
-
-    def _opened_draft(self, on_progress: OnProgress) -> ReloadableBackend:
-        """A model of its own, a head on the target, or the target's drafting layers."""
-        if self.pair.draft is None:
-            return open_drafting_layers(self.backend, self.options, on_progress)
-        if self._drafts_by == EAGLE:
-            return open_head(self.backend, self.pair.draft, self.spec, self.options, on_progress)
-        return open_draft(self.target, self.pair.draft, self.spec, self.options, on_progress)
-
-    def _lacking(self) -> str:
-        """Why a head that was asked for is not there."""
-        if EAGLE in self.names and self.pair.draft:
-            return f"{self.pair.draft.name} is a model of its own, and no head for the eagle drafter"
-        return f"{self.pair.target.name} has no drafting layer that can be used for the mtp drafter"
-
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
@@ -186,8 +139,10 @@ class LoadedPair:
             path = self.pair.draft or self.pair.target
             self.draft_costs = self.profile.calibration(self.draft.backend, path, self._counts, 1, clock)
         self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
-        self._factories = self._drafter_factories()
-        is_asked = self._factories or shared_passes(self.backend)
+        room, draft = self.options.max_k, self.draft
+        self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, self._shape, room)
+        self._makers = self._drafters.makers(self.names)
+        is_asked = self._makers or shared_passes(self.backend)
         self.exactness = self.profile.exactness(self.backend) if is_asked else Exactness(1, 1)
         if not (is_asked and self.exactness.prefill) and not self.target.is_recurrent:
             self.backend.read_in_tiles()
@@ -205,34 +160,9 @@ class LoadedPair:
             self._take_backend(open_context(self.target, self.options, can_branch=True), self.left_out)
         return found
 
-    def _drafter_factories(self) -> dict[str, Callable[[], Drafter]]:
-        """What makes each drafter that can be had, in order of cost."""
-        n_vocab, backend, draft, shape = self.target.vocab.n_vocab, self.backend, self.draft, self._shape
-        factories: dict[str, Callable[[], Drafter]] = {
-            GrammarDrafter.name: GrammarDrafter,
-            PredictionDrafter.name: PredictionDrafter,
-            NgramDrafter.name: NgramDrafter,
-            SuffixDrafter.name: lambda: SuffixDrafter(replies_of(self.pair.target, self.target.vocab)),
-        }
-        factories = {name: make for name, make in factories.items() if name in self.names}
-        if draft is not None:
-            factories[self._drafts_by] = partial(self._draft_drafter, draft)
-        if isinstance(backend, EarlyExitBackend):
-            factories[LayerSkipDrafter.name] = lambda: LayerSkipDrafter(backend.early, n_vocab)
-        if shape is not None:
-            factories[LookaheadDrafter.name] = lambda: LookaheadDrafter(shape)
-        return factories
-
-    def _draft_drafter(self, draft: ReloadableBackend) -> Drafter:
-        """The drafter that drives the draft model, or the head."""
-        backend, n_vocab, room = draft.backend, self.target.vocab.n_vocab, self.options.max_k
-        if isinstance(backend, HeadBackend):
-            return (MtpDrafter if self._drafts_by == MTP else EagleDrafter)(backend, n_vocab, room)
-        return ModelDrafter(backend, n_vocab, room, shared_passes(backend))
-
     def _wire(self) -> None:
         """Drafters, controller, threads and the watch over memory become one loop."""
-        drafters = [make() for make in self._factories.values()]
+        drafters = [make() for make in self._makers.values()]
         self.loop = SpecLoop(
             self.backend,
             drafters,
@@ -274,7 +204,7 @@ class LoadedPair:
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
         """The controller, which begins with what was learned before and leaves what it learns for the next."""
-        seconds = {drafter.name: self._token_seconds(drafter) for drafter in drafters}
+        seconds = {each.name: self._drafters.token_seconds(each, self.draft_costs) for each in drafters}
         controller = Controller(
             self.costs.costs(),
             seconds,
@@ -291,14 +221,6 @@ class LoadedPair:
             self._closers.append(lambda: self.profile.save(controller, self.pair.draft))
         return controller
 
-    def _token_seconds(self, drafter: Drafter) -> float:
-        """Seconds of a draft token, before any was drafted."""
-        if drafter.name == self._drafts_by and self.draft_costs:
-            return self.draft_costs.pass_seconds[1]
-        if isinstance(drafter, LayerSkipDrafter):
-            return timed(pass_runner(drafter.backend), 1, 5, float("inf"))
-        return LOOKUP_SECONDS
-
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one
         apply = partial(set_threads, self.backend, self.draft)
@@ -314,9 +236,7 @@ class LoadedPair:
         """Drafters are given up between two tokens when memory runs short."""
         reserve = self.spec.draft_needs(self.backend.n_ctx) if self.spec and self.draft else 0
         monitor = PressureMonitor(self.reader, self.options.memory, reserve=reserve)
-        return Degradation(
-            monitor, lambda name: self._factories[name](), self.draft, self.options.slots, self._drafts_by
-        )
+        return Degradation(monitor, lambda name: self._makers[name](), self.draft, self.options.slots, self._drafts_by)
 
     def embedder(self) -> Embedder:
         """The context for embeddings, made when it is first wanted."""
@@ -344,8 +264,3 @@ def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int,
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)
-
-
-def shared_passes(backend: Backend) -> SharedPasses | None:
-    """The backend, where conversations can share its passes."""
-    return backend if isinstance(backend, SharedBackend) else None

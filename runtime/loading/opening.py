@@ -1,36 +1,27 @@
-"""Opens models and the contexts that need more than a size: a target that can exit early, a reloadable draft model.
+"""Opens models, and the target's contexts that need more than a size: one that can exit early, one for token trees.
 
 Knows what the pair asks for and what was found at earlier starts; how passes are made is the backends'.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from runtime.backends.contexts import open_backend
-from runtime.backends.eagle import EagleBackend
 from runtime.backends.early_exit import EarlyExitBackend
-from runtime.backends.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
-from runtime.backends.mtp import MtpBackend
 from runtime.backends.nodes import EarlyExitError
-from runtime.backends.reloadable import ReloadableBackend
-from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
-from runtime.core.errors import HeadError, ModelError, NoMemoryError, SettingsError
+from runtime.core.errors import ModelError, SettingsError
 from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape
 from runtime.loading.exit_layer import settle
 from runtime.loading.options import Options
 from runtime.loading.planning import TARGET_BATCH
 from runtime.loading.profile import TargetProfile
-from runtime.memory.fit import PairSpec, draft_context
-from runtime.memory.footprint import ALL_LAYERS, DRAFT_BATCH
+from runtime.memory.footprint import ALL_LAYERS
 from runtime.models.facts import ModelFacts
-from runtime.models.header import read_model_header
-from runtime.models.heads import layers_of, unfit
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.reasons import Code, Reason
@@ -105,100 +96,6 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
     if gain > 1:
         return shape
     return Refused("cost", f"rows cost too much here: it promises {gain:.2f} times plain decode at best")
-
-
-def open_draft(
-    target: LlamaModel, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
-) -> ReloadableBackend:
-    """A draft model in a context that need not grow with the target's.
-
-    Raises VocabError, NoMemoryError, ModelError.
-    """
-    # Read already; opened again, the file may be another
-    headers = [(spec.target, spec.draft)] if spec and spec.draft else []
-
-    def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
-        known = headers.pop() if headers else None
-        ids = shared_ids(target.path, path, known)
-        draft = load(path, "draft", report, exact=False, ids=ids, facts=known[1] if known else None)
-        stack.callback(draft.close)
-        if ids is None:
-            compare_vocabularies(target.vocab, draft.vocab, target.path.name, path.name)
-        n_target = options.n_ctx or target.n_ctx_train
-        n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
-        try:
-            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=options.slots)
-        except ModelError as error:
-            raise NoMemoryError(str(error)) from error
-        stack.callback(backend.close)
-        return backend
-
-    return ReloadableBackend(opener, on_progress)
-
-
-def open_head(
-    target: LlamaBackend, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
-) -> ReloadableBackend:
-    """A head that drafts from the target's hidden states. Raises HeadError."""
-    check_order(target)
-
-    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
-        facts = head_facts(path, spec.target if spec else ModelFacts(read_model_header(target.model.path)), target)
-        ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
-        head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
-        stack.callback(head.close)
-        backend = EagleBackend(head, target, layers_of(facts), max(1, options.slots), options.max_k)
-        stack.callback(backend.close)
-        return backend
-
-    try:
-        return ReloadableBackend(opener, on_progress)
-    except ModelError as error:
-        raise HeadError(str(error)) from error
-
-
-def open_drafting_layers(target: LlamaBackend, options: Options, on_progress: OnProgress) -> ReloadableBackend:
-    """The layers of the target's own file that draft from its last hidden state. Raises HeadError."""
-    check_order(target)
-
-    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
-        backend = MtpBackend(target, max(1, options.slots), options.max_k)
-        stack.callback(backend.close)
-        return backend
-
-    try:
-        return ReloadableBackend(opener, on_progress)
-    except ModelError as error:
-        raise HeadError(str(error)) from error
-
-
-def check_order(target: LlamaBackend) -> None:
-    """Raises HeadError for a target whose passes do not follow one another."""
-    if isinstance(target, EarlyExitBackend) or target.can_branch:
-        raise HeadError("token trees and early exit leave the target's states out of order")
-
-
-def head_facts(path: Path, wanted: ModelFacts, target: LlamaBackend) -> ModelFacts:
-    """What a head's header says, where it is one for that target. Raises ModelError."""
-    facts = ModelFacts(read_model_header(path))
-    if clause := unfit(facts, wanted, path):
-        raise ModelError(f"{path.name} is no head for {target.model.path.name}: {clause}")
-    return facts
-
-
-def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] | None = None) -> IdsOnly | None:
-    """The draft's ids, which by the headers mean what the target's do; None where headers do not tell.
-
-    Raises VocabError.
-    """
-    try:
-        ours, theirs = facts or (ModelFacts(read_model_header(target)), ModelFacts(read_model_header(draft)))
-    except (ModelError, OSError):
-        return None  # the library will say more when it loads them
-    if not theirs.n_vocab:
-        return None
-    compare_vocabularies(HeaderVocab(ours.header), HeaderVocab(theirs.header), target.name, draft.name)
-    return IdsOnly(theirs.architecture, theirs.n_vocab)
 
 
 def load(

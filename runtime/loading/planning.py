@@ -13,10 +13,11 @@ from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_o
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices
 from runtime.memory.pressure import Reading, is_sane
-from runtime.models.heads import drafter_of, has_mtp
+from runtime.models.heads import DRAFTERS, begins_for, drafter_of, has_mtp
 from runtime.models.registry import Pair
 
-MODEL, EAGLE, MTP = "model", "eagle", "mtp"  # drafters with weights
+MODEL, MTP = "model", "mtp"  # drafters with weights, beside those of heads
+HEADS = frozenset((*DRAFTERS.values(), MTP))
 LONGEST = 2**31 - 1  # tokens that a context may have
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer
@@ -46,11 +47,11 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
     return replace(spec, context=replace(spec.context, n_ctx=n_ctx), is_open=True)
 
 
-def drafts_by(spec: PairSpec | None) -> str:
+def drafts_by(pair: Pair, spec: PairSpec | None) -> str:
     """The drafter that a pair's draft is for: a model, a head, or layers of the target's own file."""
-    if spec is not None and spec.draft is spec.target:
-        return MTP
-    return (spec and drafter_of(spec.draft)) or MODEL
+    if spec is None:  # a header cannot be read: loading will say why
+        return (pair.draft and begins_for(pair.draft)) or MODEL
+    return MTP if spec.draft is spec.target else drafter_of(spec.draft) or MODEL
 
 
 def n_snapshots(options: Options) -> int:

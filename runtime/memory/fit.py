@@ -55,6 +55,11 @@ class PairSpec:
     on_device: bool = False
     is_open: bool = False  # no number of tokens was asked for
 
+    @property
+    def has_head(self) -> bool:
+        """Is the draft a head on the target, or layers of its own that only draft?"""
+        return self.draft is self.target or bool(drafter_of(self.draft))
+
     def needs(self, n_ctx: int, with_draft: bool) -> int:
         """Bytes of the target, and of the draft model where there is one and it comes along."""
         target = estimate(self.target, replace(self.context, n_ctx=n_ctx)).needed
@@ -77,7 +82,7 @@ class PairSpec:
         """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
-        if self.draft is self.target or drafter_of(self.draft):
+        if self.has_head:
             return head_bytes(self.draft, self.target, replace(self.context, n_ctx=n_ctx))
         n_drafting = draft_context(n_ctx, self.window, self.context.n_rows - 1, self.draft.n_context)
         cache = cache_types(self.draft, self.on_device)
@@ -135,7 +140,7 @@ def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom, is_fr
     lost = []
     chosen = spec.frugal() if is_frugal else spec
     if spec.draft is not None and not with_draft:
-        lost.append("the draft model")
+        lost.append("the head" if spec.has_head else "the draft model")
     if is_frugal:
         lost.append("what is kept to go back in a text with")
     if n_ctx < spec.context.n_ctx:

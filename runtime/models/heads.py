@@ -7,15 +7,17 @@ tokens that its rows stand for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
+from runtime.models.library_limits import MAX_LAYERS
 
-EAGLE = "eagle3"
-DRAFTERS = {EAGLE: "eagle"}  # of heads that can be used, by architecture
+EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
+DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}  # by architecture; there is no last one yet
 # Targets whose graph names the inputs of its layers, each tried with llama-cpp-python 0.3.36: of others, asking for
 # them ends the process
 SHOWN = frozenset(
@@ -28,6 +30,23 @@ HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the l
 STATES = 256  # of a pass, that are shown to a head at most: the latest
 N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
+# Heads that are told from DFlash by one tensor only, and are drafted with otherwise
+VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
+UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
+MASK = "tokenizer.ggml.mask_token_id"
+FIRST_KEY = b"general.architecture"  # of a header
+HeaderValues = dict[str, str | int]  # by key
+BEGINNING = 4096  # bytes of a file, in which that stands
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """How a DFlash head drafts."""
+
+    layers: tuple[int, ...]  # of the target, whose inputs it reads
+    n_tokens: int  # of a block, the known one included
+    mask: int  # the token that stands for one that is to be guessed
+    is_causal: bool  # a token of the block sees only those before it
 
 
 def drafter_of(facts: ModelFacts | None) -> str:
@@ -35,38 +54,83 @@ def drafter_of(facts: ModelFacts | None) -> str:
     return DRAFTERS.get(facts.architecture, "") if facts else ""
 
 
+def begins_for(path: Path) -> str:
+    """The drafter that a file is for by its beginning, whatever became of the rest; "" for what is no head."""
+    if not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as file:
+            _, _, rest = file.read(BEGINNING).partition(FIRST_KEY)
+    except OSError:
+        return ""
+    length = int.from_bytes(rest[4:12], "little")  # behind the type of the value
+    return DRAFTERS.get(rest[12 : 12 + length].decode(errors="replace"), "")
+
+
 def has_mtp(facts: ModelFacts) -> bool:
-    """Is there a layer in a model's file that only drafts, and that can be used?
+    """Is there a layer in a model's file that only drafts, and that can be used?"""
+    return not why_no_mtp(facts)
+
+
+def why_no_mtp(facts: ModelFacts) -> str:
+    """Why a model's file cannot draft by itself, in a clause; "" when it can.
 
     The header's count says little: files are made without that layer which promise it.
     """
-    first = f"blk.{facts.n_trunk_layers}.nextn.eh_proj.weight"
-    is_known = facts.architecture in DRAFTING and facts.own("nextn_predict_layers") == 1
-    return is_known and any(tensor.name == first for tensor in facts.header.tensors)
+    n, first = facts.own("nextn_predict_layers"), f"blk.{facts.n_trunk_layers}.nextn.eh_proj.weight"
+    if not n:
+        return "it has no drafting layer"
+    if facts.architecture not in DRAFTING:
+        return f"the drafting layers of {facts.architecture} models were not tried with Slipstream"
+    if all(tensor.name != first for tensor in facts.header.tensors):
+        return "its header promises a drafting layer, and the file was made without it"
+    return "" if n == 1 else f"its {n} drafting layers would have to take turns, which Slipstream does not do"
+
+
+def unkept_promises(facts: ModelFacts) -> HeaderValues:
+    """What a header should say that promises drafting layers, where the file was made without them."""
+    n_trunk, own = facts.n_trunk_layers, facts.architecture
+    if n_trunk == facts.n_layers or any(tensor.name.startswith(f"blk.{n_trunk}.") for tensor in facts.header.tensors):
+        return {}
+    return {f"{own}.block_count": n_trunk, f"{own}.nextn_predict_layers": 0}
 
 
 def wanted_by(facts: ModelFacts) -> str:
     """The target that a head is for, or what a model's own drafting layers are, in words; "" where there are none."""
+    if facts.architecture == ASSISTANT:
+        return f"not used: {UNUSED}"
     if drafter_of(facts):
         layers = ", ".join(map(str, layers_of(facts)))
-        width = facts.own("target_hidden_size")
-        return f"a head for targets of {n_words(facts):,} tokens and width {width:,}; reads layers {layers}"
+        block = f", {facts.own('block_size')} tokens at once" if facts.architecture == DFLASH else ""
+        target = f"targets of {n_words(facts):,} tokens and width {width_read(facts):,}"
+        return f"a head ({drafter_of(facts)}) for {target}; reads layers {layers}{block}"
     if n_layers := facts.own("nextn_predict_layers"):
-        use = "drafts by itself (mtp)" if has_mtp(facts) else "not used by us"
-        return f"{n_layers} of its own layers, {use}"
+        why = why_no_mtp(facts)
+        return f"{n_layers} of its own layers, {f'not used: {why}' if why else 'drafts by itself (mtp)'}"
     return ""
 
 
 def layers_of(head: ModelFacts) -> tuple[int, ...]:
     """The target's layers whose inputs the head reads."""
-    value = head.header.metadata.get(f"{EAGLE}.target_layers")
+    value = head.header.metadata.get(f"{head.architecture}.target_layers")
     is_list = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer)
-    return tuple(int(layer) for layer in value[: N_LAYERS + 1]) if is_list else ()  # type: ignore[index]
+    return tuple(int(layer) for layer in value[:MAX_LAYERS]) if is_list else ()  # type: ignore[index]
+
+
+def block_of(head: ModelFacts) -> BlockShape:
+    """How a DFlash head drafts."""
+    is_causal = head.header.metadata.get(f"{DFLASH}.attention.causal") is True
+    return BlockShape(layers_of(head), head.own("block_size"), head.header.number(MASK), is_causal)
 
 
 def n_words(head: ModelFacts) -> int:
     """Tokens of the head's target."""
     return head.n_vocab or head.own("vocab_size")
+
+
+def width_read(head: ModelFacts) -> int:
+    """Values of a state that the head reads."""
+    return head.own("target_hidden_size" if head.architecture == EAGLE else "embedding_length")
 
 
 def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
@@ -76,25 +140,45 @@ def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
 
 def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[str]:
     """In order of how much they say."""
+    tensors = {tensor.name: tensor for tensor in head.header.tensors}
+    yield from unknown_kinds(head, tensors)
     if target.architecture not in SHOWN:
         yield f"llama.cpp shows no hidden states of the architecture {target.architecture!r}"
-    width, read, layers = target.own("embedding_length"), head.own("target_hidden_size"), layers_of(head)
+    width, read, layers = target.own("embedding_length"), width_read(head), layers_of(head)
     if read != width:
         yield f"it reads states of {read} values, and the target's have {width}"
     if n_words(head) != target.n_vocab:
         yield f"it is for {n_words(head):,} tokens, and the target has {target.n_vocab:,}"
-    if len(layers) != N_LAYERS:
-        yield f"it names {len(layers)} layers of its target instead of {N_LAYERS}"
     if wrong := [layer for layer in layers if not 0 <= layer < target.n_trunk_layers]:
         yield f"it reads layer {wrong[0]} of a target that has {target.n_trunk_layers}"
-    yield from misshapen(head, {tensor.name: tensor for tensor in head.header.tensors}, path)
+    yield from misshapen(head, tensors, path)
+
+
+def unknown_kinds(head: ModelFacts, tensors: dict[str, TensorInfo]) -> Iterator[str]:
+    """What makes it another kind of head than those that can be run."""
+    if head.architecture == ASSISTANT:
+        yield UNUSED
+    if variant := next((VARIANTS[name] for name in VARIANTS if name in tensors), ""):
+        yield f"it is a {variant} head, a variant of DFlash that Slipstream does not run"
+    if head.architecture == EAGLE and len(layers_of(head)) != N_LAYERS:
+        yield f"it names {len(layers_of(head))} layers of its target instead of {N_LAYERS}"
+    if head.architecture == EAGLE and head.n_layers != 1:
+        yield f"it has {head.n_layers} layers, and an EAGLE-3 head has one"
+    if head.architecture != DFLASH:
+        return
+    if not layers_of(head):
+        yield "it names no layers of its target"
+    if head.own("block_size") < 2:
+        yield "it does not say how many tokens it guesses at once"
+    if MASK not in head.header.metadata or head.header.number(MASK) >= n_words(head):
+        yield "it does not say which token stands for one that is to be guessed"
 
 
 def misshapen(head: ModelFacts, tensors: dict[str, TensorInfo], path: Path) -> Iterator[str]:
     """What is wrong with the tensors."""
-    width, own = head.own("embedding_length"), head.own("target_hidden_size")
+    width, own = head.own("embedding_length"), width_read(head)
     first = tensors.get("fc.weight")
-    if first is None or first.shape != (N_LAYERS * own, width):
+    if first is None or first.shape != (len(layers_of(head)) * own, width):
         yield "the matrix that takes the target's states in is missing or has another shape"
     borrowed = [name for name in ("token_embd.weight", "output.weight") if name not in tensors]
     if borrowed and width != own:

@@ -25,7 +25,8 @@ HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 AS_TRAINED = 0  # tokens of context: as many as the model was trained on, as far as memory allows
 MAX_NAME = 4095  # characters of a path
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
-DRAFTERS = (*USUAL, "eagle", "mtp", "layerskip", "suffix", "lookahead")  # what a pair may name under `drafters`
+# What a pair may name under `drafters`
+DRAFTERS = (*USUAL, "eagle", "mtp", "dflash", "layerskip", "suffix", "lookahead")
 
 
 def placed(file: object, info: ValidationInfo) -> object:

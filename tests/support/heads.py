@@ -1,4 +1,4 @@
-"""EAGLE-3 heads with random weights: they go with a target and are never right but by chance."""
+"""EAGLE-3 and DFlash heads with random weights: they go with a target and are never right but by chance."""
 
 from __future__ import annotations
 
@@ -24,6 +24,45 @@ class HeadShape:
     words: int = 0  # tokens that it drafts; 0: all, by the target's output
     own_table: bool = False
     unknown: int = 0  # added to the highest token that it drafts
+    block: int = 0  # tokens of a block, of a DFlash head; 0: an EAGLE-3 head
+    depth: int = 1  # layers
+    window: int = 0  # tokens that every other layer looks back; 0: all look at all
+    has_parts: bool = False  # positions have parts, as those of its target
+    mask: int | None = 1
+    extra: str = ""  # the name of a tensor that makes it another kind of head
+
+    @property
+    def length(self) -> int:
+        """Values of an attention head."""
+        return self.width // self.heads
+
+    @property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns by name."""
+        n, read = self.width, self.width if self.block else 2 * self.width
+        found = {"fc.weight": (n, max(1, len(self.layers)) * n)}
+        for i in range(self.depth):
+            found |= {
+                f"blk.{i}.attn_q.weight": (n, read), f"blk.{i}.attn_k.weight": (self.length, read),
+                f"blk.{i}.attn_v.weight": (self.length, read), f"blk.{i}.attn_output.weight": (n, n),
+                f"blk.{i}.ffn_gate.weight": (self.ffn, n), f"blk.{i}.ffn_up.weight": (self.ffn, n),
+                f"blk.{i}.ffn_down.weight": (n, self.ffn),
+            }  # fmt: skip
+        if self.own_table:
+            found["token_embd.weight"] = self.vocab, n
+        if self.words:
+            found["output.weight"] = self.words, n
+        return found | ({self.extra: (self.vocab, 4)} if self.extra else {})
+
+    @property
+    def norms(self) -> dict[str, int]:
+        """Values by name."""
+        found = {"output_norm.weight": self.width}
+        own = {"attn_q_norm": self.length, "attn_k_norm": self.length} if self.block else {"attn_norm_2": self.width}
+        for i in range(self.depth):
+            found |= {f"blk.{i}.{name}.weight": n for name, n in own.items()}
+            found |= {f"blk.{i}.{name}.weight": self.width for name in ("attn_norm", "ffn_norm")}
+        return found | ({"enc.output_norm.weight": self.width} if self.block else {})
 
 
 def head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
@@ -34,43 +73,58 @@ def head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
     return HeadShape(facts.own("embedding_length"), facts.n_vocab, layers, words=words, **more)
 
 
+def block_head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
+    """The shape of a DFlash head of two layers."""
+    return head_for(target, words, block=6, depth=2, **more)
+
+
 def write_head(path: Path, shape: HeadShape, seed: int = 0) -> Path:
     """Writes one without a vocabulary's words."""
-    rng, width, length = np.random.default_rng(seed), shape.width, shape.width // shape.heads
-    writer = GGUFWriter(str(path), "eagle3")
+    rng = np.random.default_rng(seed)
+    writer = GGUFWriter(str(path), "dflash" if shape.block else "eagle3")
     writer.add_context_length(2048)
-    writer.add_embedding_length(width)
-    writer.add_block_count(1)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.depth)
     writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(1)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(length)
+    writer.add_rope_dimension_count(shape.length)
     writer.add_rope_freq_base(10000.0)
     writer.add_tokenizer_model("no_vocab")
     writer.add_vocab_size(shape.vocab)
-    writer.add_array("eagle3.target_layers", list(shape.layers))
-    writer.add_uint32("eagle3.target_hidden_size", width)
-    matrices = {
-        "fc.weight": (width, 3 * width), "blk.0.attn_q.weight": (width, 2 * width),
-        "blk.0.attn_k.weight": (length, 2 * width), "blk.0.attn_v.weight": (length, 2 * width),
-        "blk.0.attn_output.weight": (width, width), "blk.0.ffn_gate.weight": (shape.ffn, width),
-        "blk.0.ffn_up.weight": (shape.ffn, width), "blk.0.ffn_down.weight": (width, shape.ffn),
-    }  # fmt: skip
-    if shape.own_table:
-        matrices["token_embd.weight"] = shape.vocab, width
+    writer.add_array(f"{writer.arch}.target_layers", list(shape.layers))
+    (add_block if shape.block else add_width)(writer, shape)
     if shape.words:
-        matrices["output.weight"] = shape.words, width
         tokens = np.sort(rng.choice(shape.vocab, shape.words, replace=False)).astype(np.int64)
         tokens[-1] += shape.unknown
         writer.add_tensor("d2t", tokens, raw_dtype=GGMLQuantizationType.I64)
-    for name, (rows, columns) in matrices.items():
+    for name, (rows, columns) in shape.matrices.items():
         values = rng.standard_normal((rows, columns)) * columns**-0.5
         writer.add_tensor(name, values.astype(np.float32))
-    for name in ("output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"):
-        writer.add_tensor(f"{name}.weight", (1 + 0.1 * rng.standard_normal(width)).astype(np.float32))
+    for name, n in shape.norms.items():
+        writer.add_tensor(name, (1 + 0.1 * rng.standard_normal(n)).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def add_width(writer: GGUFWriter, shape: HeadShape) -> None:
+    """What only an EAGLE-3 head says."""
+    writer.add_uint32("eagle3.target_hidden_size", shape.width)
+
+
+def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
+    """What only a DFlash head says."""
+    writer.add_uint32("dflash.block_size", shape.block)
+    writer.add_key_length(shape.length)
+    writer.add_value_length(shape.length)
+    if shape.mask is not None:
+        writer.add_mask_token_id(shape.mask)
+    if shape.has_parts:
+        writer.add_rope_dimension_sections([shape.length // 2, 0, 0, 0])
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+        writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.depth)])

@@ -1,0 +1,70 @@
+"""DFlash (Chen et al., arXiv 2602.06036): a head of a few layers in a file of its own, which guesses a block at once.
+
+The target's states become cells of its cache as they are, without tokens. A block is the newest token and masks behind
+it, which all see one another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from runtime.backends.head import HeadBackend
+from runtime.backends.llama import INT8_P, INT32_P, LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.staging import Rows
+from runtime.backends.trail import Step, Trail
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.models.heads import HEAD_ROWS, BlockShape
+
+
+class DflashBackend(HeadBackend):
+    """A DFlash head. `forward` returns a row of logits for each token of a block, at most `room` of them."""
+
+    lag = 0
+
+    def __init__(self, weights: LlamaModel, target: LlamaBackend, shape: BlockShape, n_trails: int, room: int) -> None:
+        super().__init__(weights, target, len(shape.layers) * target.model.n_embd, n_trails, room)
+        lib.llama_set_causal_attn(self.handle, shape.is_causal)
+        n_guessed = min(shape.n_tokens - 1, room, HEAD_ROWS - 1)
+        self._block: Tokens = np.full(1 + n_guessed, shape.mask, dtype=np.int32)
+        self._unflagged = np.zeros(HEAD_ROWS, dtype=np.int8)
+        self._has_parts = lib.llama_model_rope_type(weights.handle) == lib.LLAMA_ROPE_TYPE_MROPE
+        target.show_states(shape.layers, self.hear)
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        """Logits [block, n_vocab]: row i is a guess of token i after `context`, whatever comes between. Valid until the
+        next call.
+        """
+        trail, last = self._trail(context), len(context) - 1
+        self._use(trail)
+        trail.cut(min(trail.shared(context), last))
+        if trail.n_known < last:
+            trail.start(last)
+        self._take_in(trail, context)
+        self._block[0] = context[-1]
+        self._make_room(trail, last, len(self._block))
+        self._fill(trail, last, self._block, None)
+        self._flag(self._flags)
+        self._run(trail)
+        lib.llama_memory_seq_rm(self.memory, trail.sequence, -1 if last == trail.begin else last, -1)
+        return self._logits()[1:]
+
+    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[Step]:
+        """No row is a step: what was guessed is not gone on from."""
+        n = len(waiting)
+        self._make_room(trail, trail.n_cells, n)
+        self._fill(trail, trail.n_cells, None, waiting)
+        self._flag(self._unflagged)
+        if self._has_parts:  # of positions, one after another; the last is no part
+            place = self._positions[trail.n_cells : trail.n_cells + n]
+            self._parts = np.concatenate([place, place, place, np.zeros_like(place)])
+            self._batch.pos = ctypes.cast(self._parts.ctypes.data, INT32_P)
+        self._run(trail)
+        return []
+
+    def _flag(self, flags: np.ndarray) -> None:
+        """Which rows logits are wanted of."""
+        self._batch.logits = ctypes.cast(flags.ctypes.data, INT8_P)

@@ -1,0 +1,28 @@
+"""Drafts from a DFlash head in a file of its own (Chen et al., arXiv 2602.06036): a block of tokens from one pass.
+
+All guesses of a block are there at once, so what is decided token by token is only how many of them to verify.
+"""
+
+from __future__ import annotations
+
+from runtime.core.draft import NO_DRAFT, Tokens
+from runtime.core.drafter import Budget, Drafting, Pick
+from runtime.drafters.head import HeadDrafter
+from runtime.drafters.model import as_draft, take
+
+
+class DflashDrafter(HeadDrafter):
+    """A head whose backend returns a row of logits for each token of a block, which do not depend on one another."""
+
+    name = "dflash"
+    has_passes = False
+
+    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+        """A chain of the block's first tokens; nothing where the target's states are not known."""
+        if not self._head.knows(context):
+            return NO_DRAFT
+        picks: list[Pick] = []
+        for row in (yield context)[: budget.max_k]:
+            if not take(row[: self.n_vocab], budget, picks):
+                break
+        return as_draft(picks, budget.max_k)

@@ -1,0 +1,119 @@
+"""The draft of a pair: a model of its own, a head on the target, or layers of the target's file; why there is none.
+
+Knows what the pair asks for and what memory allows; how drafts are made is the drafters'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.backends.contexts import open_backend
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import IdsOnly, LlamaModel
+from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.vocab import HeaderVocab, compare_vocabularies
+from runtime.core.backend import OnProgress
+from runtime.core.errors import HeadError, ModelError, NoMemoryError
+from runtime.loading.heads import open_drafting_layers, open_head
+from runtime.loading.opening import load
+from runtime.loading.options import Options
+from runtime.loading.planning import HEADS, MODEL, MTP
+from runtime.memory.fit import LoadPlan, PairSpec, draft_context
+from runtime.memory.footprint import DRAFT_BATCH
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import why_no_mtp
+from runtime.models.registry import Pair
+from runtime.speculative.control.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to draft for a target: the drafter that the pair's draft is for, and the drafters' names asked for."""
+
+    pair: Pair
+    spec: PairSpec | None
+    plan: LoadPlan | None
+    drafts_by: str
+    names: Collection[str]
+
+    def open(
+        self, target: LlamaBackend, options: Options, on_progress: OnProgress
+    ) -> tuple[ReloadableBackend | None, Reason | None]:
+        """The draft, or why there is none of those asked for. Raises ModelError or VocabError for a model that is no
+        draft for the target; without a head the target answers.
+        """
+        if not {MODEL, self.drafts_by} & {*self.names} or not (self.pair.draft or self.drafts_by == MTP):
+            lacking = self._lacking()
+            return None, Reason("draft-error", lacking) if lacking else None
+        if self.plan and not self.plan.with_draft:
+            return None, Reason("memory", self.plan.text)
+        try:
+            return self._opened(target, options, on_progress), None
+        except (NoMemoryError, HeadError, MemoryError) as error:
+            what = "model" if self.drafts_by == MODEL else "head"
+            why = str(error).rstrip(".") or type(error).__name__
+            return None, Reason("draft-error", f"the draft {what} was left out: {why}")
+
+    def _opened(self, target: LlamaBackend, options: Options, on_progress: OnProgress) -> ReloadableBackend:
+        if self.pair.draft is None:
+            return open_drafting_layers(target, options, on_progress)
+        if self.drafts_by in HEADS:
+            return open_head(target, self.pair.draft, self.spec, options, on_progress)
+        return open_draft(target.model, self.pair.draft, self.spec, options, on_progress)
+
+    def _lacking(self) -> str:
+        """Why a head that was asked for by its drafter's name is not there."""
+        if not (asked := sorted(HEADS & {*self.names})):
+            return ""
+        if self.pair.draft and asked != [MTP]:
+            return f"{self.pair.draft.name} is no head for the {asked[0]} drafter"
+        why = why_no_mtp(self.spec.target) if self.spec else "its header cannot be read"
+        return f"{self.pair.target.name} cannot draft by itself (mtp): {why}"
+
+
+def open_draft(
+    target: LlamaModel, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
+) -> ReloadableBackend:
+    """A draft model in a context that need not grow with the target's.
+
+    Raises VocabError, NoMemoryError, ModelError.
+    """
+    # Read already; opened again, the file may be another
+    headers = [(spec.target, spec.draft)] if spec and spec.draft else []
+
+    def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
+        known = headers.pop() if headers else None
+        ids = shared_ids(target.path, path, known)
+        draft = load(path, "draft", report, exact=False, ids=ids, facts=known[1] if known else None)
+        stack.callback(draft.close)
+        if ids is None:
+            compare_vocabularies(target.vocab, draft.vocab, target.path.name, path.name)
+        n_target = options.n_ctx or target.n_ctx_train
+        n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
+        try:
+            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=options.slots)
+        except ModelError as error:
+            raise NoMemoryError(str(error)) from error
+        stack.callback(backend.close)
+        return backend
+
+    return ReloadableBackend(opener, on_progress)
+
+
+def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] | None = None) -> IdsOnly | None:
+    """The draft's ids, which by the headers mean what the target's do; None where headers do not tell.
+
+    Raises VocabError.
+    """
+    try:
+        ours, theirs = facts or (ModelFacts(read_model_header(target)), ModelFacts(read_model_header(draft)))
+    except (ModelError, OSError):
+        return None  # the library will say more when it loads them
+    if not theirs.n_vocab:
+        return None
+    compare_vocabularies(HeaderVocab(ours.header), HeaderVocab(theirs.header), target.name, draft.name)
+    return IdsOnly(theirs.architecture, theirs.n_vocab)
