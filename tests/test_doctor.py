@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from app.doctor import command as doctor
-from app.doctor.advice import break_even, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
+from app.doctor.advice import (
+    break_even,
+    cuda_index,
+    lengths_in_words,
+    models_that_fit,
+    pairs_that_fit,
+    prebuilt,
+    problems,
+    reinstall,
+)
 from runtime.models.registry import Pair
 from runtime.tools import diagnosis, machine
 
@@ -79,8 +88,11 @@ def test_a_gpu_that_hides_from_a_library_that_was_compiled_for_it_needs_no_compi
 
 def test_drivers_and_backends_are_named_side_by_side() -> None:
     assert doctor.gpus(HEALTHY) == "no driver found; llama.cpp is compiled for the CPU alone"
+    lavapipe = {"backend": "Vulkan", "name": "llvmpipe", "free_bytes": 1, "total_bytes": 1}
+    with_device = {"gpu_hardware": [], "backends": ["Vulkan", "CPU"], "devices": [*HEALTHY["devices"], lavapipe]}
+    assert doctor.gpus(with_device) == "a device that llama.cpp finds; llama.cpp is compiled for Vulkan"
     assert (
-        doctor.gpus({"gpu_hardware": ["CUDA"], "backends": ["CUDA", "CPU"]})
+        doctor.gpus({"gpu_hardware": ["CUDA"], "backends": ["CUDA", "CPU"], "devices": HEALTHY["devices"]})
         == "an NVIDIA driver; llama.cpp is compiled for CUDA"
     )
 
@@ -141,3 +153,40 @@ def test_a_library_that_cannot_be_loaded_names_the_command(monkeypatch: pytest.M
         doctor.LibraryError, match=r"cannot be loaded .* Compile it anew: .* pip install --force-reinstall"
     ):
         doctor.examine("demo")
+
+
+def test_a_wheel_that_needs_no_compiler_is_named_first() -> None:
+    texts = found(gpu_hardware=["CUDA"], cuda_version="12.7")
+    assert texts.index("/whl/cu125 ") < texts.index("-DGGML_CUDA=on")
+    assert "/whl/" not in found(gpu_hardware=["CUDA"], cuda_version="")
+    assert "/whl/metal " in found(gpu_hardware=["METAL"])
+    assert prebuilt("0.3.36").endswith(
+        '--extra-index-url https://abetlen.github.io/llama-cpp-python/whl/cpu "llama-cpp-python==0.3.36"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "index"),
+    [
+        ("11.4", ""),
+        ("11.8", "cu118"),
+        ("12.0", "cu118"),
+        ("12.4", "cu124"),
+        ("13.1", "cu130"),
+        ("14.0", "cu132"),
+        ("", ""),
+    ],
+)
+def test_the_index_is_the_newest_that_the_driver_runs(driver: str, index: str) -> None:
+    assert cuda_index(driver) == index
+
+
+def test_the_drivers_version_of_cuda_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.cuda_version() == ""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\necho '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |'\n"
+    )
+    program.chmod(0o755)
+    assert machine.cuda_version() == "12.4"

@@ -51,3 +51,27 @@ def test_a_minute_later_nothing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         losses.note(LOST, "here", "x.gguf")
         now += module.MEMORY / 2
     assert losses.options == Options()
+
+
+def test_a_gpu_is_left_alone_before_drafts_are() -> None:
+    lost = ProcessLostError("it was ended by SIGABRT")
+    lost.has_gpu = True
+    losses, said = Losses(Options()), list[tuple[Options, str]]()
+    for _ in range(3):
+        losses.note(lost, "here", "x.gguf")
+        said.append((losses.options, losses.consequence))
+    assert [options for options, _ in said] == [
+        Options(),
+        Options(without_gpu=True),
+        Options(without_gpu=True, drafters=()),
+    ]
+    assert ["GPU" in text for _, text in said] == [False, True, True]
+    with pytest.raises(ModelError, match="4 times"):
+        losses.note(LOST, "here", "x.gguf")
+
+
+def test_who_asked_for_no_gpu_keeps_to_that() -> None:
+    losses = Losses(Options(without_gpu=True))
+    losses.note(LOST, "here", "x.gguf")
+    losses.note(LOST, "here", "x.gguf")
+    assert losses.options == Options(without_gpu=True, drafters=())

@@ -23,6 +23,11 @@ BACKENDS = {
     "METAL": ("MTL", "Apple silicon"),
     "VULKAN": ("Vulkan", "a GPU with a render device"),
 }
+# Compiled wheels of llama-cpp-python, by its own documentation: an index for each of these versions of CUDA, and one
+# each for the processor, Metal, Vulkan and ROCm. Which versions of the package each has is not known here.
+WHEELS = "https://abetlen.github.io/llama-cpp-python/whl/"
+INDEXES = {"": "cpu", "METAL": "metal", "VULKAN": "vulkan", "HIP": "rocm72"}
+CUDA_INDEXES = "11.8", "12.1", "12.2", "12.3", "12.4", "12.5", "13.0", "13.2"
 INSTRUCTIONS = {
     "avx2": "AVX2",
     "avx512f": "AVX512",
@@ -78,6 +83,34 @@ def reinstall(version: str, backend: str = "") -> str:
     return f'$env:CMAKE_ARGS = "{option}"; & {pip}' if sys.platform == "win32" else f'CMAKE_ARGS="{option}" {pip}'
 
 
+def prebuilt(version: str, backend: str = "", cuda: str = "") -> str:
+    """The command that fetches a compiled llama-cpp-python, where its index has that version; "" where none is known
+    for a driver of that version of CUDA.
+    """
+    index = INDEXES.get(backend) or cuda_index(cuda)
+    if not index:
+        return ""
+    flags = f"--force-reinstall --no-deps --only-binary llama-cpp-python --extra-index-url {WHEELS}{index}"
+    call = "& " if sys.platform == "win32" else ""
+    return f'{call}"{sys.executable}" -m pip install {flags} "llama-cpp-python=={version}"'
+
+
+def cuda_index(version: str) -> str:
+    """The newest that a driver of that version of CUDA can run; "" where there is none."""
+    parts = [tuple(map(int, each.split("."))) for each in (*CUDA_INDEXES, version) if each.count(".") == 1]
+    known, most = parts[: len(CUDA_INDEXES)], parts[-1] if version else (0, 0)
+    fit = [each for each in known if each <= most]
+    return "cu{}{}".format(*max(fit)) if fit else ""
+
+
+def for_backend(found: Mapping[str, Any], backend: str) -> str:
+    """The commands that bring llama.cpp for it: the quick one first, which needs no compiler."""
+    version = found["versions"]["llama-cpp-python"]
+    quick = prebuilt(version, backend, found.get("cuda_version", ""))
+    compiled = reinstall(version, backend)
+    return f"{quick}\n    or, where there is no such wheel: {compiled}" if quick else compiled
+
+
 def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """What is wrong, each with what mends it."""
     checks = (unused_gpu, lacking_instructions, busy, inexact, full_memory)
@@ -101,7 +134,7 @@ def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
             )
         ]
     what = f"There is {sign}, but llama.cpp is compiled without {backend}."
-    return [(what, reinstall(found["versions"]["llama-cpp-python"], wanted[0]))]
+    return [(what, for_backend(found, wanted[0]))]
 
 
 def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

@@ -14,6 +14,7 @@ import psutil
 from app.doctor.advice import BACKENDS, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
 from runtime.core.errors import SlipstreamError
 from runtime.loading.pass_timing import n_cores
+from runtime.memory.system import HOSTS
 from runtime.models.registry import find_pair, load_registry
 from runtime.tools import machine
 
@@ -42,6 +43,7 @@ def examine(name: str) -> dict[str, Any]:
         "memory_free_bytes": memory.available,
         "memory_bytes_per_second": round(machine.memory_bandwidth()),
         "gpu_hardware": machine.gpu_hardware(),
+        "cuda_version": machine.cuda_version(),
         "versions": machine.versions(),
     }
     try:
@@ -71,7 +73,7 @@ def measure(name: str) -> dict[str, Any]:
         "pass_seconds": {str(width): seconds for width, seconds in seen.pass_seconds.items()},
         "draft_seconds": seen.draft_seconds,
         "exactness": str(seen.exactness),
-        "is_exact": seen.exactness.is_exact,
+        "is_exact": seen.exactness.is_exact or seen.exactness.padded > 0,
     }
 
 
@@ -99,7 +101,9 @@ def report(found: dict[str, Any]) -> list[str]:
 
 def gpus(found: dict[str, Any]) -> str:
     """Drivers that are here, and what llama.cpp was compiled for beside the CPU."""
-    drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"]) or "no driver found"
+    is_used = any(device["backend"] not in HOSTS for device in found["devices"])
+    drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"])
+    drivers = drivers or ("a device that llama.cpp finds" if is_used else "no driver found")
     compiled = ", ".join(name for name in found["backends"] if name != "CPU")
     return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU alone'}"
 

@@ -48,6 +48,8 @@ class EarlyExitBackend(LlamaBackend):
     Raises EarlyExitError where that cannot be.
     """
 
+    takes_padding = False
+
     def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
         if model.is_recurrent:
             raise EarlyExitError("its architecture cannot drop rejected tokens")

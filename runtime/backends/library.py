@@ -23,6 +23,7 @@ except (RuntimeError, OSError) as error:  # what it raises for a library that is
     ) from error
 
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
+PROCESSORS = 0, 3  # ggml-backend.h, enum ggml_backend_dev_type: the processor, and accelerators that use its memory
 _complaints: deque[str] = deque(maxlen=32)
 
 
@@ -52,6 +53,25 @@ def start() -> None:
     """Initialises the library and takes over its log."""
     lib.llama_log_set(_on_log, ctypes.c_void_p(0))
     lib.llama_backend_init()
+
+
+def leave_gpus() -> None:
+    """Computes on the processor alone from now on; only before the first model of the process."""
+    start()
+    ggml = lib._lib
+    ggml.ggml_backend_reg_get.restype = ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    ggml.ggml_backend_dev_backend_reg.restype, ggml.ggml_backend_unload.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    found = [
+        ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(i))) for i in range(ggml.ggml_backend_dev_count())
+    ]
+    for registered in {ggml.ggml_backend_dev_backend_reg(each) for each in found if not is_processor(each)}:
+        ggml.ggml_backend_unload(registered)
+
+
+def is_processor(device: ctypes.c_void_p) -> bool:
+    """Does that device compute on the machine's own processor and memory?"""
+    return int(lib._lib.ggml_backend_dev_type(device)) in PROCESSORS
 
 
 def complaints() -> list[str]:

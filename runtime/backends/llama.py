@@ -20,7 +20,7 @@ from runtime.backends.staging import Rows
 from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
-from runtime.core.errors import ContextError, ModelError, StoppedError
+from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
 from runtime.models.heads import STATES
 
 INT32_P = ctypes.POINTER(ctypes.c_int32)
@@ -41,7 +41,7 @@ class LlamaBackend:
     `n_rows` is the widest draft it must take, plus one; `can_branch` asks for trees.
     """
 
-    takes_trees = True
+    takes_trees = takes_padding = True
     _n_asked = 0  # tokens held that were asked for; those behind are drafts that may have been rejected
 
     def __init__(
@@ -52,8 +52,9 @@ class LlamaBackend:
         self.n_rows, self.n_batch = n_rows, max(n_batch, n_rows)
         self.handle = lib.llama_init_from_model(model.handle, self._params(n_ctx))
         if not self.handle:
-            reason = "; ".join(library.complaints()[-2:]) or "no reason given"
-            raise ModelError(
+            complaints = library.complaints()
+            reason = "; ".join(complaints[-2:]) or "no reason given"
+            raise (NoMemoryError if any("allocate" in line for line in complaints) else ModelError)(
                 f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context."
             )
         self.memory, self.stop_flag = lib.llama_get_memory(self.handle), StopFlag(self.handle)
@@ -62,6 +63,7 @@ class LlamaBackend:
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_rewindable = self.n_ctx
         self.n_decoded = 0  # rows decoded since the start
+        self.pass_rows = 1  # that a pass has at least
         self._layers: tuple[int, ...] | None = None  # whose inputs are shown
         self._listener: Listener | None = None
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
@@ -138,6 +140,12 @@ class LlamaBackend:
         """Threads for passes of one row and of several rows."""
         lib.llama_set_n_threads(self.handle, one, many)
 
+    def pad(self, rows: int) -> None:
+        """Passes over the last token and a draft have so many rows at least from now on, up to `n_rows`: others follow
+        theirs whose logits nobody reads, and leave nothing. Kernels that are chosen by width are then the same for all.
+        """
+        self.pass_rows = rows
+
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
         """Logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
         n, k = len(context), len(draft.tokens)
@@ -148,17 +156,39 @@ class LlamaBackend:
             )
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
-        start = self._with_room(self._rewind(context), n + k)
+        start = self._with_room(self._rewind(context), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
+        logits = self._decode_asked(start, context, draft)
+        self._n_asked = n
+        return logits
+
+    def _decode_asked(self, start: int, context: Tokens, draft: Draft) -> Logits:
+        """Decodes `context` from position `start` on, and the draft; returns the logits of the last token and of it."""
+        n, k = len(context), len(draft.tokens)
         if draft.parents is not None:
             self._decode_chain(start, n - 1, 0)
             self._run(self.tree.batch(int(context[-1]), n, draft), n - 1, n)
-        else:
-            if k:
-                self._held[n : n + k] = draft.tokens
-            self._decode_chain(start, n + k, 1 + k)
-        self._n_asked = n
-        return self._logits(1 + k)
+            return self._logits(1 + k)
+        if k:
+            self._held[n : n + k] = draft.tokens
+        return self._decode_last(start, n - 1, n + k)
+
+    def _padded_end(self, start: int, end: int) -> int:
+        """Where a pass over positions [start, end) ends with the rows that make it as wide as all are."""
+        return min(max(end, start + self.pass_rows), self.n_ctx)
+
+    def _decode_last(self, start: int, first: int, end: int) -> Logits:
+        """Decodes positions [start, end) of `_held`; returns the logits from `first` on."""
+        if self.pass_rows == 1:
+            self._decode_chain(start, end, end - first)
+            return self._logits(end - first)
+        padded = start if end - start <= self.pass_rows else first
+        self._decode_chain(start, padded, 0)
+        last = self._padded_end(padded, end)
+        self._held[end:last] = self._held[end - 1]
+        self._run(self._window(padded, last - padded, last - padded), padded, last)
+        self._drop(end)
+        return self._logits(end - padded)[first - padded :]
 
     def _with_room(self, start: int, end: int) -> int:
         """Sees to it that there are cells for positions up to `end`; returns how many are held then."""

@@ -73,7 +73,7 @@ class LlamaModel:
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report
         library.complaints()
-        self.path = path
+        self.path, self.gpu_layers = path, gpu_layers
         self.cache_types = cache_types(facts, library.has_gpu()) if facts else HALVES
         self.handle = lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:

@@ -30,7 +30,7 @@ class RecurrentBackend(LlamaBackend):
     copied before tokens are drafted.
     """
 
-    takes_trees = False
+    takes_trees = takes_padding = False
 
     def __init__(
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, n_snapshots: int | None = None

@@ -18,7 +18,7 @@ from runtime.models.cache_layout import CacheSpec
 class WindowedBackend(LlamaBackend):
     """One context of a model with sliding windows: implements Backend."""
 
-    takes_trees = False
+    takes_trees = takes_padding = False
 
     def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
         super().__init__(model, n_ctx, n_rows, n_batch)

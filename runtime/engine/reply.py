@@ -181,10 +181,10 @@ class Reply:
         first = (self.stats.cached_n // PREFILL + 1) * PREFILL
         yield from range(first, asked, PREFILL)
         yield asked
-        width = PREFILL if exactness is None or exactness.is_exact else exactness.width
-        yield from range(asked + width, total, width)
-        if total > asked:
-            yield total
+        is_any = exactness is None or exactness.is_exact
+        while asked < total:
+            asked += PREFILL if is_any or exactness is None else exactness.rows_at(asked + 1, self.n_ctx)
+            yield min(asked, total)
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
         """The drafters learn what is asked, and read the prompt where that will repay itself."""

@@ -33,6 +33,11 @@ class Calibration:
         """The calibration of a machine on which all passes take so much longer."""
         return replace(self, pass_seconds={width: factor * seconds for width, seconds in self.pass_seconds.items()})
 
+    def padded(self, rows: int) -> Calibration:
+        """Where every pass has so many rows at least."""
+        seconds = self.costs().seconds(max(1, rows), 0)
+        return replace(self, pass_seconds={w: max(seconds, s) if w < rows else s for w, s in self.pass_seconds.items()})
+
     def costs(self) -> PassCosts:
         """The seconds as a table that learns on."""
         costs = PassCosts()

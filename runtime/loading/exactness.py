@@ -10,10 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runtime.backends.llama import LlamaBackend
 from runtime.core.backend import Backend, SharedPasses, Tokenizer
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 
 CONTEXT = 32  # tokens before the rows that are compared
+# The same for passes that are all padded to one width: devices that need it divide sums over long contexts
+CONTEXTS = CONTEXT, 300
+STRETCH = 256  # cells of a cache, in steps of which passes look at it
 SEED = 20
 TEXT = (
     "The bridge was closed for repairs in the spring, so everybody took the ferry; it left twice an hour. "
@@ -32,13 +36,27 @@ class Exactness:
     difference: float = 0.0
     prefill: bool = True
     together: bool = False  # a pass that several conversations share is exact too, up to that width
+    padded: int = 0  # rows to which every pass is padded, and for which that was found; 0: none is
 
     @property
     def is_exact(self) -> bool:
         """Is every width exact that can occur?"""
-        return self.width >= self.tried and self.prefill
+        return self.width >= self.tried and self.prefill and not self.padded
+
+    def rows_at(self, n_context: int, n_ctx: int) -> int:
+        """Rows that a pass after `n_context` tokens may have, of which the first follows the last of them, so that each
+        rounds as in a pass that begins with it.
+
+        How much of the cache a padded pass looks at depends on where it ends: all its rows must come to the same.
+        """
+        if not self.padded:
+            return self.width
+        end = n_context - 1 + self.padded  # of a pass that begins with the last token
+        return max(1, min(self.width, STRETCH - (end - 1) % STRETCH, n_ctx - end + 1))
 
     def __str__(self) -> str:
+        if self.padded:
+            return f"exact up to width {self.width}, where every pass is padded to that, which costs nothing here"
         if self.is_exact:
             return f"exact up to width {self.width}"
         if not self.difference:
@@ -76,6 +94,16 @@ def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab:
     backend.forward(tokens[-1:])  # so that the next pass is over the whole context at once
     off = worst(backend.forward(tokens[: n + max_width - 1]), alone[-1:])
     return Exactness(width, max_width, max(difference, off), off == 0.0)
+
+
+def is_exact_padded(backend: LlamaBackend, rows: int, vocab: Tokenizer) -> bool:
+    """Are all passes of up to so many rows exact where each is padded to that? The backend pads from then on if so."""
+    backend.pad(rows)
+    found = (self_test(backend, rows, n, vocab) for n in CONTEXTS)
+    if all(each.width == rows for each in found):
+        return True
+    backend.pad(1)
+    return False
 
 
 def is_exact_together(backend: SharedPasses, width: int, vocab: Tokenizer) -> bool:

@@ -18,6 +18,7 @@ from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
+from runtime.core.errors import NoMemoryError
 from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.loading import layout
@@ -33,7 +34,7 @@ from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, 
 from runtime.loading.profile import TargetProfile
 from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
-from runtime.memory.pressure import PressureMonitor
+from runtime.memory.pressure import PressureMonitor, Reading
 from runtime.memory.system import MemoryReader
 from runtime.models.registry import Pair
 from runtime.speculative.company import Company
@@ -47,12 +48,15 @@ INEXACT = (
     "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
     "decoded plainly"
 )
+SHARES = 1.0, 0.5, 0.25  # of the memory that devices say is free, in the order in which they are tried
 
 
 class LoadedPair:
     """An open pair. Closes everything it opened, in order."""
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
+        if options.without_gpu:
+            library.leave_gpus()
         self.pair = pair
         fast = options.fast or pair.fast
         exact = options.exact or pair.exact or (not fast and layout.prefers_exact(pair.target))
@@ -65,22 +69,40 @@ class LoadedPair:
         self._embedder: Embedder | None = None
         self._neighbours = Neighbours()
         try:
-            self._plan()
-            self._open(on_progress or (lambda what, share: True))
+            self._open_what_fits(on_progress or (lambda what, share: True))
             self._calibrate()
             self._wire()
         except BaseException:
             self.close()
             raise
 
-    def _plan(self) -> None:
-        """What fits into memory; the length of drafts follows from the context."""
+    def _open_what_fits(self, on_progress: OnProgress) -> None:
+        """A GPU that has less memory than it says is taken to have less and less of it; in the end it is left alone."""
+        asked = self.options, self.names, self.off
+        for share in SHARES:
+            try:
+                self._plan(share)
+                return self._open(on_progress)
+            except NoMemoryError:
+                self._free()
+                if not library.has_gpu():
+                    raise
+                self.options, self.names, self.off = asked
+        library.leave_gpus()
+        self.shortened = "the processor computes alone, because the GPU has less memory than it says"
+        self._plan()
+        return self._open(on_progress)
+
+    def _plan(self, share: float = 1.0) -> None:
+        """What fits into memory, of which devices have that share of what they say; the length of drafts follows from
+        the context.
+        """
         self.reader = MemoryReader(devices if library.has_gpu() else tuple)
         self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
         self._drafts_by = drafts_by(self.pair, self.spec)
         if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
             self.spec = replace(self.spec, draft=None)
-        self.plan = plan_of(self.spec, self.reader(), self.options, self.pair.target.name)
+        self.plan = plan_of(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
 
     def _open(self, on_progress: OnProgress) -> None:
         """The target, its context, and the draft model."""
@@ -132,7 +154,7 @@ class LoadedPair:
         clock = steadiest() if self._n_taken else wall
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
-        n_rows = self.options.max_k + 1
+        n_rows = self.backend.n_rows
         self.costs = self.profile.calibration(self.backend, self.pair.target, self._counts, n_rows, clock)
         self.draft_costs: Calibration | None = None
         if self.draft is not None:
@@ -142,8 +164,10 @@ class LoadedPair:
         room, draft = self.options.max_k, self.draft
         self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, self._shape, room)
         self._makers = self._drafters.makers(self.names)
-        is_asked = self._makers or shared_passes(self.backend)
-        self.exactness = self.profile.exactness(self.backend) if is_asked else Exactness(1, 1)
+        # Padded passes decide about the text, drafts or not
+        is_asked = self._makers or shared_passes(self.backend) or library.has_gpu()
+        self.exactness = self.profile.exactness(self.backend, self.costs.costs()) if is_asked else Exactness(1, 1)
+        self.costs = self.costs.padded(self.exactness.padded)
         if not (is_asked and self.exactness.prefill) and not self.target.is_recurrent:
             self.backend.read_in_tiles()
 
@@ -173,6 +197,8 @@ class LoadedPair:
             sys.maxsize if self.options.fast else self.exactness.width,
             self._company(),
         )
+        if not self.options.fast:
+            self.loop.rows_at = partial(self.exactness.rows_at, n_ctx=self.backend.n_ctx)
         self.loop.failed = self.left_out
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         for backend in (self.backend, self.draft):
@@ -255,6 +281,9 @@ class LoadedPair:
     def close(self) -> None:
         """Frees contexts before the models they stand on; may be called twice."""
         self.close_embedder()
+        self._free()
+
+    def _free(self) -> None:
         while self._closers:
             self._closers.pop()()
 
@@ -264,3 +293,9 @@ def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int,
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)
+
+
+def with_share(reading: Reading, share: float) -> Reading:
+    """The same where devices have only that share of the memory that they say is free."""
+    pools = (replace(pool, free=int(share * pool.free)) if pool.is_device else pool for pool in reading.pools)
+    return replace(reading, pools=tuple(pools))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
@@ -19,7 +20,7 @@ from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape
 from runtime.loading.exit_layer import settle
 from runtime.loading.options import Options
 from runtime.loading.planning import TARGET_BATCH
-from runtime.loading.profile import TargetProfile
+from runtime.loading.profile import PADDED, TargetProfile
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.models.facts import ModelFacts
 from runtime.models.registry import Pair
@@ -57,8 +58,10 @@ def open_target(
 
 def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frugal: bool = False) -> LlamaBackend:
     """An ordinary context of the target, with room for token trees where they are wanted: it makes passes dearer."""
-    n_ctx = options.n_ctx or target.n_ctx_train
-    return open_backend(target, n_ctx, options.max_k + 1, TARGET_BATCH, can_branch, is_frugal, options.slots)
+    n_ctx, n_rows = options.n_ctx or target.n_ctx_train, options.max_k + 1
+    if library.has_gpu() and not target.is_recurrent:
+        n_rows = max(n_rows, PADDED[0])
+    return open_backend(target, n_ctx, n_rows, TARGET_BATCH, can_branch, is_frugal, options.slots)
 
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:

@@ -19,6 +19,7 @@ class Options:
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well
     fast: bool = False  # replies with a seed may use passes that round otherwise than plain decode
+    without_gpu: bool = False  # compute on the processor alone, whatever else there is
     branches: int = 0  # side branches per draft token; all drafters' proposals then go to the target as one tree
     memory: Thresholds = USUAL  # when drafters are given up
     slots: int = 1  # conversations that are held, so that several replies can be made in turns

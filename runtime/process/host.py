@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
+from runtime.backends import library
 from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError, StoppedError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
@@ -42,6 +43,7 @@ class Host:
     def run(self) -> None:
         """Loads what is asked for first, then answers until told to close."""
         pair, options = receive(self._steps)
+        send(self._steps, library.has_gpu() and not options.without_gpu)
         try:
             engine = LoadedEngine(pair, options, self._report)
         except Exception as error:

@@ -12,7 +12,8 @@ from runtime.loading.options import Options
 from runtime.process.model_process import ProcessLostError
 
 MEMORY = 60.0  # seconds for which a loss counts
-SUSPICIOUS = 2  # losses at a place, after which drafters are left out, as they may be the cause
+SUSPICIOUS = 2  # losses at a place, after which something is left out that may be the cause
+GPU, DRAFTS = "GPU", "drafts"
 
 
 class Losses:
@@ -21,12 +22,14 @@ class Losses:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._seen: list[tuple[float, Hashable]] = []  # when and where
+        self._has_gpu = False  # was one used when it was lost?
 
     def note(self, lost: ProcessLostError, place: Hashable, name: str) -> None:
         """Takes one in. Raises ModelError when it is likely to happen again."""
         self._seen.append((time.monotonic(), place))
+        self._has_gpu |= lost.has_gpu
         n = self._recent()[place]
-        if n > SUSPICIOUS or (n == SUSPICIOUS and not self.may_draft):
+        if n >= SUSPICIOUS + len(self._possible_causes):
             raise ModelError(
                 f"{name} cannot be run: its process was lost {n} times at the same place ({lost}). "
                 "Close other programs, if memory is short, or try another file of this model."
@@ -34,7 +37,7 @@ class Losses:
 
     def forgive(self, place: Hashable) -> None:
         """It has been passed with what was asked for, so nothing there is the cause."""
-        if not self._are_drafts_suspicious:
+        if not self._causes:
             self._seen = [each for each in self._seen if each[1] != place]
 
     def _recent(self) -> Counter[Hashable]:
@@ -44,22 +47,31 @@ class Losses:
         return Counter(place for _, place in self._seen)
 
     @property
-    def may_draft(self) -> bool:
-        """Were drafts asked for at all?"""
-        return self._options.drafters != ()
+    def _possible_causes(self) -> list[str]:
+        """What can be left out, in this order."""
+        return [GPU] * self._has_gpu + [DRAFTS] * (self._options.drafters != ())
 
     @property
-    def _are_drafts_suspicious(self) -> bool:
-        return self.may_draft and any(n >= SUSPICIOUS for n in self._recent().values())
+    def _causes(self) -> list[str]:
+        """What may be why, and is left out: one thing more for every loss at the same place."""
+        return self._possible_causes[: max(0, max(self._recent().values(), default=0) + 1 - SUSPICIOUS)]
 
     @property
     def options(self) -> Options:
         """What to start with now."""
-        return replace(self._options, drafters=()) if self._are_drafts_suspicious else self._options
+        asked, causes = self._options, self._causes
+        return replace(
+            asked,
+            without_gpu=asked.without_gpu or GPU in causes,
+            drafters=() if DRAFTS in causes else asked.drafters,
+        )
 
     @property
     def consequence(self) -> str:
         """What a person notices of a new start."""
-        return (
-            ", without drafts, as they may be why" if self._are_drafts_suspicious else "; nothing of the text is lost"
-        )
+        return {
+            (): "; nothing of the text is lost",
+            (DRAFTS,): ", without drafts, as they may be why",
+            (GPU,): " on the processor, as the GPU or its driver may be why",
+            (GPU, DRAFTS): " on the processor and without drafts, as the GPU, its driver or drafts may be why",
+        }[tuple(self._causes)]

@@ -35,7 +35,9 @@ Cancel = Callable[[], bool]
 
 
 class ProcessLostError(Exception):
-    """The process is gone; the text says how."""
+    """The process is gone; the text says how. `has_gpu`: was it about to use one, or did it?"""
+
+    has_gpu = False
 
 
 class OverdueError(Exception):
@@ -70,6 +72,7 @@ class ModelProcess:
         self._n_owed = 0  # answers to come
         self._came = deque[Any]()  # what has come and was not looked at yet
         self._is_slow = False  # was the last call given up, which it did not heed?
+        self._has_gpu = False  # does it compute on one?
         self._flow = Flow()
         try:
             opened = self._load(pair, options, on_progress)
@@ -81,6 +84,7 @@ class ModelProcess:
     def _load(self, pair: Pair, options: Options, on_progress: OnProgress) -> Opened:
         self._send(self._steps, (pair, options))
         progress = Progress("target", 0.0)
+        self._has_gpu = unless_failed(self._receive(self._steps)[0])
         while True:
             while not self._poll(self._steps):  # also where nothing is to be told
                 if not on_progress(*progress):
@@ -207,19 +211,24 @@ class ModelProcess:
         try:
             return pipe.poll(LOOK)
         except (OSError, EOFError) as error:
-            raise ProcessLostError(self._end()) from error
+            raise self._lost() from error
 
     def _send(self, pipe: Connection, message: object) -> None:
         try:
             send(pipe, message)
         except OSError as error:
-            raise ProcessLostError(self._end()) from error
+            raise self._lost() from error
 
     def _receive(self, pipe: Connection) -> list[Any]:
         try:
             return receive_all(pipe)
         except (OSError, EOFError) as error:
-            raise ProcessLostError(self._end()) from error
+            raise self._lost() from error
+
+    def _lost(self) -> ProcessLostError:
+        lost = ProcessLostError(self._end())
+        lost.has_gpu = self._has_gpu
+        return lost
 
     def _end(self) -> str:
         """How it ended: the signal, and what was said last."""

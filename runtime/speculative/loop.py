@@ -70,6 +70,7 @@ class SpecLoop:
         self._set_drafters(drafters)
         self.degradation = degradation
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
+        self.rows_at: Callable[[int], int] = lambda n_context: exact_rows  # the same after so many tokens
         self.inexact = INEXACT  # why a reply that can be predicted is plain, if it is for that
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
@@ -146,16 +147,16 @@ class SpecLoop:
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
         request.drafters, request.left_out = set(), None
         self._n_idle, self._n_together = 0, 1
-        self.controller.begin(len(context), most=self._most_drafted(request))
+        self.controller.begin(len(context), most=self._most_drafted(request, len(context)))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
                 drafter.begin(context, expected)
                 self._admit(drafter, context, is_cancelled)
 
-    def _most_drafted(self, request: RequestState) -> int:
-        """Draft tokens of a pass of that reply at most."""
+    def _most_drafted(self, request: RequestState, n_context: int) -> int:
+        """Draft tokens of a pass of that reply after so many tokens at most."""
         most = self.controller.max_k
-        return min(most, self.exact_rows - 1) if request.exact_only else most
+        return min(most, self.rows_at(n_context) - 1) if request.exact_only else most
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
@@ -387,7 +388,7 @@ class SpecLoop:
         """
         context, sampler = due.context, due.sampler
         self.controller.set_kind(request.kind)
-        most_drafted = self._most_drafted(request)
+        most_drafted = self._most_drafted(request, len(context))
         self.controller.begin(len(context), sampler.is_coupled, most_drafted, self._n_together)
         room = min(room, most_drafted, due.most - 1, self.backend.n_rewindable - len(context))
         if room <= 0:

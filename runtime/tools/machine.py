@@ -7,7 +7,9 @@ asked.
 from __future__ import annotations
 
 import platform
+import re
 import shutil
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ import psutil
 
 from runtime.loading.pass_timing import n_cores
 
+PATIENCE = 10.0  # seconds for a driver's program
 BANDWIDTH_SECONDS = 0.4
 BANDWIDTH_BYTES = 2**28  # far more than caches hold
 LIBRARIES = "slipstream", "llama-cpp-python", "llguidance", "numpy", "huggingface-hub"
@@ -97,6 +100,16 @@ def gpu_hardware() -> list[str]:
         "VULKAN": any(Path("/dev/dri").glob("renderD*")),
     }
     return [name for name, found in signs.items() if found]
+
+
+def cuda_version() -> str:
+    """The newest version of CUDA that the NVIDIA driver runs, such as 12.4; "" where there is none."""
+    try:
+        said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=PATIENCE, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    found = re.search(r"CUDA Version: *(\d+\.\d+)", said)
+    return found[1] if found else ""
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,110 @@
+"""llama-cpp-python's own sources, built for a device into a folder that `LLAMA_CPP_LIB_PATH` names.
+
+`python -m bench.build vulkan FOLDER` takes the sources of the release that is installed here (pip fetches them), and
+builds the libraries with the backend. The installed package stays as it is:
+
+    LLAMA_CPP_LIB_PATH=FOLDER/build/bin GGML_VK_VISIBLE_DEVICES=0 slipstream doctor
+
+Vulkan on Debian 12 needs the packages `mesa-vulkan-drivers glslc libvulkan-dev spirv-headers` (and `vulkan-tools` to
+look); Mesa's lavapipe is then a device on the processor, which llama.cpp leaves out unless `GGML_VK_VISIBLE_DEVICES`
+names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+
+BACKENDS = ("vulkan", "cuda", "metal", "rpc")
+LEFT_OUT = ("SERVER", "TESTS", "EXAMPLES", "APP")
+# Debian 12's headers lack what these lines use, and they serve validation only
+VALIDATION = re.compile(r" *VkBool32 enable_best_practice = .*?vk::LayerSettingsCreateInfoEXT [^;]*;\n", re.DOTALL)
+
+
+class BuildError(Exception):
+    """Why there are no libraries, in a sentence."""
+
+
+def run(*command: str | Path) -> None:
+    """Raises BuildError with the end of what the command said."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{' '.join(map(str, command[:3]))} failed: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def sources(folder: Path) -> Path:
+    """The sources of the installed release's llama.cpp. Raises BuildError where they cannot be fetched."""
+    name = f"llama_cpp_python-{version('llama-cpp-python')}"
+    vendored = folder / name / "vendor" / "llama.cpp"
+    if not vendored.is_dir():
+        archive = folder / f"{name}.tar.gz"
+        if not archive.is_file():
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
+            run(*pip, "--no-build-isolation", "--dest", folder, name.replace("_", "-").replace("python-", "python=="))
+        with tarfile.open(archive) as file:
+            file.extractall(folder, [member for member in file if "/vendor/" in member.name], filter="data")
+    return vendored
+
+
+def without_validation(source: Path) -> None:
+    """Takes Vulkan's validation settings out of the file, whose types old headers lack."""
+    text = source.read_text()
+    source.write_text(
+        VALIDATION.sub("", text).replace(", layers, extensions, &layer_setting_info)", ", layers, extensions)")
+    )
+
+
+def built(backend: str, folder: Path, jobs: int) -> Path:
+    """The folder with the libraries. Raises BuildError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = sources(folder)
+    if backend == "vulkan":
+        without_validation(source / "ggml" / "src" / "ggml-vulkan" / "ggml-vulkan.cpp")
+    build = folder / "build"
+    options = [f"-DGGML_{backend.upper()}=ON", "-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF"]
+    options += [f"-DLLAMA_BUILD_{part}=OFF" for part in LEFT_OUT]
+    run(
+        "cmake",
+        "-G",
+        "Ninja",
+        "-S",
+        source,
+        "-B",
+        build,
+        *options,
+        f"-DLLAMA_BUILD_TOOLS={'ON' if backend == 'rpc' else 'OFF'}",
+    )
+    run(
+        "cmake",
+        "--build",
+        build,
+        "-j",
+        str(jobs),
+        "--target",
+        "llama",
+        *(["ggml-rpc-server"] if backend == "rpc" else []),
+    )
+    return build / "bin"
+
+
+def main() -> None:
+    """Says where the libraries are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backend", choices=BACKENDS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    try:
+        print(built(options.backend, options.folder.resolve(), options.jobs))
+    except BuildError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
