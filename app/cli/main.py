@@ -175,9 +175,10 @@ def bench(
     """
     from app.bench import command, plan
     from app.cli import oneshot
+    from runtime.models.registry import with_files
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
-    names = plan.choose_drafters(chosen, options.drafters)
+    names = plan.choose_drafters(with_files(chosen), options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
     try:

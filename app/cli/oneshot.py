@@ -69,13 +69,21 @@ def choose(
     """The pair and how to run it; wrong names are usage errors."""
     pair = find_pair(model, load_registry())
     names = None if drafters is None else parse_drafters(drafters)
+    if pair.upstream and draft not in ("auto", "off"):
+        raise typer.BadParameter(
+            f"{pair.upstream} has the model, so no draft model can be used here. Leave it out.", param_hint="'--draft'"
+        )
     if draft not in ("auto", "off"):
         pair = replace(pair, draft=find_file(draft))
     elif draft == "off":
         pair = replace(pair, draft=None)
-    elif pair.draft is None:
+    elif pair.draft is None and not pair.upstream:
         pair = replace(pair, draft=remembered(pair.target))
-    if pair.draft is None and (name := next((name for name in names or () if name in FROM_FILES), None)):
+    if (
+        pair.draft is None
+        and not pair.upstream
+        and (name := next((name for name in names or () if name in FROM_FILES), None))
+    ):
         raise typer.BadParameter(
             f"The drafter '{name}' needs {FROM_FILES[name]}. Name one with --draft FILE.", param_hint="'--drafters'"
         )

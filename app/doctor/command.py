@@ -14,7 +14,7 @@ import psutil
 from app.doctor.advice import BACKENDS, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
 from runtime.core.errors import SlipstreamError
 from runtime.loading.pass_timing import n_cores
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import load_registry, local_pair
 from runtime.tools import machine
 
 BAR = 24  # characters of the longest bar
@@ -64,7 +64,7 @@ def measure(name: str) -> dict[str, Any]:
     """What passes of a pair cost here, and how exact they are."""
     from runtime.tools.diagnosis import diagnose
 
-    pair = find_pair(name, load_registry())
+    pair = local_pair(name, load_registry())
     seen = diagnose(pair)
     return {
         "pair": pair.name,

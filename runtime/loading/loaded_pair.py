@@ -53,7 +53,7 @@ from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor
 from runtime.memory.system import MemoryReader
-from runtime.models.registry import Pair
+from runtime.models.registry import Pair, with_files
 from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -72,7 +72,7 @@ class LoadedPair:
     """An open pair. Closes everything it opened, in order."""
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
-        self.pair = pair
+        self.pair = with_files(pair)
         fast = options.fast or pair.fast
         exact = options.exact or pair.exact or (not fast and layout.prefers_exact(pair.target))
         self.options = replace(options, exact=exact, fast=fast)
