@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
+from collections.abc import Iterable
 from functools import cache
 
 from runtime.core.errors import ModelError
@@ -23,7 +24,9 @@ except (RuntimeError, OSError) as error:  # what it raises for a library that is
     ) from error
 
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
+PROCESSORS = 0, 3  # ggml-backend.h, enum ggml_backend_dev_type: the processor, and accelerators that use its memory
 _complaints: deque[str] = deque(maxlen=32)
+_far_processors: set[int] = set()
 
 
 def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
@@ -71,6 +74,26 @@ def has_amx() -> bool:
     return "AMX_INT8 = 1" in version()
 
 
+def device_handles() -> list[int]:
+    """All devices that the library knows now, as pointers."""
+    start()
+    ggml = lib._lib
+    ggml.ggml_backend_dev_count.restype, ggml.ggml_backend_dev_get.restype = ctypes.c_size_t, ctypes.c_void_p
+    return [ggml.ggml_backend_dev_get(ctypes.c_size_t(i)) for i in range(ggml.ggml_backend_dev_count())]
+
+
+def note_processors(handles: Iterable[int]) -> None:
+    """These are processors of other machines, which the library takes for GPUs."""
+    _far_processors.update(handles)
+
+
+def is_processor(device: int) -> bool:
+    """Does that device compute on a processor and its memory?"""
+    return device in _far_processors or int(lib._lib.ggml_backend_dev_type(ctypes.c_void_p(device))) in PROCESSORS
+
+
 def has_gpu() -> bool:
-    """Was the library compiled with a GPU backend?"""
-    return bool(lib.llama_supports_gpu_offload())
+    """Is there a device that is no processor, here or on a worker? Where there is none, a library with RPC would say
+    all the same that it can offload.
+    """
+    return not all(map(is_processor, device_handles()))

@@ -5,6 +5,7 @@ Knows what the pair asks for and what was found at earlier starts; how passes ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -211,6 +212,7 @@ def load(
     facts: ModelFacts | None = None,
     is_head: bool = False,
     with_mtp: bool = False,
+    workers: Sequence[str] = (),
 ) -> LlamaModel:
     """Raises KeyboardInterrupt where the progress was answered with no."""
     stopped = False
@@ -221,7 +223,7 @@ def load(
         return not stopped
 
     try:
-        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head, with_mtp)
+        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head, with_mtp, workers)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None
