@@ -27,7 +27,7 @@ def fit_devices(
     for it does not fit there.
     """
     headroom = headroom_on(devices, thresholds)
-    draft_fits = spec.draft is None or spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
+    draft_fits = spec.draft is not None and spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
     if draft_fits or longest(spec, headroom.free - headroom.for_context):
         return fit(spec, headroom, name)
     return with_layers(spec, devices, headroom, host, name)
@@ -65,7 +65,7 @@ def with_layers(
     if host is not None and (rest := sum(parts[n_layers:]) + overhead) > host.free:
         raise NoMemoryError(
             f"{name} needs {rest // MIB:,} MiB beside the {n_layers} layers that fit on {place}, but "
-            f"{host.free // MIB:,} MiB are free here. Close other programs, or choose a smaller model or quantization."
+            f"{host.free // MIB:,} MiB are free. Close other programs, or choose a smaller model or quantization."
         )
     least = plan(spec, context.n_ctx, False, headroom)
     text = f"{n_layers} of {len(parts)} layers are on {place}; {least.text}"
