@@ -1,7 +1,9 @@
-"""The user's settings file: when memory counts as short, who may ask the server. Read strictly; knows the file and its
-names.
+"""The user's settings file: workers, when memory counts as short, who may ask the server. Read strictly; knows the file
+and its names.
 
 `settings.toml` in the user's configuration folder, all of it optional:
+
+    rpc = ["192.168.1.21:50052"]  # workers that take layers of any model
 
     [memory]
     tight_bytes = 3_000_000_000  # free memory below which the draft model is given up
@@ -22,6 +24,7 @@ from pydantic import BeforeValidator, ConfigDict, ValidatorFunctionWrapHandler, 
 from app.origins import as_origin
 from runtime.core.errors import SettingsError
 from runtime.memory.pressure import USUAL, Thresholds
+from runtime.models.registry import checked_workers
 from runtime.models.strict_toml import read_toml, validated
 
 
@@ -60,6 +63,7 @@ class ServerTable:
 class Settings:
     """What a person may set once for all commands."""
 
+    rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers, where a pair names none
     memory: Annotated[Thresholds, WrapValidator(read_memory)] = USUAL
     server: ServerTable = field(default_factory=ServerTable)
 

@@ -14,7 +14,7 @@ from runtime.loading.loaded_pair import LoadedPair
 from runtime.memory.fit import FLOOR, Headroom, LoadPlan, PairSpec
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.offload import fit_devices, layer_bytes
-from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
+from runtime.memory.pressure import MIB, USUAL, MemoryPool, Reading, Thresholds
 from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo
@@ -97,6 +97,14 @@ def test_what_should_stay_free_on_a_device_stays_free() -> None:
     device = [MemoryPool("GPU", 600 * MIB, 8000 * MIB, True)]
     careful = fit_devices(spec(), device, PLENTY, Thresholds(critical_device_bytes=200 * MIB), "big.gguf")
     assert careful.n_gpu_layers < on(600).n_gpu_layers
+
+
+def test_layers_of_a_model_without_a_draft_model_stay_behind_as_well() -> None:
+    alone = replace(spec(), draft=None)
+    device = [MemoryPool("GPU", 600 * MIB, 8000 * MIB, True)]
+    plan = fit_devices(alone, device, PLENTY, USUAL, "big.gguf")
+    assert 0 < plan.n_gpu_layers < 9
+    assert fit_devices(alone, device, None, USUAL, "big.gguf") == plan
 
 
 def test_what_neither_device_nor_machine_can_hold_is_refused() -> None:

@@ -19,6 +19,7 @@ from app.cli.guard import guard, must_guard
 from app.cli.streams import abandon_output, fail, is_terminal
 from app.models.cli import app as models
 from runtime.core.errors import NO_MEMORY, SlipstreamError
+from runtime.models.addresses import WORKER_PORT
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
@@ -68,6 +69,7 @@ def run(
     frequency_penalty: opt.FrequencyPenalty = 0.0,
     exact: opt.Exact = False,
     fast: opt.Fast = False,
+    rpc: opt.Rpc = None,
     json_object: opt.JsonObject = False,
     json_schema: opt.JsonSchema = None,
     regex: opt.Regex = None,
@@ -88,7 +90,7 @@ def run(
         raise typer.BadParameter(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
-    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast)
+    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast, rpc)
     options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
     sampling = oneshot.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
@@ -120,6 +122,7 @@ def chat(
     threads: opt.Threads = None,
     exact: opt.Exact = False,
     fast: opt.Fast = False,
+    rpc: opt.Rpc = None,
     serve: opt.Serve = False,
     port: opt.Port = None,
     socket: opt.Socket = None,
@@ -134,7 +137,7 @@ def chat(
     from app.cli import oneshot
     from app.cli.keys import chosen_key
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     from app.tui.app import run as open_chat
 
     if not serve and (port is not None or socket is not None):
@@ -165,6 +168,7 @@ def bench(
     threads: opt.Threads = None,
     exact: opt.Exact = False,
     fast: opt.Fast = False,
+    rpc: opt.Rpc = None,
     html: opt.Html = None,
     json_file: opt.JsonFile = None,
 ) -> None:
@@ -175,9 +179,10 @@ def bench(
     """
     from app.bench import command, plan
     from app.cli import oneshot
+    from runtime.models.registry import with_files
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
-    names = plan.choose_drafters(chosen, options.drafters)
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    names = plan.choose_drafters(with_files(chosen), options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
     try:
@@ -211,6 +216,7 @@ def serve(
     threads: opt.Threads = None,
     exact: opt.Exact = False,
     fast: opt.Fast = False,
+    rpc: opt.Rpc = None,
 ) -> None:
     """Answer editors and other programs.
 
@@ -223,7 +229,7 @@ def serve(
     from app.server import command
     from app.server.sockets import Addresses
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast)
+    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)
@@ -258,11 +264,30 @@ def forget() -> None:
 def doctor(
     pair: opt.DoctorPair = "demo",
     as_json: opt.DoctorJson = False,
+    rpc: opt.Rpc = None,
 ) -> None:
-    """Look at this machine: devices, kernels, what passes cost, what is wrong and how to mend it."""
+    """Look at this machine and its workers: devices, kernels, what passes cost, what is wrong and how to mend it."""
+    from app.cli.oneshot import parse_workers
     from app.doctor.command import run as examine
 
-    examine(pair, as_json)
+    examine(pair, as_json, None if rpc is None else parse_workers(rpc, ()))
+
+
+@app.command()
+def worker(
+    host: opt.WorkerHost = "127.0.0.1",
+    port: opt.WorkerPort = WORKER_PORT,
+    threads: opt.WorkerThreads = None,
+    cache: opt.WorkerCache = False,
+) -> None:
+    """Compute for another machine's models.
+
+    It takes layers by llama.cpp's RPC, whose protocol is neither encrypted nor authenticated: docs/machines.md says how
+    to put it behind ssh. On the other machine: slipstream run "Hello" --rpc HOST:PORT
+    """
+    from app.cli.worker import run as compute
+
+    compute(host, port, threads, cache)
 
 
 def main(args: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from app.cli.report import describe
 from app.settings import read_settings
 from app.terminal import Interrupt, LoadProgress, inert, marked
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
+from runtime.models.addresses import as_workers
 from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_registry
 from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
@@ -66,23 +67,34 @@ def choose(
     threads: int | None,
     exact: bool,
     fast: bool = False,
+    rpc: str | None = None,
 ) -> tuple[Pair, Options]:
     """The pair and how to run it; wrong names are usage errors."""
     pair = find_pair(model, load_registry())
     names = None if drafters is None else parse_drafters(drafters)
+    if pair.upstream and draft not in ("auto", "off"):
+        raise typer.BadParameter(
+            f"{pair.upstream} has the model, so no draft model can be used here. Leave it out.", param_hint="'--draft'"
+        )
     if draft not in ("auto", "off"):
         pair = replace(pair, draft=find_file(draft))
     elif draft == "off":
         pair = replace(pair, draft=None)
-    elif pair.draft is None:
+    elif pair.draft is None and not pair.upstream:
         pair = replace(pair, draft=remembered(pair.target))
-    if pair.draft is None and (name := next((name for name in names or () if name in FROM_FILES), None)):
+    if (
+        pair.draft is None
+        and not pair.upstream
+        and (name := next((name for name in names or () if name in FROM_FILES), None))
+    ):
         raise typer.BadParameter(
             f"The drafter '{name}' needs {FROM_FILES[name]}. Name one with --draft FILE.", param_hint="'--drafters'"
         )
+    settings = read_settings()
     options = Options(
-        context, names, fixed_k=fixed_k, threads=threads, exact=exact, fast=fast, memory=read_settings().memory
-    )
+        context, names, fixed_k=fixed_k, threads=threads, exact=exact, fast=fast, memory=settings.memory,
+        rpc=parse_workers(rpc, pair.rpc or settings.rpc),
+    )  # fmt: skip
     return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
 
 
@@ -90,6 +102,17 @@ def with_prediction(pair: Pair, options: Options) -> Options:
     """Lets the drafter take part that makes use of a prediction, unless nothing may be drafted."""
     names = pair.drafters if options.drafters is None else options.drafters
     return replace(options, drafters=(*names, "prediction")) if names and "prediction" not in names else options
+
+
+def parse_workers(addresses: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """`host:port,host` as a tuple; `off` as ()."""
+    if addresses is None:
+        return usual
+    named = [each for each in map(str.strip, addresses.split(",")) if each]
+    try:
+        return () if named == ["off"] else as_workers(named)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--rpc'") from error
 
 
 def parse_drafters(names: str) -> tuple[str, ...]:

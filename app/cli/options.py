@@ -66,6 +66,15 @@ MaxK = Annotated[
 ]
 Context = Annotated[int | None, models(min=16, help="Tokens of context.")]
 Threads = Annotated[int | None, models(min=1, max=512, help="Threads, instead of measuring.")]
+Rpc = Annotated[
+    str | None,
+    models(
+        "--rpc",
+        metavar="HOST:PORT,...",
+        show_default=False,
+        help="Workers (`slipstream worker`) that take layers of the model; 'off' for none.",
+    ),
+]
 Fast = Annotated[
     bool, models("--fast", help="Let replies with a seed draft where passes do not round alike: text may differ.")
 ]
@@ -128,6 +137,16 @@ Alias = Annotated[
         help="What clients see as the model's name, instead of its own; more names after commas.",
     ),
 ]
+
+
+WorkerHost = Annotated[
+    str, listening(help="Address; others than this machine's own can be used by whoever reaches them.")
+]
+WorkerPort = Annotated[int, listening(min=1, max=65535, help="TCP port.")]
+WorkerThreads = Annotated[
+    int | None, models("--threads", min=1, max=512, help="Threads, of a processor.", show_default=False)
+]
+WorkerCache = Annotated[bool, models("--cache", help="Keep large tensors on disk, so that they are sent only once.")]
 
 
 class Thoughts(StrEnum):

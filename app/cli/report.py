@@ -15,23 +15,11 @@ def describe(stats: Stats, fit: str = "") -> str:
         rows.append(
             ("accepted", f"{stats.draft_n_accepted} of {stats.draft_n} draft tokens ({stats.acceptance_rate:.0%})")
         )
-    rows.append(("per target pass", f"{stats.tokens_per_target_pass:.2f} tokens in {stats.n_passes} passes"))
-    rows.append(
-        (
-            "drafters",
-            ", ".join(f"{name} {n} passes" for name, n in stats.drafters.most_common()).replace("none", "plain"),
-        )
-    )
-    rows.append(("K used", ", ".join(f"{k}: {n}" for k, n in sorted(stats.k.items()))))
-    other = stats.own_seconds - stats.draft_seconds - stats.verify_seconds
-    rows.append(
-        (
-            "time",
-            f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms, other "
-            f"{other * 1e3:.1f} ms",
-        )
-    )
-    rows.append(("memory", f"{stats.memory_bytes / 2**20:.0f} MiB taken, level {stats.memory_level}"))
+    if stats.n_passes:
+        rows.append(("per target pass", f"{stats.tokens_per_target_pass:.2f} tokens in {stats.n_passes} passes"))
+    if stats.told and not stats.draft_n:
+        rows.append(("drafts", "the server that has the model tells of none"))
+    rows += [] if stats.told else passes(stats)
     if fit and not (stats.reason is not None and stats.reason.text == fit):
         rows.append(("at load", fit))
     if stats.exactness is not None and stats.exactness.tried > 1:
@@ -39,6 +27,19 @@ def describe(stats: Stats, fit: str = "") -> str:
     if stats.reason is not None:
         rows.append(("why plain", f"{stats.reason.text} [{stats.reason.code}]"))
     return "\n".join([f"{label:>16}  {text}" for label, text in rows] + histogram(stats))
+
+
+def passes(stats: Stats) -> list[tuple[str, str]]:
+    """Who guessed how far, and where time and memory went."""
+    other = stats.own_seconds - stats.draft_seconds - stats.verify_seconds
+    drafters = ", ".join(f"{name} {n} passes" for name, n in stats.drafters.most_common()).replace("none", "plain")
+    times = f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms"
+    return [
+        ("drafters", drafters),
+        ("K used", ", ".join(f"{k}: {n}" for k, n in sorted(stats.k.items()))),
+        ("time", f"{times}, other {other * 1e3:.1f} ms"),
+        ("memory", f"{stats.memory_bytes / 2**20:.0f} MiB taken, level {stats.memory_level}"),
+    ]
 
 
 def prompt(stats: Stats) -> str:
@@ -49,8 +50,10 @@ def prompt(stats: Stats) -> str:
 
 def speed(stats: Stats) -> str:
     """Tokens per second beside plain decode's; where the machine was busy, what that took and what would be without."""
-    if not (stats.decode_seconds and stats.plain_per_second):
+    if not (stats.decode_seconds and stats.predicted_n):
         return "nothing was decoded"
+    if not stats.plain_per_second:
+        return f"{stats.predicted_per_second:.1f} tok/s"
     speed = f"{stats.predicted_per_second:.1f} tok/s, {stats.times_plain:.2f} times plain decode"
     if stats.held_up < DISTURBED:
         return f"{speed} ({stats.plain_per_second:.1f} tok/s as measured here)"

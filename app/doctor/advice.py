@@ -23,6 +23,7 @@ BACKENDS = {
     "METAL": ("MTL", "Apple silicon"),
     "VULKAN": ("Vulkan", "a GPU with a render device"),
 }
+RPC = "RPC"  # the backend that has devices on other machines
 # Compiled wheels of llama-cpp-python, by its own documentation: an index for each of these versions of CUDA, and one
 # each for the processor, Metal, Vulkan and ROCm. Which versions of the package each has is not known here.
 WHEELS = "https://abetlen.github.io/llama-cpp-python/whl/"
@@ -73,13 +74,13 @@ def pairs_that_fit(free_bytes: int, pairs: Iterable[Pair]) -> list[str]:
     return [pair.name for pair in sorted(fit, key=lambda pair: -pair.size)]
 
 
-def reinstall(version: str, backend: str = "") -> str:
+def reinstall(version: str, *backends: str) -> str:
     """The command that compiles llama-cpp-python anew, for this Python and this system."""
     flags = "--force-reinstall --no-cache-dir --no-deps --no-binary llama-cpp-python"
     pip = f'"{sys.executable}" -m pip install {flags} "llama-cpp-python=={version}"'
-    if not backend:
+    if not backends:
         return pip
-    option = f"-DGGML_{backend}=on"
+    option = " ".join(f"-DGGML_{backend}=on" for backend in backends)
     return f'$env:CMAKE_ARGS = "{option}"; & {pip}' if sys.platform == "win32" else f'CMAKE_ARGS="{option}" {pip}'
 
 
@@ -111,15 +112,30 @@ def for_backend(found: Mapping[str, Any], backend: str) -> str:
     return f"{quick}\n    or, where there is no such wheel: {compiled}" if quick else compiled
 
 
+def with_rpc(found: Mapping[str, Any]) -> str:
+    """The command that adds RPC to what there is."""
+    kept = [name for name, (theirs, _) in BACKENDS.items() if theirs in found["backends"]]
+    return reinstall(found["versions"]["llama-cpp-python"], RPC, *kept)
+
+
 def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """What is wrong, each with what mends it."""
-    checks = (unused_gpu, lacking_instructions, busy, inexact, full_memory)
+    checks = (unused_workers, unused_gpu, lacking_instructions, busy, inexact, full_memory)
     return [{"problem": what, "remedy": remedy} for check in checks for what, remedy in check(found)]
+
+
+def unused_workers(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Workers that cannot be used."""
+    workers = found.get("workers", ())
+    if workers and RPC not in found["backends"]:
+        return [("Workers are named, but llama.cpp is compiled without RPC.", with_rpc(found))]
+    broken = [each["problem"].rpartition(". ") for each in workers if each["problem"]]
+    return [(f"{what}.", remedy) for what, _, remedy in broken]
 
 
 def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """A GPU that llama.cpp was not compiled for; Vulkan only where nothing better fits."""
-    here, used = found["gpu_hardware"], {device["backend"] for device in found["devices"]}
+    here, used = found["gpu_hardware"], {device["backend"] for device in found["devices"] if device["backend"] != RPC}
     wanted = [name for name in here if name != "VULKAN"] or here
     if not wanted or used & {BACKENDS[name][0] for name in here}:
         return ()
@@ -169,7 +185,7 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Kernels that round otherwise when several rows are decoded at once."""
     if found["is_exact"]:
         return ()
-    is_gpu = any(device["backend"] != "CPU" for device in found["devices"])
+    is_gpu = any(device["backend"] not in ("CPU", RPC) for device in found["devices"])
     remedy = (
         "GPUs have no exact kernels. `--fast` lets such replies draft, where a close choice may fall otherwise."
         if is_gpu

@@ -11,12 +11,23 @@ from typing import Any
 
 import psutil
 
-from app.doctor.advice import BACKENDS, lengths_in_words, models_that_fit, pairs_that_fit, problems, reinstall
+from app.doctor.advice import (
+    BACKENDS,
+    RPC,
+    lengths_in_words,
+    models_that_fit,
+    pairs_that_fit,
+    problems,
+    reinstall,
+    with_rpc,
+)
+from app.settings import read_settings
 from runtime.core.errors import SlipstreamError
 from runtime.loading.pass_timing import n_cores
 from runtime.memory.system import HOSTS
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.tools import machine
+from runtime.tools.worker import look_at
 
 BAR = 24  # characters of the longest bar
 
@@ -25,14 +36,16 @@ class LibraryError(SlipstreamError):
     """llama.cpp cannot be used at all."""
 
 
-def run(name: str, as_json: bool) -> None:
-    """Examines, then prints."""
-    found = examine(name)
+def run(name: str, as_json: bool, rpc: tuple[str, ...] | None = None) -> None:
+    """Examines, then prints. `rpc` are workers, instead of those that the pair or the settings name."""
+    found = examine(name, rpc)
     print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(report(found)))
 
 
-def examine(name: str) -> dict[str, Any]:
+def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
     """Everything as plain data, problems included. Raises LibraryError."""
+    pair = local_pair(name, load_registry())
+    workers = look_at((pair.rpc or read_settings().rpc) if rpc is None else rpc)
     memory, load = psutil.virtual_memory(), psutil.getloadavg()[0]
     found: dict[str, Any] = {
         "processor": machine.processor(),
@@ -49,7 +62,9 @@ def examine(name: str) -> dict[str, Any]:
     try:
         found |= {"devices": [asdict(device) for device in machine.devices()], "backends": machine.backends()}
         found["cpu_features"] = machine.cpu_features()
-        found |= measure(name)
+        found["workers"] = [asdict(each) for each in workers]
+        there = tuple(each.address for each in workers if not each.problem) if RPC in found["backends"] else ()
+        found |= measure(pair, there)
     except (ImportError, OSError, RuntimeError) as error:
         version = found["versions"].get("llama-cpp-python", "")
         raise LibraryError(
@@ -62,12 +77,11 @@ def examine(name: str) -> dict[str, Any]:
     return found | fits | {"problems": problems(found)}
 
 
-def measure(name: str) -> dict[str, Any]:
-    """What passes of a pair cost here, and how exact they are."""
+def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What passes of a pair cost here, with these workers, and how exact they are."""
     from runtime.tools.diagnosis import diagnose
 
-    pair = find_pair(name, load_registry())
-    seen = diagnose(pair)
+    seen = diagnose(pair, workers)
     return {
         "pair": pair.name,
         "pass_seconds": {str(width): seconds for width, seconds in seen.pass_seconds.items()},
@@ -91,6 +105,8 @@ def report(found: dict[str, Any]) -> list[str]:
         ("CPU features", ", ".join(found["cpu_features"])),
         *(("device" if i == 0 else "", text) for i, text in enumerate(devices)),
         ("GPU", gpus(found)),
+        *(("workers" if i == 0 else "", in_words(worker)) for i, worker in enumerate(found["workers"])),
+        ("RPC", rpc_in_words(found)),
         ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
         ("models that fit", f"about {fits}"),
         ("", "of `slipstream models list`: " + (", ".join(found["pairs_that_fit"][:8]) or "none")),
@@ -101,11 +117,29 @@ def report(found: dict[str, Any]) -> list[str]:
 
 def gpus(found: dict[str, Any]) -> str:
     """Drivers that are here, and what llama.cpp was compiled for beside the CPU."""
-    is_used = any(device["backend"] not in HOSTS for device in found["devices"])
+    is_used = any(device["backend"] not in (*HOSTS, RPC) for device in found["devices"])
     drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"])
     drivers = drivers or ("a device that llama.cpp finds" if is_used else "no driver found")
-    compiled = ", ".join(name for name in found["backends"] if name != "CPU")
+    compiled = ", ".join(name for name in found["backends"] if name not in ("CPU", RPC))
     return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU alone'}"
+
+
+def in_words(worker: dict[str, Any]) -> str:
+    """A worker in a line."""
+    if worker["problem"]:
+        return str(worker["problem"])
+    kind = "its processor" if worker["is_processor"] else f"{worker['n_devices']} device(s)"
+    memory = f"{worker['free_bytes'] / 1e9:.1f} of {worker['total_bytes'] / 1e9:.1f} GB free by its own account"
+    rate = worker["bytes_per_second"]
+    speed = f", {rate / 1e6:.0f} MB/s to it" if rate else ""
+    return f"{worker['address']}: {kind}, {memory}, {1e3 * worker['round_trip_seconds']:.2f} ms there and back{speed}"
+
+
+def rpc_in_words(found: dict[str, Any]) -> str:
+    """Whether this build can have workers, and be one."""
+    if RPC in found["backends"]:
+        return "llama.cpp is compiled with it: workers can take layers (--rpc), and this machine can be one"
+    return f"llama.cpp is compiled without it; for workers on other machines: {with_rpc(found)}"
 
 
 def chart(found: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_by
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import wanted_by
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import load_registry, local_pair
 from runtime.tools import machine
 
 CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are those used here
@@ -20,7 +20,7 @@ CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
 
 def show(name: str, as_json: bool) -> None:
     """Prints the target, and the draft model of a pair that has one."""
-    pair = find_pair(name, load_registry())
+    pair = local_pair(name, load_registry())
     bandwidth = machine.memory_bandwidth()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), bandwidth) for role, path in files.items()}

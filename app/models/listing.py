@@ -43,12 +43,15 @@ def as_data(pair: Pair) -> dict[str, object]:
     """A pair as JSON, for programs."""
     draft = pair.draft.as_posix() if pair.draft else None
     facts = {"licence": pair.licence, "bytes": pair.size, "context": pair.context, "drafters": pair.drafters}
-    return {"name": pair.name, "target": pair.target.as_posix(), "draft": draft, "here": is_here(pair), **facts}
+    target = None if pair.upstream else pair.target.as_posix()
+    files = {"target": target, "draft": draft, "upstream": pair.upstream or None}
+    return {"name": pair.name, **files, "here": is_here(pair), **facts}
 
 
 def describe(pair: Pair) -> str:
     """A pair in one line, with the command that fetches what is missing."""
-    what = pair.description or pair.target.as_posix() + (f" with {pair.draft.as_posix()}" if pair.draft else "")
+    source = pair.upstream or pair.target.as_posix()
+    what = pair.description or source + (f" with {pair.draft.as_posix()}" if pair.draft else "")
     size = f" ({gigabytes(pair.size)})" if pair.size else ""
     return f"{pair.name}: {what}" + ("" if is_here(pair) else f". Not here{size}: `slipstream models pull {pair.name}`")
 

@@ -14,7 +14,7 @@ from app.terminal import inert
 from runtime.core.errors import SlipstreamError
 from runtime.loading import layout
 from runtime.models.hub.cache import cached
-from runtime.models.registry import find_pair, hub_name, load_registry
+from runtime.models.registry import hub_name, load_registry, local_pair
 from runtime.tools import self_drafts
 from runtime.tools.layouts import compare
 from runtime.tools.pairing import Target, Trial, candidates, remembered
@@ -22,7 +22,7 @@ from runtime.tools.pairing import Target, Trial, candidates, remembered
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     """Finds draft models, refuses, measures and keeps them; with `make`, also makes some of the target itself."""
-    target = Target(find_pair(name, load_registry()))
+    target = Target(local_pair(name, load_registry()))
     if why := target.undraftable:
         print(f"Nothing can draft for {target.pair.target.name}: {why}. It decodes plainly, which costs nothing.")
         return

@@ -22,13 +22,14 @@ from typing import Any
 import psutil
 from platformdirs import user_cache_path
 
+from runtime.core.backend import OnProgress
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine, Options
 from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
 from runtime.process.client import EngineProcess
-from runtime.process.spawning import own_environment
+from runtime.process.spawning import discard, own_environment
 from runtime.tools.pairing import is_settled, remembered
 
 IDLE = 30.0  # seconds without a reply, after which the search begins
@@ -214,5 +215,16 @@ def start(target: Path) -> subprocess.Popen[bytes]:
 def opener(draft: str, say: Say = say_on_stderr, on_loss: Say = say_on_stderr) -> Callable[..., Engine]:
     """What opens pairs where a person asked for this draft model: `auto` is the one that is searched for."""
     if draft == "auto":
-        return partial(SeekingEngine, say=say, on_loss=on_loss)
-    return partial(EngineProcess, say=on_loss)
+        open_here: Callable[..., Engine] = partial(SeekingEngine, say=say, on_loss=on_loss)
+    else:
+        open_here = partial(EngineProcess, say=on_loss)
+
+    def open_engine(pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> Engine:
+        if not pair.upstream:
+            return open_here(pair, options, on_progress)
+        from runtime.upstream.engine import UpstreamEngine  # HTTP is slow to import, and most models are here
+
+        discard()
+        return UpstreamEngine(pair, options, on_progress)
+
+    return open_engine

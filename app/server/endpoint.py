@@ -51,6 +51,12 @@ class Endpoint:
         return Route(prefix + self.path, endpoint, methods=["POST" if self.request else "GET"])
 
 
+def require_tokens(engine: Engine) -> None:
+    """Raises ApiError where another server has the model, and with it the meaning of tokens."""
+    if place := engine.facts.upstream:
+        raise ApiError(501, f"The model's tokens are known to {place} alone. Ask it there.", code="upstream")
+
+
 def fact_endpoint(path: str, response: type[BaseModel], fact: Callable[[Worker], Event]) -> Endpoint:
     """An endpoint that needs nothing of its request."""
 
@@ -71,6 +77,7 @@ def query_endpoint(
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine = worker.engine
+        require_tokens(engine)
         query = await read_body(request, kind, engine.facts.n_ctx)
         return JSONBody(await run_in_threadpool(answer, query, engine))
 

@@ -10,6 +10,11 @@ from runtime.engine import Engine
 
 def fingerprint(engine: Engine) -> str:
     """Of the program, the library that runs the model, the model and its context. It begins like llama.cpp's builds."""
-    parts = version("slipstream"), version("llama-cpp-python"), engine.pair.name, engine.pair.target.name
+    parts = (
+        version("slipstream"),
+        version("llama-cpp-python"),
+        engine.pair.name,
+        engine.pair.target.name or engine.pair.upstream,
+    )
     numbers = engine.facts.n_bytes, engine.facts.n_ctx, engine.facts.is_reproducible
     return "b" + hashlib.sha256(repr((parts, numbers)).encode()).hexdigest()[:10]

@@ -123,4 +123,5 @@ def total(replies: Sequence[Stats], prompts: Sequence[Stats]) -> Stats:
         decode_seconds=sum(each.decode_seconds for each in replies),
         n_near_ties=sum(each.n_near_ties for each in replies),
         steps=[step for each in replies for step in each.steps],
+        told=tuple(told for each in replies for told in each.told),
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.tui.shared_engine import SharedEngine
-from runtime.engine.stats import Stats
+from runtime.engine.stats import ELSEWHERE, Stats
 from runtime.speculative.control.explain import Explanation, Pass
 
 ALONE = 1.05  # replies in a pass, up to which nothing is said of others
@@ -58,6 +58,8 @@ class ReplyNumbers:
 
     def acceptance(self) -> float | None:
         """Accepted / drafted; None without drafts."""
+        if self.stats is not None and self.stats.told:
+            return self.stats.acceptance_rate if self.stats.draft_n else None
         drafted = sum(each.n_drafted for each in self.passes)
         return sum(each.n_accepted for each in self.passes) / drafted if drafted else None
 
@@ -86,12 +88,25 @@ class ReplyNumbers:
             summary.append(f"{n:.1f} replies/pass")
         if (acceptance := self.acceptance()) is not None:
             summary.append(f"{acceptance:.0%} accepted")
+        if self.is_elsewhere():
+            return summary + self.told(n_ctx)
         summary.append(f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0")
         summary.append(f"{self.n_tokens / len(self.passes):.1f}/pass")
         summary.append(f"ctx {self.n_prompt + self.n_tokens}/{n_ctx}")
         if self.stats is not None and self.stats.memory_bytes:
             summary.append(f"{self.stats.memory_bytes / 2**20:.0f} MiB")
         return summary
+
+    def is_elsewhere(self) -> bool:
+        """Does another server make the passes, of which it tells what it likes?"""
+        return self.passes[-1].drafters == (ELSEWHERE,)
+
+    def told(self, n_ctx: int) -> list[str]:
+        """What another server has told when the reply is complete."""
+        if self.stats is None:
+            return []
+        passes = [f"{self.stats.tokens_per_target_pass:.1f}/pass"] * bool(self.stats.n_passes)
+        return [*passes, f"ctx {self.stats.prompt_n + self.stats.predicted_n}/{n_ctx}"]
 
     def reason(self, explanation: Explanation | None) -> str:
         """Why speculation is off, if it mostly is."""

@@ -94,6 +94,7 @@ class EarlyExitBackend(LlamaBackend):
         """As LlamaBackend's; of a draft that was decoded early only the layers above are computed."""
         if not self._was_early(context, draft):
             return super().forward(context, draft)
+        self._n_asked = len(context)
         try:
             return self._verify(draft)
         except ModelError:  # the cache is empty by now

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
+from collections.abc import Iterable
 from functools import cache
 
 from runtime.core.errors import ModelError
@@ -25,6 +26,7 @@ except (RuntimeError, OSError) as error:  # what it raises for a library that is
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
 PROCESSORS = 0, 3  # ggml-backend.h, enum ggml_backend_dev_type: the processor, and accelerators that use its memory
 _complaints: deque[str] = deque(maxlen=32)
+_far_processors: set[int] = set()
 
 
 def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
@@ -58,20 +60,11 @@ def start() -> None:
 def leave_gpus() -> None:
     """Computes on the processor alone from now on; only before the first model of the process."""
     start()
-    ggml = lib._lib
-    ggml.ggml_backend_reg_get.restype = ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    ggml.ggml_backend_dev_backend_reg.restype, ggml.ggml_backend_unload.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    found = [
-        ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(i))) for i in range(ggml.ggml_backend_dev_count())
-    ]
-    for registered in {ggml.ggml_backend_dev_backend_reg(each) for each in found if not is_processor(each)}:
+    ggml, pointer = lib._lib, ctypes.c_void_p
+    ggml.ggml_backend_dev_backend_reg.restype, ggml.ggml_backend_unload.argtypes = pointer, [pointer]
+    gpus = [device for device in device_handles() if not is_processor(device)]
+    for registered in {ggml.ggml_backend_dev_backend_reg(pointer(device)) for device in gpus}:
         ggml.ggml_backend_unload(registered)
-
-
-def is_processor(device: ctypes.c_void_p) -> bool:
-    """Does that device compute on the machine's own processor and memory?"""
-    return int(lib._lib.ggml_backend_dev_type(device)) in PROCESSORS
 
 
 def complaints() -> list[str]:
@@ -91,6 +84,26 @@ def has_amx() -> bool:
     return "AMX_INT8 = 1" in version()
 
 
+def device_handles() -> list[int]:
+    """All devices that the library knows now, as pointers."""
+    start()
+    ggml = lib._lib
+    ggml.ggml_backend_dev_count.restype, ggml.ggml_backend_dev_get.restype = ctypes.c_size_t, ctypes.c_void_p
+    return [ggml.ggml_backend_dev_get(ctypes.c_size_t(i)) for i in range(ggml.ggml_backend_dev_count())]
+
+
+def note_processors(handles: Iterable[int]) -> None:
+    """These are processors of other machines, which the library takes for GPUs."""
+    _far_processors.update(handles)
+
+
+def is_processor(device: int) -> bool:
+    """Does that device compute on a processor and its memory?"""
+    return device in _far_processors or int(lib._lib.ggml_backend_dev_type(ctypes.c_void_p(device))) in PROCESSORS
+
+
 def has_gpu() -> bool:
-    """Was the library compiled with a GPU backend?"""
-    return bool(lib.llama_supports_gpu_offload())
+    """Is there a device that is no processor, here or on a worker? Where there is none, a library with RPC would say
+    all the same that it can offload.
+    """
+    return not all(map(is_processor, device_handles()))

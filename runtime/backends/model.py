@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends import library, repacking
+from runtime.backends import library, repacking, rpc
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.models.cache_layout import HALVES, cache_types
@@ -42,7 +42,7 @@ class LlamaModel:
     """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
 
     `ids` is there where no words are wanted, `facts` where the header has been read already; `is_head` allows
-    one that only drafts.
+    one that only drafts; `workers` may take layers, others that are registered may not.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class LlamaModel:
         facts: ModelFacts | None = None,
         is_head: bool = False,
         with_mtp: bool = False,
+        workers: Sequence[str] = (),
     ) -> None:
         check_file(path)
         facts = facts or readable_facts(path)
@@ -69,6 +70,8 @@ class LlamaModel:
         placed = repacked_by_name(facts) if not exact and library.has_amx() else None
         params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
         params.load_mtp = with_mtp
+        devices = rpc.placement(workers)
+        params.devices = ctypes.addressof(devices) if devices else None
         params.kv_overrides = overrides((ids.values() if ids else {}) | (unkept_promises(facts) if facts else {}))
         report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
         params.progress_callback = report

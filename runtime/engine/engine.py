@@ -41,6 +41,7 @@ class EngineFacts:
     can_infill: bool  # was the model trained to fill in the middle?
     is_short: bool = False  # did memory not suffice for all that was asked for?
     shares_passes: bool = False  # can several replies have rows of one pass?
+    upstream: str = ""  # the server that has the model, and knows its tokens; "": it is on this machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from runtime.backends import library
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, SettingsError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
@@ -220,7 +219,7 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
         can_draft=not target.is_embedder and (off is None or off.code != "architecture"),
         could_be_exact=loaded.could_be_exact,
-        has_gpu=library.has_gpu(),
+        has_gpu=loaded.is_elsewhere,
         can_infill=target.vocab.fim.keys() >= set(NEEDED),
         shares_passes=loaded.loop.company is not None,
     )

@@ -9,6 +9,22 @@ from runtime.loading.exactness import Exactness
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.control.reasons import Reason
 
+ELSEWHERE = "elsewhere"  # stands for the drafters of a pass of which only another server knows what it was
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What another server said of a reply that it made; it need not say what it drafted."""
+
+    n_tokens: int
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+    @property
+    def n_passes(self) -> int:
+        """Each pass adds a token of the target's own; 0 where nothing is said of drafts."""
+        return self.n_tokens - self.n_accepted if self.n_drafted else 0
+
 
 @dataclass(slots=True)
 class Stats:
@@ -27,31 +43,37 @@ class Stats:
     exact_only: bool = False  # no pass was wider than those that are exact
     embedded_n: int = 0  # texts made into vectors, where that was asked
     n_near_ties: int = 0  # choices that rounding could have turned, where wider passes were used
+    told: tuple[Told, ...] = ()  # by another server that made the reply, instead of steps
+
+    @property
+    def _parts(self) -> list[Pass | Told]:
+        """What counts of tokens are sums over."""
+        return [*self.steps, *self.told]
 
     @property
     def n_passes(self) -> int:
         """Passes of the target."""
-        return len(self.steps)
+        return len(self.steps) + sum(each.n_passes for each in self.told)
 
     @property
     def replies_per_pass(self) -> float:
         """Replies that shared a pass, in the mean; 0 where none was made."""
-        return sum(each.n_together for each in self.steps) / self.n_passes if self.n_passes else 0.0
+        return sum(each.n_together for each in self.steps) / len(self.steps) if self.steps else 0.0
 
     @property
     def predicted_n(self) -> int:
         """Tokens of the reply."""
-        return sum(each.n_tokens for each in self.steps)
+        return sum(each.n_tokens for each in self._parts)
 
     @property
     def draft_n(self) -> int:
         """Tokens drafted."""
-        return sum(each.n_drafted for each in self.steps)
+        return sum(each.n_drafted for each in self._parts)
 
     @property
     def draft_n_accepted(self) -> int:
         """Draft tokens that became part of the reply."""
-        return sum(min(each.n_accepted, each.n_tokens) for each in self.steps)
+        return sum(min(each.n_accepted, each.n_tokens) for each in self._parts)
 
     @property
     def draft_seconds(self) -> float:
@@ -145,7 +167,7 @@ class Stats:
             "draft_ms": round(1e3 * self.draft_seconds, 3),
             "verify_ms": round(1e3 * self.verify_seconds, 3),
             "other_ms": round(1e3 * (self.decode_seconds - self.draft_seconds - self.verify_seconds), 3),
-            "drafter": drafters.most_common(1)[0][0] if drafters else "none",
+            "drafter": drafters.most_common(1)[0][0] if drafters else ELSEWHERE if self.told else "none",
             "drafters": dict(drafters),
             "by_drafter": self.by_drafter,
             "k": {str(n): k[n] for n in sorted(k)},

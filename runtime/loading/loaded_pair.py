@@ -15,6 +15,7 @@ from runtime.backends.devices import devices
 from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.workers import WorkerError
 from runtime.core.backend import OnProgress
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
@@ -30,13 +31,14 @@ from runtime.loading.neighbours import Neighbours
 from runtime.loading.opening import Refused, load, open_context, open_target, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
-from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
+from runtime.loading.planning import HEADS, MODEL, MTP, NEAR, drafts_by, n_snapshots, pair_spec, plan_of
 from runtime.loading.profile import TargetProfile
+from runtime.loading.reaching import reach
 from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import PressureMonitor, Reading
 from runtime.memory.system import MemoryReader
-from runtime.models.registry import Pair
+from runtime.models.registry import Pair, with_files
 from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -57,7 +59,7 @@ class LoadedPair:
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
         if options.without_gpu:
             library.leave_gpus()
-        self.pair = pair
+        self.pair = with_files(pair)
         fast = options.fast or pair.fast
         exact = options.exact or pair.exact or (not fast and layout.prefers_exact(pair.target))
         self.options = replace(options, exact=exact, fast=fast)
@@ -67,14 +69,31 @@ class LoadedPair:
         self.shortened = ""  # why the context is shorter than was asked for, if it is
         self._closers: list[Callable[[], None]] = []
         self._embedder: Embedder | None = None
+        self._workers: tuple[str, ...] = ()  # that answer
+        self._missing: WorkerError | None = None  # what is wrong with another
         self._neighbours = Neighbours()
         try:
-            self._open_what_fits(on_progress or (lambda what, share: True))
+            report = on_progress or (lambda what, share: True)
+            self._reach_workers(report)
+            self._open_what_fits(report)
             self._calibrate()
             self._wire()
         except BaseException:
             self.close()
             raise
+
+    def _reach_workers(self, on_progress: OnProgress) -> None:
+        """Workers become devices. Drafters that look into the target cannot do so where its layers are elsewhere."""
+        asked = self.pair.rpc if self.options.rpc is None else self.options.rpc
+        self.options = replace(self.options, rpc=asked)
+        if not asked:
+            return
+        self._workers, self._missing = reach(asked, self.options.patience, lambda: on_progress("target", 0.0))
+        if near := [name for name in self.names if name in NEAR]:
+            self.names = tuple(name for name in self.names if name not in NEAR)
+            self.left_out = Reason(
+                "architecture", f"the {', '.join(near)} drafter is left out, as it looks into layers that workers have"
+            )
 
     def _open_what_fits(self, on_progress: OnProgress) -> None:
         """A GPU that has less memory than it says is taken to have less and less of it; in the end it is left alone."""
@@ -89,20 +108,26 @@ class LoadedPair:
                     raise
                 self.options, self.names, self.off = asked
         library.leave_gpus()
-        self.shortened = "the processor computes alone, because the GPU has less memory than it says"
+        self._workers = ()
         self._plan()
+        self.shortened = "the processor computes alone, because the GPU has less memory than it says"
         return self._open(on_progress)
 
     def _plan(self, share: float = 1.0) -> None:
         """What fits into memory, of which devices have that share of what they say; the length of drafts follows from
         the context.
         """
-        self.reader = MemoryReader(devices if library.has_gpu() else tuple)
+        self.reader = MemoryReader(devices if library.has_gpu() or self._workers else tuple)
         self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
         self._drafts_by = drafts_by(self.pair, self.spec)
         if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
             self.spec = replace(self.spec, draft=None)
-        self.plan = plan_of(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
+        try:
+            self.plan = plan_of(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
+        except NoMemoryError as error:
+            raise NoMemoryError(f"{self._missing} {error}") if self._missing else error from None
+        if self._missing:
+            self.shortened = f"{str(self._missing).partition('. ')[0]}, so the model is run without it"
 
     def _open(self, on_progress: OnProgress) -> None:
         """The target, its context, and the draft model."""
@@ -117,6 +142,7 @@ class LoadedPair:
             n_gpu_layers,
             facts=facts,
             with_mtp=self._drafts_by == MTP and has_draft,
+            workers=self._workers,
         )
         self._closers.append(self.target.close)
         asked = self.options.n_ctx or self.pair.context
@@ -145,13 +171,15 @@ class LoadedPair:
 
     def _take_backend(self, backend: LlamaBackend, left_out: Reason | None) -> None:
         """The target's context, and why a drafter that needs another one is left out."""
-        self.backend, self.left_out = backend, left_out
+        self.backend, self.left_out = backend, left_out or self.left_out
         self._closers.append(backend.close)
 
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
-        clock = steadiest() if self._n_taken else wall
+        clock = (
+            steadiest() if self._n_taken and not self._workers else wall
+        )  # who waits for a worker has no core either
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
         n_rows = self.backend.n_rows
@@ -223,10 +251,15 @@ class LoadedPair:
         return trial.promise if trial else "`--exact` lets it draft where the kernels can be exact"
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Is the target on devices with memory of their own, here or on workers?"""
+        return library.has_gpu() or bool(self._workers)
+
+    @property
     def could_be_exact(self) -> bool:
         """Might another layout of the weights, which was not tried yet, let replies that can be predicted draft?"""
         is_open = not self.exactness.is_exact and not self.options.exact and not self.options.fast
-        return is_open and not library.has_gpu() and layout.remembered(self.pair.target) is None
+        return is_open and not self.is_elsewhere and layout.remembered(self.pair.target) is None
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
         """The controller, which begins with what was learned before and leaves what it learns for the next."""
@@ -251,7 +284,7 @@ class LoadedPair:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one
         apply = partial(set_threads, self.backend, self.draft)
         one, many = self.costs.one, self.costs.many
-        if self.options.threads or library.has_gpu():
+        if self.options.threads or self.is_elsewhere:
             return Threads(self._counts, one, many, drafting, apply)
         # Where all that were free are fastest, so will those be that become free
         one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))

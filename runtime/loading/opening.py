@@ -5,6 +5,7 @@ Knows what the pair asks for and what was found at earlier starts; how passes ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,6 +112,7 @@ def load(
     facts: ModelFacts | None = None,
     is_head: bool = False,
     with_mtp: bool = False,
+    workers: Sequence[str] = (),
 ) -> LlamaModel:
     """Raises KeyboardInterrupt where the progress was answered with no."""
     stopped = False
@@ -121,7 +123,7 @@ def load(
         return not stopped
 
     try:
-        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head, with_mtp)
+        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head, with_mtp, workers)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None

@@ -11,13 +11,14 @@ from runtime.backends import library
 from runtime.loading.options import Options
 from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec
-from runtime.memory.offload import fit_devices
+from runtime.memory.offload import fit_devices, fit_workers
 from runtime.memory.pressure import Reading, is_sane
 from runtime.models.heads import DRAFTERS, begins_for, drafter_of, has_mtp
 from runtime.models.registry import Pair
 
 MODEL, MTP = "model", "mtp"  # drafters with weights, beside those of heads
 HEADS = frozenset((*DRAFTERS.values(), MTP))
+NEAR = (*HEADS, "layerskip")  # drafters that look into the target as it computes
 LONGEST = 2**31 - 1  # tokens that a context may have
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer
@@ -66,5 +67,6 @@ def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str
         free = min([pool.free for pool in devices if is_sane(pool)], default=host.free - host.for_draft if host else 0)
         spec = spec.roomy(free)
     if spec and devices:  # one that does not know its own memory leaves everything to the library
-        return fit_devices(spec, devices, host, options.memory, name) if all(map(is_sane, devices)) else None
+        place = fit_workers if all(pool.is_far for pool in devices) else fit_devices
+        return place(spec, devices, host, options.memory, name) if all(map(is_sane, devices)) else None
     return fit(spec, host, name) if spec and host else None

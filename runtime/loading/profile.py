@@ -43,7 +43,8 @@ class TargetProfile:
 
     def cache(self, what: str, *facts: object) -> ProfileCache:
         """Where one measurement is kept, which depends on these facts as well."""
-        settings = library.version(), library.are_tiled(), self._places, self._cache_types, self._options.exact
+        places = self._places, self._options.rpc
+        settings = library.version(), library.are_tiled(), *places, self._cache_types, self._options.exact
         return ProfileCache(fingerprint(self._target, what, *settings, *facts))
 
     def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int, clock: Clock) -> Calibration:

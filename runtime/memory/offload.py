@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from runtime.core.errors import NoMemoryError
 from runtime.memory.fit import Headroom, LoadPlan, PairSpec, fit, longest, plan
-from runtime.memory.footprint import ContextSpec, compute_bytes
+from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.pressure import MIB, Level, MemoryPool, Thresholds
 from runtime.models.cache_layout import cache_bytes
 from runtime.models.facts import ModelFacts
@@ -27,10 +27,23 @@ def fit_devices(
     for it does not fit there.
     """
     headroom = headroom_on(devices, thresholds)
-    draft_fits = spec.draft is None or spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
+    draft_fits = spec.draft is not None and spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
     if draft_fits or longest(spec, headroom.free - headroom.for_context):
         return fit(spec, headroom, name)
     return with_layers(spec, devices, headroom, host, name)
+
+
+def fit_workers(
+    spec: PairSpec, workers: Sequence[MemoryPool], host: Headroom | None, thresholds: Thresholds, name: str
+) -> LoadPlan:
+    """The target on workers; its draft model on this machine, where that has room for it. Raises NoMemoryError."""
+    target = fit_devices(replace(spec, draft=None), workers, host, thresholds, name)
+    if spec.draft is None:
+        return target
+    has_room = host is None or spec.draft_needs(target.n_ctx) <= host.free - host.for_draft
+    if has_room and target.n_gpu_layers == ALL_LAYERS:
+        return replace(target, with_draft=True)
+    return replace(target, is_less=True, text=f"the draft model is left out for want of memory here; {target.text}")
 
 
 def headroom_on(devices: Sequence[MemoryPool], thresholds: Thresholds) -> Headroom:
@@ -44,17 +57,18 @@ def with_layers(
 ) -> LoadPlan:
     """The shortest context, no draft model, and the last layers on the devices."""
     context = replace(spec.context, n_ctx=min(spec.floor, spec.context.n_ctx))
+    place = "the workers" if all(pool.is_far for pool in devices) else "the GPU"
     parts, overhead = layer_bytes(spec.target, context), compute_bytes(spec.target, context, context.n_ctx)
     budget = headroom.free - headroom.for_context - len(devices) * overhead
     # A layer that would lie across two devices moves as a whole
     n_layers = n_fitting(parts, budget - max(parts) * (len(devices) - 1))
     if host is not None and (rest := sum(parts[n_layers:]) + overhead) > host.free:
         raise NoMemoryError(
-            f"{name} needs {rest // MIB:,} MiB beside the {n_layers} layers that fit on the GPU, but "
+            f"{name} needs {rest // MIB:,} MiB beside the {n_layers} layers that fit on {place}, but "
             f"{host.free // MIB:,} MiB are free. Close other programs, or choose a smaller model or quantization."
         )
     least = plan(spec, context.n_ctx, False, headroom)
-    text = f"{n_layers} of {len(parts)} layers are on the GPU; {least.text}"
+    text = f"{n_layers} of {len(parts)} layers are on {place}; {least.text}"
     return replace(least, n_gpu_layers=n_layers, is_less=True, text=text)
 
 

@@ -37,6 +37,7 @@ class MemoryPool:
     free: int  # bytes
     total: int
     is_device: bool = False  # a GPU's, which is taken once and does not grow unseen
+    is_far: bool = False  # a worker's
 
 
 @dataclass(frozen=True, slots=True)

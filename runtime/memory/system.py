@@ -21,6 +21,7 @@ from runtime.memory.pressure import Level, MemoryPool, Reading
 V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 V2 = "memory.max", "memory.current", "inactive_file"
 HOSTS = "CPU", "BLAS", "ACCEL"  # of ggml's devices, those that use the machine's memory
+WORKER = "RPC"  # its name for those on other machines
 MACOS = {2: 1, 4: 2}  # dispatch_source_memorypressure: warning and critical, as levels
 
 
@@ -43,9 +44,7 @@ class MemoryReader:
         machine = attempt(lambda: [of_machine(psutil.virtual_memory())])
         total = machine[0].total if machine else sys.maxsize
         groups = [pool for group in self._cgroups for pool in attempt(partial(group.pools, total))]
-        gpus = attempt(
-            lambda: [MemoryPool(name, free, n, True) for kind, name, free, n in self._devices() if kind not in HOSTS]
-        )
+        gpus = attempt(lambda: [of_device(*device) for device in self._devices() if device[0] not in HOSTS])
         some, full = stalls(text_of(self._pressure)) if self._pressure else (0.0, 0.0)
         return Reading((*machine, *groups, *gpus), some, full, macos_level() if sys.platform == "darwin" else Level.OK)
 
@@ -86,6 +85,12 @@ def attempt(read: Callable[[], Iterable[MemoryPool]]) -> list[MemoryPool]:
 def of_machine(memory: Any) -> MemoryPool:
     """The machine's memory as psutil has it: what can be taken without swapping."""
     return MemoryPool("this machine", int(memory.available), int(memory.total))
+
+
+def of_device(kind: str, name: str, free: int, total: int) -> MemoryPool:
+    """A device's memory; a worker's is named by its address."""
+    is_far = kind == WORKER
+    return MemoryPool(f"the worker {name}" if is_far else name, free, total, True, is_far)
 
 
 def text_of(file: Path) -> str:

@@ -15,6 +15,7 @@ from platformdirs import user_config_path
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, with_config
 
 from runtime.core.errors import RegistryError
+from runtime.models.addresses import as_upstream, as_workers, is_web
 from runtime.models.hub.names import HubError
 from runtime.models.plain_file import read_plain
 from runtime.models.shards import is_first_shard
@@ -24,6 +25,8 @@ HUB = "hf:"  # what a file's name begins with that is fetched from the hub
 
 AS_TRAINED = 0  # tokens of context: as many as the model was trained on, as far as memory allows
 MAX_NAME = 4095  # characters of a path
+NO_FILE = Path()  # the target of a pair whose model another server has
+UPSTREAM_KEY = "SLIPSTREAM_UPSTREAM_KEY"
 USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
 # What a pair may name under `drafters`
 DRAFTERS = (*USUAL, "eagle", "mtp", "dflash", "layerskip", "suffix", "lookahead")
@@ -40,6 +43,18 @@ def known_drafters(names: object) -> object:
         if name not in DRAFTERS:
             raise ValueError(f"unknown drafter '{name}'. {nearest(str(name), list(DRAFTERS))}")
     return names
+
+
+def checked_upstream(url: object) -> object:
+    """The address of a server, where it is one."""
+    return as_upstream(url) if isinstance(url, str) and url else url
+
+
+def checked_workers(addresses: object) -> object:
+    """The addresses of workers, each with its port."""
+    if isinstance(addresses, list) and not all(isinstance(each, str) for each in addresses):
+        raise ValueError("'rpc' must be a list of texts, such as [\"192.168.1.21:50052\"].")
+    return as_workers(addresses) if isinstance(addresses, list) else addresses
 
 
 ModelFile = Annotated[Path, BeforeValidator(placed)]
@@ -73,10 +88,16 @@ class Pair:
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
     fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
     thinking: StrictBool = True  # may a model that reasons do so before it answers, where a request does not say?
+    upstream: Annotated[str, BeforeValidator(checked_upstream)] = ""  # the server that has the model, instead of a file
+    upstream_model: str = ""  # by the server's name for it; "": the only one
+    upstream_key: str = UPSTREAM_KEY  # the environment variable that holds the server's key
+    rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers that take layers of the target
 
     @property
     def files(self) -> list[Path]:
-        """The target, and the draft model if there is one."""
+        """The target, and the draft model if there is one; none where another server has the model."""
+        if self.upstream:
+            return []
         return [self.target] if self.draft is None else [self.target, self.draft]
 
     @property
@@ -120,7 +141,8 @@ def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
     pairs: dict[str, Pair] = {}
     for file, text in texts:
         for name, table in parse_tables(file, text).items():
-            values = (asdict(pairs[name]) if name in pairs else {}) | table | {"name": name}
+            known = asdict(pairs[name]) | {"rpc": [*pairs[name].rpc]} if name in pairs else {}
+            values = known | with_one_source(table, f"{file}: [pairs.{name}]") | {"name": name}
             pairs[name] = validated(Pair, values, f"{file}: [pairs.{name}]", RegistryError, context=file.parent)
     return pairs
 
@@ -135,14 +157,28 @@ def parse_tables(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
     return tables
 
 
+def with_one_source(table: dict[str, Any], where: str) -> dict[str, Any]:
+    """A pair's table as it lies over another: a file takes the place of a server, and a server that of files.
+
+    Raises RegistryError for both.
+    """
+    if not table.get("upstream"):
+        return {"upstream": ""} | table if "target" in table else table
+    if both := next((name for name in ("target", "draft", "rpc") if name in table), None):
+        raise RegistryError(f"{where}: 'upstream' has the model, so there can be no '{both}'. Leave one of them out.")
+    return {"target": NO_FILE, "draft": None, "rpc": []} | table
+
+
 def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
-    """The pair of that name; or a GGUF file, a folder with one, or a fetched `hf:owner/repo:file`, as a pair without a
-    draft model.
+    """The pair of that name; or a GGUF file, a folder with one, a fetched `hf:owner/repo:file`, or a server's address,
+    as a pair without a draft model.
 
     Raises RegistryError naming the nearest, and HubError for a file of the hub that was not fetched.
     """
     if name in registry:
         return located(registry[name])
+    if is_web(name):
+        return upstream_pair(name)
     if (
         name.startswith(HUB)
         or name.endswith(".gguf")
@@ -155,6 +191,30 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
     raise RegistryError(
         f"There is no pair '{name[:64]}'. {nearest(name, list(registry))} A path to a GGUF file works as well."
     )
+
+
+def local_pair(name: str, registry: dict[str, Pair]) -> Pair:
+    """The same, where files are needed. Raises RegistryError for a model that another server has."""
+    return with_files(find_pair(name, registry))
+
+
+def with_files(pair: Pair) -> Pair:
+    """The pair itself. Raises RegistryError for a model that another server has."""
+    if pair.upstream:
+        raise RegistryError(
+            f"{pair.upstream} has the model of '{pair.name}', so there is no file of it here. Name a pair with a "
+            "target, or a GGUF file."
+        )
+    return pair
+
+
+def upstream_pair(address: str) -> Pair:
+    """A server's address as a pair; behind a # may stand which of its models. Raises RegistryError."""
+    url, _, model = address.partition("#")
+    try:
+        return Pair(url.partition("//")[2], NO_FILE, upstream=as_upstream(url), upstream_model=model)
+    except ValueError as error:
+        raise RegistryError(str(error)) from error
 
 
 def find_file(name: str) -> Path:
@@ -200,6 +260,8 @@ def located(pair: Pair) -> Pair:
 
     Raises HubError for one that is not on this machine.
     """
+    if pair.upstream:
+        return pair
     try:
         return replace(pair, target=fetched(pair.target), draft=pair.draft and fetched(pair.draft))
     except HubError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -26,6 +27,7 @@ from runtime.process.model_process import TEXT, ModelProcess, OverdueError, Proc
 from runtime.process.reply import ProcessReply
 from runtime.speculative.control.explain import Explanation, Pass
 
+PATIENCE = 15.0  # seconds that a worker may take to be there again
 CLOSED = "The model is closed."
 Say = Callable[[str], object]
 
@@ -48,11 +50,14 @@ class EngineProcess(Engine):
         self._process = self._started(on_progress or (lambda what, share: True))
         self.facts = self._process.facts
 
-    def _started(self, on_progress: OnProgress) -> ModelProcess:
-        """Raises what loading raises; a file at which it was lost several times is a ModelError."""
+    def _started(self, on_progress: OnProgress, patience: float = 0.0) -> ModelProcess:
+        """Raises what loading raises; a file at which it was lost several times is a ModelError.
+
+        Workers may be away for so many seconds, as a process is lost with one of them.
+        """
         while True:
             try:
-                process = ModelProcess(self.pair, self._losses.options, on_progress)
+                process = ModelProcess(self.pair, replace(self._losses.options, patience=patience), on_progress)
             except ProcessLostError as lost:
                 self.note_loss(lost, "load")
             else:
@@ -67,11 +72,14 @@ class EngineProcess(Engine):
                     raise ModelError(CLOSED)
                 self._process.close()
                 try:
-                    self._process = self._started(lambda what, share: not self._is_closed)
+                    self._process = self._started(lambda what, share: not self._is_closed, PATIENCE)
                 except KeyboardInterrupt:  # closed meanwhile
                     raise ModelError(CLOSED) from None
                 self.facts = self._process.facts
-                self._say(f"The model's process was lost and has been started again{self._losses.consequence}.")
+                lacking = f" {self.facts.left_out}." if self.facts.left_out else ""
+                self._say(
+                    f"The model's process was lost and has been started again{self._losses.consequence}.{lacking}"
+                )
             return self._process
 
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:

@@ -39,6 +39,17 @@ def prepare(module: str, n_pipes: int) -> None:
         _spare[module, n_pipes] = _spawn(module, n_pipes)
 
 
+def discard() -> None:
+    """Ends what was prepared and is not wanted after all."""
+    while _spare:
+        _, (process, pipes, errors) = _spare.popitem()
+        for pipe in pipes:
+            pipe.close()
+        errors.close()
+        process.kill()
+        process.wait()
+
+
 def spawn(module: str, n_pipes: int) -> Spawned:
     """Runs a module of ours with the numbers of so many pipes as its arguments, or takes the one that was prepared."""
     spare = _spare.pop((module, n_pipes), None)

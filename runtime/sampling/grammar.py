@@ -29,10 +29,15 @@ KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A kind out of KINDS, and the schema or grammar as text (none for json_object)."""
+    """A kind out of KINDS, and the schema or grammar as text (none for json_object).
+
+    `calls` is auto or required where it binds calls of tools that the conversation has, or either where the answer is
+    bound as well: another server is told that, and not the grammar.
+    """
 
     kind: str
     text: str = ""
+    calls: str = ""
 
 
 def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runtime.drafters.model import ModelDrafter
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading.exactness import Exactness
+from runtime.loading.options import Options
 from runtime.loading.pass_timing import measure, pass_runner, timed
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
@@ -28,9 +29,9 @@ class Diagnosis:
     exactness: Exactness
 
 
-def diagnose(pair: Pair) -> Diagnosis:
-    """Opens the pair and measures. Raises ModelError and the like."""
-    engine = LoadedEngine(pair)
+def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
+    """Opens the pair, with these workers, and measures. Raises ModelError and the like."""
+    engine = LoadedEngine(pair, Options(rpc=workers))
     try:
         costs = PassCosts()
         drafting = [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)]

@@ -44,7 +44,7 @@ def props(worker: Worker) -> Event:
         "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
         "total_slots": worker.max_active,
         "model_alias": pair.name,
-        "model_path": pair.target.name,
+        "model_path": pair.target.name or pair.upstream,
         "chat_template": engine.facts.template,
         "chat_template_caps": {
             "supports_tools": True,

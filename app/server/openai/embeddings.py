@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app.server.endpoint import Endpoint
+from app.server.endpoint import Endpoint, require_tokens
 from app.server.errors import ApiError, Overflow
 from app.server.fields import RequestModel, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
@@ -151,6 +151,7 @@ class EmbeddingsFormatter(Formatter):
 async def embed(worker: Worker, request: Request) -> TaskResponse:
     """Has texts made into vectors."""
     engine = worker.engine
+    require_tokens(engine)
     body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)
     task = await run_in_threadpool(EmbeddingTask, body, engine)
     scheduled = ScheduledTask(task)

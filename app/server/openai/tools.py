@@ -132,12 +132,14 @@ class ToolSet:
         body = f"({' | '.join(f'call_{i}' for i in range(len(rules)))})"
         calls = body + (f' ("\\n{BEGIN}" {body})*' if self.parallel else "")
         if self.required:
-            return Grammar("lark", "\n".join([f'start: "{BEGIN}" {calls}', *rules]))
+            return Grammar("lark", "\n".join([f'start: "{BEGIN}" {calls}', *rules]), "required")
         if answer:
             schema = json.dumps(answer_schema(answer) | COMPACT)
-            return Grammar("lark", "\n".join([f'start: answer | "{BEGIN}" {calls}', f"answer: %json {schema}", *rules]))
+            lines = [f'start: answer | "{BEGIN}" {calls}', f"answer: %json {schema}", *rules]
+            return Grammar("lark", "\n".join(lines), "either")
         free = rf"FREE: /(.|\n)*/ & ~/(.|\n)*{BEGIN}(.|\n)*/"
-        return Grammar("lark", "\n".join([f"start: FREE | BEFORE {calls}", free, f'BEFORE: FREE "{BEGIN}"', *rules]))
+        lines = [f"start: FREE | BEFORE {calls}", free, f'BEFORE: FREE "{BEGIN}"', *rules]
+        return Grammar("lark", "\n".join(lines), "auto")
 
 
 def answer_schema(answer: Grammar) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class Section:
 
 def sections(explanation: Explanation, passes: Sequence[Pass]) -> list[Section]:
     """The decision first, then what it rests on. `passes` are those of the chat so far."""
+    if not explanation.pass_seconds:  # another server makes them
+        return [Section("Now", f"Nothing is decided here: {explanation.why_plain}.")]
     return [
         decision(explanation),
         costs(explanation),

@@ -13,6 +13,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
+from runtime.engine.stats import ELSEWHERE
 from runtime.speculative.control.explain import Explanation, Pass
 
 SHOWN = 240  # passes in a graph
@@ -46,7 +47,7 @@ class SidePanel(Vertical):
     def draw(self) -> None:
         """Draws titles and graphs anew."""
         passes, explanation = self._passes, self._explanation
-        shown = list(passes[-SHOWN:])
+        shown = [each for each in passes[-SHOWN:] if each.drafters != (ELSEWHERE,)]
         rates = rolling([each for each in shown if each.n_drafted])
         last = shown[-1] if shown else None
         self._graph("k", f"K, draft length: {last.n_drafted if last else '-'}", [each.n_drafted for each in shown])
@@ -71,6 +72,8 @@ def rolling(drafted: Sequence[Pass]) -> list[float]:
 
 def drafter_shares(passes: Sequence[Pass], explanation: Explanation | None) -> list[str]:
     """Which drafters these passes used, and what asking others cost."""
+    if explanation is not None and not explanation.pass_seconds:
+        return ["Another server has the model,", "and tells of no passes."]
     counts = Counter(each.drafter.replace("none", "plain decode") for each in passes)
     lines = [f"{n / len(passes):4.0%} {name}" for name, n in counts.most_common()]
     if explanation is not None and explanation.decode_seconds:

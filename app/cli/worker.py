@@ -1,0 +1,48 @@
+"""`slipstream worker`: this machine computes for others, through llama.cpp's own RPC server.
+
+Knows the terminal; what computes is the runtime's.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+
+from app.server.guard import is_loopback
+from runtime.core.errors import SettingsError
+from runtime.tools import worker
+
+OPEN = """\
+slipstream: WARNING: whoever reaches {host}:{port} can use this machine, and by faults of llama.cpp's take it over: its
+slipstream: protocol is neither encrypted nor authenticated. Never do this on a network that you do not trust. Safer is
+slipstream: a worker without --host and, on the other machine:  ssh -N -L {port}:127.0.0.1:{port} THIS-MACHINE"""
+AWAY = """\
+slipstream: only this machine can reach it. From another one:  ssh -N -L {port}:127.0.0.1:{port} THIS-MACHINE
+slipstream: and there:  slipstream run "Hello" --rpc 127.0.0.1:{port}"""
+
+
+def run(host: str, port: int, threads: int | None, keeps_tensors: bool) -> None:
+    """Computes until Ctrl+C. Raises SettingsError where it cannot begin."""
+    worker.require()
+    address = address_of(host, port)
+    print((AWAY if is_loopback(host) else OPEN).format(host=host, port=port), file=sys.stderr, flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # the library does not return to where Python looks at signals
+    worker.serve(address, port, threads, keeps_tensors)
+    raise SettingsError(f"The worker has ended: {host}:{port} cannot be listened at. What llama.cpp said is above.")
+
+
+def address_of(host: str, port: int) -> str:
+    """The IPv4 address of that name, at which this machine can listen. Raises SettingsError."""
+    try:
+        address = socket.gethostbyname(host)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind((address, port))
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"A worker cannot listen at {host}:{port} ({why}). Choose another --host or --port."
+        ) from error
+    return address

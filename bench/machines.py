@@ -1,0 +1,177 @@
+"""The target on workers, at growing distances: plain decode against adaptive with a local draft model: `python -m
+bench.machines`.
+
+Needs a llama.cpp with RPC: `LLAMA_CPP_LIB_PATH=FOLDER python -m bench.machines`, where the folder has its libraries.
+Workers are processes of this machine, and a relay delays each direction, as a network would. Every text is compared
+with the one that the pair says without workers. The draft model stays here. What it cannot show: the bandwidth of a
+network, and processors that work at the same time on several machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.demo import questions
+from bench.relay import delayed
+from bench.timing import Spread, ratios, report
+from runtime.engine import Message, Options, Prompt, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.registry import Pair, load_registry
+from runtime.tools.worker import look_at_one
+
+DELAYS = (0.0, 0.2, 1.0, 5.0, 20.0)  # milliseconds in each direction
+SHAPE, DRAFT, ACCEPTANCE = "1b", "10m", 0.8  # of the planted pair
+TOKENS = 96  # of a reply
+STARTS = 10.0  # seconds that a worker may take
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pair, its prompts, and the workers that take its target; none: it stays here."""
+
+    pair: Pair
+    prompts: tuple[Prompt, ...]
+    workers: tuple[str, ...]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Tokens per second by round, plain and adaptive, the texts, and what adaptive decoding did."""
+
+    plain: list[float]
+    adaptive: list[float]
+    texts: tuple[list[str], list[str]]
+    per_pass: float
+    drafted: float  # tokens of a pass that had a draft
+
+
+def free_port() -> int:
+    """One that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def working(n: int, threads: int) -> Iterator[list[int]]:
+    """The ports of so many workers."""
+    with ExitStack() as stack:
+        ports = [free_port() for _ in range(n)]
+        for port in ports:
+            command = [sys.executable, "-m", "app.cli", "worker", "--port", str(port), "--threads", str(threads)]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        deadline = time.monotonic() + STARTS
+        while any(look_at_one(f"127.0.0.1:{port}").problem for port in ports):
+            if time.monotonic() > deadline:
+                raise SystemExit("No worker started. Does LLAMA_CPP_LIB_PATH name a llama.cpp with RPC?")
+            time.sleep(0.2)
+        yield ports
+
+
+def measure(job: Job) -> Found:
+    """Opens both ways one after the other, as a worker serves one at a time. Run in a process of its own."""
+    plain, adaptive = (decode(job, drafters) for drafters in ((), ("model",)))
+    passes = [each for stats in adaptive[2] for each in stats.steps]
+    drafted = [each.n_drafted for each in passes if each.n_drafted]
+    n_tokens = sum(each.n_tokens for each in passes)
+    return Found(
+        plain[0], adaptive[0], (plain[1], adaptive[1]), n_tokens / len(passes), sum(drafted) / max(1, len(drafted))
+    )
+
+
+def decode(job: Job, drafters: tuple[str, ...]) -> tuple[list[float], list[str], list[Any]]:
+    """Tokens per second of each round, the texts and the numbers of the last; the first round only warms up."""
+    engine = LoadedEngine(job.pair, Options(drafters=drafters, rpc=job.workers))
+    rates: list[float] = []
+    try:
+        for _ in range(job.rounds + 1):
+            texts, stats = [], []
+            for prompt in job.prompts:
+                *chunks, last = engine.reply(prompt, Sampling(temperature=0), max_tokens=TOKENS)
+                texts.append("".join(chunk.text for chunk in chunks))
+                stats.append(last.stats)
+            rates.append(sum(each.predicted_n for each in stats) / sum(each.decode_seconds for each in stats))
+    finally:
+        engine.close()
+    return rates[1:], texts, stats
+
+
+def elsewhere(job: Job) -> Found:
+    """The same in a process of its own, which has no other workers."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, (job,))
+
+
+def pairs(folder: Path, shape: str, wanted: list[str]) -> Iterator[tuple[str, Pair, tuple[Prompt, ...]]]:
+    """The bundled pair, and a planted one of a real shape."""
+    if "demo" in wanted:
+        asked = tuple([Message("user", text)] for text in questions()[:4])
+        yield "demo", load_registry()["demo"], asked
+    if "planted" in wanted:
+        from tests.support.planted import MAX_WORDS, plant, prompts
+        from tests.support.shapes import FILE_TYPES, SHAPES
+
+        pair = plant(folder, SHAPES[shape], SHAPES[DRAFT], ACCEPTANCE, file_type=FILE_TYPES["Q8_0"])
+        yield f"planted {shape}", pair, tuple(prompts(SHAPES[shape].vocab, (0, 512), MAX_WORDS, 0))
+
+
+def main() -> None:
+    """A row for each pair, number of workers and delay."""
+    parser = argparse.ArgumentParser(description="Plain and adaptive decoding, with the target on workers.")
+    parser.add_argument("--pairs", nargs="+", choices=("demo", "planted"), default=["demo", "planted"])
+    parser.add_argument("--shape", default=SHAPE, help="of the planted target")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--delays", type=float, nargs="+", default=list(DELAYS), help="milliseconds in each direction")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of a worker")
+    args = parser.parse_args()
+    rows: list[list[str]] = []
+    gains: dict[str, Spread] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, pair, prompts in pairs(Path(folder), args.shape, args.pairs):
+            here = elsewhere(Job(pair, prompts, (), 1))
+            for n in args.workers:
+                for delay in args.delays:
+                    with ExitStack() as stack:
+                        ports = stack.enter_context(working(n, args.threads))
+                        far = [stack.enter_context(delayed(port, delay / 1e3)) for port in ports]
+                        workers = tuple(f"127.0.0.1:{port}" for port in far)
+                        found = elsewhere(Job(pair, prompts, workers, args.rounds))
+                    gain = gains[f"{name}, {n} workers, {delay:g} ms"] = ratios(found.adaptive, found.plain)
+                    rows.append(
+                        [
+                            name, str(n), f"{delay:g}", f"{median(found.plain):.1f}", f"{median(found.adaptive):.1f}",
+                            str(gain), f"{found.per_pass:.1f}", f"{found.drafted:.1f}",
+                            "yes" if found.texts == here.texts else "NO",
+                        ]
+                    )  # fmt: skip
+    columns = [
+        "pair",
+        "workers",
+        "ms each way",
+        "plain tok/s",
+        "adaptive",
+        "times plain",
+        "tokens/pass",
+        "K",
+        "same text",
+    ]
+    report("machines", columns, rows, {"times_plain": {name: gain.median for name, gain in gains.items()}})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Workers on other machines, asked over a socket in the words of llama.cpp's RPC: are they there, which version, what
+memory, how far away.
+
+The library ends its process where a worker does not answer as it should, so whoever uses one is asked this way first.
+Knows sockets and ggml-rpc.cpp; needs no library.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+from runtime.core.errors import ModelError
+
+MAJOR, MINOR = 7, 0  # RPC_PROTO_*_VERSION in ggml-rpc.h of the llama.cpp that is used here
+ALLOC_BUFFER, GET_ALIGNMENT, GET_MAX_SIZE, GET_BASE, SET_TENSOR = 0, 1, 2, 3, 6  # enum rpc_cmd
+GET_MEMORY, HELLO, DEVICE_COUNT = 11, 14, 15
+CAPABILITIES = bytes(24)  # of the connection: none but TCP
+UNLIMITED, ALIGNED = 2**64 - 1, 64  # bytes of a processor's largest buffer, and what they are aligned to at most
+MOST_DEVICES = 64
+CONNECT, ANSWER = 5.0, 5.0  # seconds
+TIMES = 9  # questions that the round trip is the median of
+LOAD = 2**23  # bytes that are sent to see how fast they go
+TENSOR = struct.Struct("<QIQ4I4Ii16ii10QQQQ64si")  # rpc_tensor
+
+
+class WorkerError(ModelError):
+    """A worker cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDevice:
+    """One of a worker's: bytes of memory, and whether it is a processor, for whose kernels no other rules hold."""
+
+    free: int
+    total: int
+    is_processor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One that answered."""
+
+    address: str
+    version: tuple[int, int, int]
+    devices: tuple[WorkerDevice, ...]
+    round_trip: float  # seconds
+    bandwidth: float = 0.0  # bytes per second to it; 0: not measured
+
+    @property
+    def is_processor(self) -> bool:
+        """Do only processors compute there?"""
+        return all(device.is_processor for device in self.devices)
+
+
+def ask(address: str, measures: bool = False) -> Worker:
+    """What a worker says of itself; with `measures`, also how fast data goes there. Raises WorkerError."""
+    with connected(address) as line:
+        version = line.hello()
+        (n_devices,) = line.ask(DEVICE_COUNT, b"", "<I")
+        if not 0 < n_devices <= MOST_DEVICES:
+            raise nonsense(address)
+        devices = tuple(line.device(i) for i in range(n_devices))
+        return Worker(address, version, devices, line.round_trip(), line.bandwidth() if measures else 0.0)
+
+
+class Line:
+    """A connection to a worker, which serves one at a time."""
+
+    def __init__(self, address: str, connection: socket.socket) -> None:
+        self._address, self._connection = address, connection
+
+    def hello(self) -> tuple[int, int, int]:
+        """The version that it speaks. Raises WorkerError for one that is not ours."""
+        major, minor, patch, *_ = self.ask(HELLO, CAPABILITIES, "<3Bx24s")
+        if major != MAJOR or minor > MINOR:
+            raise WorkerError(
+                f"The worker {self._address} speaks version {major}.{minor}.{patch} of llama.cpp's protocol, and this "
+                f"machine {MAJOR}.{MINOR}. Install the same llama-cpp-python on both."
+            )
+        return major, minor, patch
+
+    def device(self, i: int) -> WorkerDevice:
+        """Its device of that number."""
+        number = struct.pack("<I", i)
+        free, total = self.ask(GET_MEMORY, number, "<QQ")
+        (alignment,), (largest,) = self.ask(GET_ALIGNMENT, number, "<Q"), self.ask(GET_MAX_SIZE, number, "<Q")
+        # The protocol does not say what a device is: processors take all of their memory to be free
+        is_processor = free == total and alignment <= ALIGNED and largest == UNLIMITED
+        return WorkerDevice(free, total, is_processor)
+
+    def round_trip(self) -> float:
+        """Seconds from a question to its answer."""
+        return median(self._timed() for _ in range(TIMES))
+
+    def _timed(self) -> float:
+        began = time.perf_counter()
+        self.ask(DEVICE_COUNT, b"", "<I")
+        return time.perf_counter() - began
+
+    def bandwidth(self) -> float:
+        """Bytes per second to a buffer of its first device; 0 where it has none to give."""
+        buffer, size = self.ask(ALLOC_BUFFER, struct.pack("<IQ", 0, LOAD), "<QQ")
+        if not buffer or size < LOAD:
+            return 0.0
+        (base,) = self.ask(GET_BASE, struct.pack("<Q", buffer), "<Q")
+        message = tensor_of(buffer, base, LOAD) + bytes(9) + bytes(LOAD)  # not to be kept, from its beginning on
+        began = time.perf_counter()
+        self._send(SET_TENSOR, message)
+        self.ask(DEVICE_COUNT, b"", "<I")
+        return LOAD / (time.perf_counter() - began)  # it frees the buffer when the line ends
+
+    def ask(self, command: int, message: bytes, form: str) -> tuple[int, ...]:
+        """The answer, of that form. Raises WorkerError."""
+        self._send(command, message)
+        size = struct.calcsize(form)
+        if struct.unpack("<Q", self._receive(8))[0] != size:
+            raise nonsense(self._address)
+        return struct.unpack(form, self._receive(size))
+
+    def _send(self, command: int, message: bytes) -> None:
+        self._connection.sendall(struct.pack("<BQ", command, len(message)) + message)
+
+    def _receive(self, n: int) -> bytes:
+        found = b""
+        while len(found) < n:
+            part = self._connection.recv(n - len(found))
+            if not part:
+                raise nonsense(self._address)
+            found += part
+        return found
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Line]:
+    """A line to a worker. Raises WorkerError, whatever goes wrong on it."""
+    host, _, port = address.rpartition(":")
+    try:
+        place = socket.gethostbyname(host), int(port)  # as llama.cpp looks names up
+        connection = socket.create_connection(place, CONNECT)
+    except (OSError, UnicodeError) as error:
+        why = (getattr(error, "strerror", None) or "it does not answer").lower()
+        raise WorkerError(
+            f"The worker {address} cannot be reached ({why}). Start `slipstream worker` there, and check the address."
+        ) from error
+    with connection:
+        connection.settimeout(ANSWER)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            yield Line(address, connection)
+        except TimeoutError as error:
+            raise WorkerError(
+                f"The worker {address} does not answer: it serves one program at a time and another has it, or it is "
+                "no worker of llama.cpp's. End the other one, or start `slipstream worker` there."
+            ) from error
+        except OSError as error:
+            raise nonsense(address) from error
+
+
+def nonsense(address: str) -> WorkerError:
+    """For one that speaks another language."""
+    return WorkerError(
+        f"What answers at {address} is no worker of version {MAJOR}.{MINOR} of llama.cpp's protocol. Install the same "
+        "llama-cpp-python there, and start `slipstream worker`."
+    )
+
+
+def tensor_of(buffer: int, base: int, n_bytes: int) -> bytes:
+    """A row of bytes at the beginning of a worker's buffer, as it is described there."""
+    sizes = (n_bytes, 1, 1, 1), (1, n_bytes, n_bytes, n_bytes)
+    int8 = 24  # GGML_TYPE_I8
+    return TENSOR.pack(1, int8, buffer, *sizes[0], *sizes[1], 0, *[0] * 16, 0, *[0] * 10, 0, 0, base, b"probe", 0)

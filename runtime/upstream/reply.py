@@ -1,0 +1,176 @@
+"""A reply of another server's as chunks: text as it comes, stop strings, reasoning and calls of tools in the words that
+those who read replies know, the numbers that the server tells.
+
+Knows events of OpenAI's interface; knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from runtime.engine.reply import Chunk
+from runtime.engine.stats import ELSEWHERE, Stats, Told
+from runtime.engine.text import TextStream
+from runtime.sampling.logits import TokenLogprobs
+from runtime.speculative.control.explain import Pass
+from runtime.upstream.words import PIECE, Words
+
+BEGIN, END = "<think>\n", "\n</think>\n\n"
+CALL, CALL_END = '<tool_call>\n{"name": %s, "arguments": ', "}\n</tool_call>"
+ENDS = {"length": "length", "content_filter": "stop"}
+FILTERED = "The server left out the rest of the reply, as its rules have it."
+
+
+def number(value: object) -> float:
+    """A number that a server tells; 0 for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15 else 0.0
+
+
+def table(value: object) -> dict[str, Any]:
+    """An object that a server tells; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+class UpstreamReply:
+    """One reply as its events come; `passes` has one for each that brought text."""
+
+    def __init__(self, words: Words, stops: Iterable[str]) -> None:
+        self._words, self._text = words, TextStream([*stops])
+        self._is_thinking = False
+        self._n_calls, self._is_calling = 0, False
+        self._began = self._last = time.perf_counter()
+        self._usage: dict[str, Any] = {}
+        self._timings: dict[str, Any] = {}
+        self._prompt_seconds: float | None = None  # until the first text
+        self.passes: list[Pass] = []
+        self.finish_reason: str | None = None
+        self.notice = ""
+
+    @property
+    def has_begun(self) -> bool:
+        """Has any of it come?"""
+        return self._prompt_seconds is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Is nothing more wanted? Numbers may follow the end that the server told."""
+        return self._text.stopped
+
+    def progress(self, event: dict[str, Any]) -> tuple[int, int] | None:
+        """Tokens of the prompt that were read, and of all of it, where an event says that."""
+        found = table(event.get("prompt_progress"))
+        total = int(number(found.get("total")))
+        return (min(int(number(found.get("processed"))), total), total) if total else None
+
+    def take(self, event: dict[str, Any]) -> Iterator[Chunk]:
+        """What an event brings."""
+        self._usage = table(event.get("usage")) or self._usage
+        self._timings |= table(event.get("timings"))
+        choices = event.get("choices")
+        choice = table(choices[0]) if isinstance(choices, list) and choices else {}
+        text = self._written(table(choice.get("delta") or choice.get("message")), choice.get("text"))
+        if reason := choice.get("finish_reason"):
+            text += self._closed()
+            self.finish_reason = ENDS.get(str(reason), "stop")
+            self.notice = FILTERED if reason == "content_filter" else self.notice
+        entries = [*self._logprobs(table(choice.get("logprobs")))]
+        if text or entries:
+            yield self._chunk(text, entries)
+
+    def _chunk(self, text: str, entries: list[TokenLogprobs]) -> Chunk:
+        now = time.perf_counter()
+        if self._prompt_seconds is None:
+            self._prompt_seconds, self._last = now - self._began, now
+        made = Pass(now - self._last, (ELSEWHERE,), 0, 0, max(1, len(entries)))
+        self._last = now
+        self.passes.append(made)
+        shown = self._text.feed(text.encode("utf8", "replace"))
+        if self._text.stopped:
+            self.finish_reason = "stop"
+        tokens = tuple(entry.token for entry in entries) or (PIECE,)
+        pieces = (shown, *[""] * (len(tokens) - 1))
+        return Chunk(shown, tokens, (False,) * len(tokens), pieces, tuple(entries), made=made)
+
+    def _written(self, delta: dict[str, Any], text: object) -> str:
+        """The text of a piece: of the reply, of its reasoning between marks, of calls of tools."""
+        parts = [text] if isinstance(text, str) else []
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            parts += [BEGIN] * (not self._is_thinking) + [reasoning]
+            self._is_thinking = True
+        content, calls = delta.get("content"), delta.get("tool_calls")
+        if isinstance(content, str) and content:
+            parts += [self._end_of_thought(), content]
+        for call in calls if isinstance(calls, list) else ():
+            parts += [self._end_of_thought(), *self._call(table(call))]
+        return "".join(parts)
+
+    def _end_of_thought(self) -> str:
+        was_thinking, self._is_thinking = self._is_thinking, False
+        return END if was_thinking else ""
+
+    def _call(self, call: dict[str, Any]) -> Iterator[str]:
+        """A piece of a call: its name begins one, arguments follow as they come."""
+        function = table(call.get("function"))
+        if isinstance(name := function.get("name"), str) and name:
+            yield self._closed() + "\n" * bool(self._n_calls)
+            yield CALL % json.dumps(name)
+            self._n_calls, self._is_calling = self._n_calls + 1, True
+        if isinstance(arguments := function.get("arguments"), str) and self._is_calling:
+            yield arguments
+
+    def _closed(self) -> str:
+        """The end of a thought or of a call that is open."""
+        was_calling, self._is_calling = self._is_calling, False
+        return self._end_of_thought() + (CALL_END if was_calling else "")
+
+    def _logprobs(self, found: dict[str, Any]) -> Iterator[TokenLogprobs]:
+        """Log probabilities by the server's tokens, which get ids; of chats, and of texts in the older form."""
+        content = found.get("content")
+        for entry in map(table, content if isinstance(content, list) else older(found)):
+            top = entry.get("top_logprobs")
+            likely = [self._likely(table(each)) for each in top] if isinstance(top, list) else []
+            yield TokenLogprobs(*self._likely(entry), tuple(likely))
+
+    def _likely(self, entry: dict[str, Any]) -> tuple[int, float]:
+        value = entry.get("logprob", entry.get("prob"))
+        return self._words.name(str(entry.get("token", ""))), float(value) if isinstance(value, int | float) else 0.0
+
+    def end(self) -> Chunk:
+        """The last chunk: what was held back of the text, why it ends, and the numbers."""
+        tail = self._text.finish()
+        return Chunk(
+            tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats(),
+            stop=self._text.stop,
+        )  # fmt: skip
+
+    def stats(self) -> Stats:
+        """By what the server told, and where it did not by what was seen here."""
+        usage, timings, seen = self._usage, self._timings, sum(each.seconds for each in self.passes)
+        details = table(usage.get("prompt_tokens_details"))
+        n_tokens = int(number(usage.get("completion_tokens")) or number(timings.get("predicted_n"))) or len(self.passes)
+        cached = number(details.get("cached_tokens")) or number(timings.get("cache_n"))
+        n_drafted, n_accepted = (int(number(timings.get(name))) for name in ("draft_n", "draft_n_accepted"))
+        return Stats(
+            prompt_n=int(number(usage.get("prompt_tokens")) or number(timings.get("prompt_n")) + cached),
+            cached_n=int(cached),
+            prompt_seconds=number(timings.get("prompt_ms")) / 1e3 or self._prompt_seconds or 0.0,
+            decode_seconds=number(timings.get("predicted_ms")) / 1e3 or seen,
+            plain_per_second=number(timings.get("plain_per_second")),
+            told=(Told(n_tokens, n_drafted, min(n_accepted, n_tokens)),),
+        )
+
+
+def older(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Log probabilities of a text, as OpenAI's first interface wrote them, in the newer form."""
+    columns = [found.get(name) or [] for name in ("tokens", "token_logprobs", "top_logprobs")]
+    tokens, values, tops = (column if isinstance(column, list) else [] for column in columns)
+    for i, (token, value) in enumerate(zip(tokens, values, strict=False)):
+        top = table(tops[i]) if i < len(tops) else {}
+        yield {
+            "token": token, "logprob": value,
+            "top_logprobs": [{"token": word, "logprob": chance} for word, chance in top.items()],
+        }  # fmt: skip
