@@ -25,6 +25,8 @@ async def test_regenerating_keeps_both_versions_and_arrows_go_between_them(path:
         chat.app.screen.query(MessageView).last().focus()
         await chat.press("left")
         await chat.until("first answer", "version 1 of 2", gone="second answer")
+        await chat.press("right")  # the focus stays there
+        await chat.until("second answer", "version 2 of 2", gone="first answer")
 
 
 @piloted

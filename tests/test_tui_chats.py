@@ -65,19 +65,52 @@ async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beg
     async with opened(path) as chat:
         await chat.press("ctrl+o", "enter")
         await chat.until("line 4999.")
-        for n in (80, 100):
-            chat.app.screen.query_one("#earlier").focus()
-            await chat.press("enter")
-            await chat.until(f"Question {30 if n == 80 else 10}.")
-            assert len(chat.app.screen.query(MessageView)) == n
-        transcript = chat.app.screen.query_one("#transcript")
-        assert transcript.virtual_size.height > 5000
+        chat.app.screen.query_one("#earlier").focus()
+        await chat.press("enter")
+        await chat.until("Question 40.")
+        assert len(chat.app.screen.query(MessageView)) == 40
+        chat.screen.transcript.scroll_home(animate=False)
+        await chat.until("Question 30.")
+        assert len(chat.app.screen.query(MessageView)) == 60
+        assert chat.screen.transcript.virtual_size.height > 3000
         await chat.press("pageup")
-        await chat.until("line 999.")
-        transcript.scroll_home(animate=False)
+        await chat.until("line 2999.")
+        await chat.press("ctrl+home")
         await chat.until("Question 0.", "line 0.")
-        transcript.scroll_end(animate=False)
+        await chat.press("ctrl+end")
         await chat.until("line 4999.")
+
+
+@piloted
+async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(path: Path) -> None:
+    store = Store(path)
+    number, leaf = store.new_chat("long"), None
+    with store._db:
+        for i in range(5000):
+            role = "assistant" if i % 2 else "user"
+            row = number, leaf, role, f"Message {i}."
+            leaf = store._db.execute(
+                "INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", row
+            ).lastrowid
+    store.set_leaf(number, leaf)
+    store.close()
+    async with opened(path) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.until("Message 4999.")
+        await chat.press("home")
+        await chat.until("Message 0.", gone="4999")
+        transcript = chat.screen.transcript
+        for last in (20, 40, 60, 80):
+            transcript.scroll_to(y=transcript.max_scroll_y, animate=False)
+            await chat.until(f"Message {last}.")
+        views = chat.screen.query(MessageView)
+        assert [views.first().message_id, views.last().message_id] == [21, 100]  # no more than that is there at once
+        transcript.scroll_to(y=0, animate=False)
+        await chat.until("Message 20.", gone="Message 80.")
+        await chat.press("pageup")
+        await chat.until("Message 19.")
+        await chat.ask("Last?")
+        await chat.until("Message 4999.", "Last?", "Hello.")
 
 
 @piloted

@@ -17,7 +17,7 @@ from app.reasoning import split_reasoning
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.app import known_ids
 from app.tui.background.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
-from app.tui.background.reply_worker import engine_prompt
+from app.tui.background.reply_worker import talk_of
 from app.tui.commands import COMMANDS, parse
 from app.tui.desktop.clipboard import copy_to_desktop
 from app.tui.desktop.keymap import read_keymap
@@ -92,7 +92,7 @@ def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngi
     engine, question = open_demo(drafters=()), Message("user", "What does os.path.join do?")
     whole = "".join(chunk.text for chunk in engine.reply([question], Sampling(temperature=0)))
     begun = whole[: whole.index(" ", len(whole) // 3)]
-    rest = engine.reply(engine_prompt(engine, [question, Message("assistant", begun)]), Sampling(temperature=0))
+    rest = engine.reply(talk_of([question, Message("assistant", begun)]), Sampling(temperature=0))
     assert begun + "".join(chunk.text for chunk in rest) == whole
 
 

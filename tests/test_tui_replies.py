@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from app.chats.store import Store
+from app.tui.pieces import GOES_ON
 from app.tui.widgets.message_view import MessageView
-from runtime.engine import Ids, Message
+from runtime.engine import Message, Talk
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
 
@@ -74,8 +75,54 @@ async def test_what_came_of_a_running_reply_is_on_disk_within_a_second(path: Pat
         await chat.until("one two")
         await asyncio.sleep(1)
         other = Store(path)
-        assert [each.content for each in other.branch(other.chats()[0].leaf)] == ["Count", "one two"]
+        _, reply = other.branch(other.chats()[0].leaf)
+        assert (reply.content, reply.facts["end"]) == ("one two", "interrupted: /continue goes on")
         other.close()
+
+
+@piloted
+async def test_a_reply_that_was_interrupted_says_so_until_something_follows(path: Path) -> None:
+    store = Store(path)
+    number = store.new_chat("Count")
+    question = store.add_message(number, None, "user", "Count")
+    store.update_message(store.add_message(number, question, "assistant", ""), "one", {"end": "interrupted" + GOES_ON})
+    store.close()
+    async with opened(path, ScriptedEngine("two")) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.until("interrupted: /continue goes on")
+        await chat.ask("More")
+        await chat.until("interrupted", "two", gone="/continue")
+
+
+@piloted
+async def test_whoever_has_scrolled_up_is_told_of_the_reply(path: Path) -> None:
+    async with opened(path, ScriptedEngine("\n\n".join(["line"] * 40), "one [wait]two")) as chat:
+        await chat.ask("First")
+        await chat.say("Second")
+        await chat.until("Second", "one")
+        await chat.press("home")
+        await chat.until("▌ First", "The reply goes on below")
+        engine_of(chat).go.set()
+        await chat.until("The reply has ended below")
+        await chat.press("end")
+        await chat.until("one two", gone="below")
+
+
+@piloted
+async def test_esc_waits_for_no_engine(path: Path) -> None:
+    go = threading.Event()
+    engine = ScriptedEngine("one", "two")
+    reply, engine.reply = engine.reply, lambda *ask, **how: (go.wait(5), reply(*ask, **how))[1]  # type: ignore[method-assign]
+    async with opened(path, engine) as chat:
+        await chat.say("Q")
+        await chat.until("Reading the prompt")
+        await chat.press("escape")
+        await chat.until("stopped", gone="Reading the prompt")
+        await chat.press("ctrl+n")
+        await chat.say("Q2")
+        await chat.until("Q2", "Reading the prompt", gone="still to come")
+        go.set()
+        await chat.until("two")
 
 
 @piloted
@@ -130,7 +177,7 @@ async def test_continue_goes_on_in_the_same_message(path: Path) -> None:
         await chat.until("one two", "cut off", gone="three")
         await chat.ask("/continue")
         await chat.until("one two four")
-        assert engine_of(chat).asked[1][0] == Ids((5, 0, 0, 0, 3, 3))  # "Count", the template, what was said
+        assert engine_of(chat).asked[1][0] == Talk((Message("user", "Count"),), "one two", plain=True)
 
 
 @piloted
@@ -167,10 +214,27 @@ async def test_what_looks_like_html_is_text(path: Path) -> None:
 async def test_an_engine_error_is_a_sentence_and_the_chat_goes_on(path: Path) -> None:
     async with opened(path, ScriptedEngine("[fail]", "fine")) as chat:
         await chat.ask("Q")
-        await chat.until("the context holds 256. Shorten it.")
+        await chat.until("x.gguf does not answer.")
         await chat.ask("Q2")
-        await chat.until("fine", gone="Shorten it")
+        await chat.until("fine", gone="does not answer")
         assert engine_of(chat).asked[1][0] == [Message("user", "Q\n\nQ2")]
+
+
+@piloted
+async def test_a_question_that_is_too_long_is_left_out_of_what_follows(path: Path) -> None:
+    async with opened(path, ScriptedEngine("fine", "shorter")) as chat:
+        await chat.ask("word " * 300)
+        await chat.until("The question is too long: the prompt has 303 tokens", "/edit shortens it", "left out")
+        await chat.ask("Q2")
+        await chat.until("fine", gone="The question is too long:")
+        assert engine_of(chat).asked[0][0] == [Message("user", "Q2")]
+
+
+@piloted
+async def test_a_reply_that_fills_the_context_is_not_said_to_go_on(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two [full] three")) as chat:
+        await chat.ask("Q")
+        await chat.until("cut off: the context is full", gone="/continue")
 
 
 @piloted

@@ -26,6 +26,35 @@ async def test_a_burst_of_keys_keeps_its_order(path: Path) -> None:
 
 
 @piloted
+async def test_editing_keys_in_a_burst_keep_their_place(path: Path) -> None:
+    async with opened(path) as chat:
+        box = chat.app.screen.query_one("#prompt", PromptBox)
+
+        async def burst(*keys: str) -> str:
+            for key in keys:
+                chat.app.post_message(Key(key, key if len(key) == 1 else None))
+            await chat.pilot.pause()
+            return box.text
+
+        assert await burst(*"helo", "backspace", *"lo yo") == "hello yo"
+        assert await burst("ctrl+w", *"me", "home", *"oh ") == "oh hello me"
+        assert await burst("end", "left", *"x", "delete", *"y") == "oh hello mxy"
+        assert await burst("ctrl+u", *"new", "ctrl+a", "shift+right", *"N") == "New"
+
+
+@piloted
+async def test_joiners_are_letters(path: Path) -> None:
+    async with opened(path) as chat:
+        for letter in "\u0645\u06cc\u200c\u062e \U0001f469\u200d\U0001f4bb":
+            chat.app.post_message(Key(letter, letter))
+        await chat.pilot.pause()
+        assert (
+            chat.app.screen.query_one("#prompt", PromptBox).text
+            == "\u0645\u06cc\u200c\u062e \U0001f469\u200d\U0001f4bb"
+        )
+
+
+@piloted
 async def test_several_lines_history_and_its_search(path: Path) -> None:
     async with opened(path, ScriptedEngine("ok")) as chat:
         await chat.ask("first\nline")

@@ -4,12 +4,14 @@ sentence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from runtime.core.errors import ContextError, SettingsError
-from runtime.engine import Sampling
+from runtime.core.errors import ContextError, SettingsError, StoppedError
+from runtime.engine import Sampling, Talk
 from runtime.engine.chat_template import Message
-from runtime.engine.window import drop_oldest, fit
+from runtime.engine.window import fit, to_block, without_oldest
 from tests.conftest import OpenEngine
 
 SYSTEM = Message("system", "Be brief.")
@@ -26,19 +28,52 @@ WILD = Sampling(temperature=3.0, seed=1, top_k=0, top_p=1.0, min_p=0.0, logit_bi
 
 
 def test_the_oldest_turn_goes_whole() -> None:
-    assert [m.content for m in drop_oldest(TALK)] == ["Be brief.", "c", "d", "e"]
-    assert [m.content for m in drop_oldest(drop_oldest(TALK))] == ["Be brief.", "e"]
+    assert [m.content for m in without_oldest(TALK)] == ["Be brief.", "c", "d", "e"]
+    assert [m.content for m in without_oldest(TALK, 2)] == ["Be brief.", "e"]
 
 
 def test_the_last_question_and_the_system_prompt_stay() -> None:
-    assert drop_oldest([SYSTEM, Message("user", "e")]) == [SYSTEM, Message("user", "e")]
+    assert without_oldest([SYSTEM, Message("user", "e")]) == [SYSTEM, Message("user", "e")]
 
 
 def test_no_more_turns_go_than_must() -> None:
-    count = lambda messages: [0] * sum(len(m.content) for m in messages)  # noqa: E731
-    assert [m.content for m in fit(TALK, count, 12)[0]] == ["Be brief.", "c", "d", "e"]
-    assert fit(TALK, count, 14)[0] == TALK
-    assert [m.content for m in fit(TALK, count, 1)[0]] == ["Be brief.", "e"]
+    encode = lambda messages: [0] * sum(len(m.content) for m in messages)  # noqa: E731
+    count = lambda message: len(message.content)  # noqa: E731
+    assert [m.content for m in fit(TALK, encode, count, 12)[0]] == ["Be brief.", "c", "d", "e"]
+    assert fit(TALK, encode, count, 14)[0] == TALK
+    assert [m.content for m in fit(TALK, encode, count, 1)[0]] == ["Be brief.", "e"]
+
+
+def test_no_more_of_a_long_talk_is_encoded_than_has_room() -> None:
+    talk, encoded = [SYSTEM, *TALK[1:-1] * 1000, TALK[-1]], list[int]()
+
+    def encode(messages: Sequence[Message]) -> list[int]:
+        encoded.append(len(messages))
+        return [0] * sum(len(m.content) + 3 for m in messages)
+
+    kept, ids = fit(talk, encode, lambda message: len(message.content), 100)
+    assert len(ids) <= 100 < len(encode([*talk[:1], *talk[-len(kept) - 1 :]]))
+    assert sum(encoded) < 300
+
+
+def test_the_next_questions_of_a_full_chat_begin_with_the_same_turns() -> None:
+    talk = [SYSTEM, *(Message(role, f"{i:07} ") for i in range(1000) for role in ("user", "assistant"))]
+    left_out = [to_block(talk, n, 256) for n in range(1, 100)]
+    assert all(0 <= more - n < 16 for n, more in enumerate(left_out, start=1))  # a turn has 16 characters
+    assert len(set(left_out)) < 10
+    assert to_block(talk, 0, 256) == 0
+
+
+def test_who_cancels_does_not_wait_for_what_is_left_out(open_demo: OpenEngine) -> None:
+    with pytest.raises(StoppedError):
+        open_demo(n_ctx=128).reply(long_talk(20), WILD, cancel=lambda: True, when_full="drop-oldest")
+
+
+def test_a_reply_that_goes_on_leaves_turns_out_too(open_demo: OpenEngine) -> None:
+    talk = Talk(tuple(long_talk(20)), "It is a sequence of")
+    *chunks, last = open_demo(n_ctx=128).reply(talk, WILD, max_tokens=3, when_full="drop-oldest")
+    assert sum(len(chunk.tokens) for chunk in chunks) == 3
+    assert "oldest turns were left out" in last.notice
 
 
 def long_talk(n: int) -> list[Message]:

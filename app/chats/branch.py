@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 from app.chats.database import StoreError
 from app.chats.store import DELETED, Store, StoredMessage
 from app.reasoning import split_reasoning
 from runtime.engine import Message
+
+INTERRUPTED = "interrupted"  # how a reply ended of which nothing else is known
+TOO_LONG = "too_long"  # a fact of a reply whose question had no room in the context
 
 
 class ChatBranch:
@@ -46,9 +50,9 @@ class ChatBranch:
         self.ask(text)
 
     def begin_reply(self) -> StoredMessage:
-        """Adds an empty reply to the last message."""
+        """Adds an empty reply to the last message. It is kept as interrupted, which holds if it never ends."""
         parent = self.leaf
-        return StoredMessage(self._add("assistant", ""), parent, "assistant", "", {})
+        return StoredMessage(self._add("assistant", "", {"end": INTERRUPTED}), parent, "assistant", "", {})
 
     def rewind_for_reply(self, message: int) -> bool:
         """Goes back before that reply, or to that question, so that another reply can follow; the old one stays.
@@ -64,15 +68,15 @@ class ChatBranch:
         versions = self.store.versions(message)
         return versions.index(message) + 1, len(versions)
 
-    def switch_version(self, message: int, step: int) -> bool:
-        """Goes to the alternative before or after that message; False where there is none."""
+    def switch_version(self, message: int, step: int) -> int | None:
+        """Goes to the alternative before or after that message, and returns it; None where there is none."""
         versions = self.store.versions(message)
         i = versions.index(message) + step
         if not 0 <= i < len(versions) or self.id is None:
-            return False
+            return None
         self.leaf = self.store.newest_leaf(versions[i])
         self.store.set_leaf(self.id, self.leaf)
-        return True
+        return versions[i]
 
     def set_system(self, text: str) -> None:
         """Changes the system prompt from the next reply on."""
@@ -81,19 +85,22 @@ class ChatBranch:
             self.store.set_system(self.id, text)
 
     def prompt(self) -> list[Message]:
-        """What the model is asked: an empty reply is left out, one that has begun is to be continued.
+        """What the model is asked: an empty reply is left out, one that has begun is to be continued; so is a question
+        that was found to be too long, once there is a later one.
 
         Questions without a reply between them become one, because many templates refuse two in a row.
         """
-        stored = [each for each in self.messages() if each.content]
+        branch = self.messages()
+        too_long = {each.parent for each in branch if each.facts.get(TOO_LONG)}
+        stored = [each for each in branch if each.content and each.id not in too_long]
         prompt = [Message("system", self.system)] * bool(self.system)
         for role, group in groupby(stored, lambda each: each.role):
             prompt.append(Message(role, "\n\n".join(prompt_text(each, stored) for each in group)))
         return prompt
 
-    def _add(self, role: str, text: str) -> int:
+    def _add(self, role: str, text: str, facts: dict[str, Any] | None = None) -> int:
         assert self.id is not None
-        self.leaf = self.store.add_message(self.id, self.leaf, role, text)
+        self.leaf = self.store.add_message(self.id, self.leaf, role, text, facts)
         return self.leaf
 
     def _message(self, message: int) -> StoredMessage:

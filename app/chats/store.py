@@ -141,12 +141,15 @@ class Store:
             found.setdefault(row[0], Chat(*row))
         return list(found.values())
 
-    def add_message(self, chat: int, parent: int | None, role: str, content: str) -> int:
+    def add_message(
+        self, chat: int, parent: int | None, role: str, content: str, facts: dict[str, Any] | None = None
+    ) -> int:
         """Adds a message and makes it the chat's leaf. Raises StoreError when the chat is there no more."""
         try:
             message = self._write(
-                "INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", chat, parent, role, content
-            )
+                "INSERT INTO messages(chat, parent, role, content, facts) VALUES (?, ?, ?, ?, ?)",
+                chat, parent, role, content, json.dumps(facts or {}),
+            )  # fmt: skip
         except sqlite3.IntegrityError as error:
             raise StoreError(DELETED) from error
         self.set_leaf(chat, message)

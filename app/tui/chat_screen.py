@@ -48,6 +48,10 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(),
         Binding("escape", "stop", "Stop", id="chat.stop", priority=True, show=False),
+        Binding("ctrl+home", "show_part('first')", "To the first message", id="chat.first", priority=True, show=False),
+        Binding("ctrl+end", "show_part('last')", "To the last message", id="chat.last", priority=True, show=False),
+        Binding("home", "show_part('first')", "To the first message", show=False),
+        Binding("end", "show_part('last')", "To the last message", show=False),
         Binding("pageup", "scroll_chat(-1)", "Scroll up", id="chat.up", priority=True, show=False),
         Binding("pagedown", "scroll_chat(1)", "Scroll down", id="chat.down", priority=True, show=False),
     ]
@@ -75,6 +79,7 @@ class ChatScreen(Screen[None]):
         with Horizontal(id="middle"):
             yield self.transcript
             yield self.panel
+        yield self.transcript.below
         yield self.status
         yield self.prompt
         yield Footer()
@@ -89,9 +94,9 @@ class ChatScreen(Screen[None]):
         await self.show_chat()
         models.load(self, self.session.pair)
 
-    async def show_chat(self) -> None:
-        """Shows the branch anew."""
-        await self.transcript.show(self.branch)
+    async def show_chat(self, at: int | None = None) -> None:
+        """Shows the branch, at its end or with the focus at a message of it."""
+        await self.transcript.show(self.branch, at)
         self.show_title()
 
     def show_title(self) -> None:
@@ -156,17 +161,21 @@ class ChatScreen(Screen[None]):
 
     def action_scroll_chat(self, pages: int) -> None:
         """Scrolls without leaving the prompt."""
-        self.transcript.scroll_page_down() if pages > 0 else self.transcript.scroll_page_up()
+        self.transcript.scroll_page_down() if pages > 0 else self.transcript.page_up()
+
+    async def action_show_part(self, part: str) -> None:
+        """Shows the beginning of the chat, or its end."""
+        await self.transcript.show_part(part)
 
     @on(MessageView.Requested)
     async def do_requested(self, event: MessageView.Requested) -> None:
         """Does what a key on a message asks for."""
         await self.attempt(messages.do_requested, self, event.view, event.what)
 
-    @on(Transcript.EarlierRequested)
-    async def show_earlier(self) -> None:
+    @on(Transcript.PartRequested)
+    async def show_part(self, event: Transcript.PartRequested) -> None:
         """Shows more of a long chat."""
-        await self.attempt(messages.show_earlier, self)
+        await self.transcript.show_part(event.part)
 
     @on(Markdown.LinkClicked)
     def copy_link(self, event: Markdown.LinkClicked) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 T = TypeVar("T")
+KEPT_PARTS = 64  # parts of long texts whose ids are remembered, of a few thousand tokens each
 
 
 class Memo(dict[int, T]):
@@ -45,13 +47,24 @@ class Vocab:
         self.bos = int(lib.llama_vocab_bos(handle))
         self.eos = int(lib.llama_vocab_eos(handle))
         self.pieces = Memo(lambda token: self._read_piece(token, special=False))
+        self._parts: dict[tuple[str, bool], Sequence[int]] = {}
         self.ends = Memo(lambda token: bool(lib.llama_vocab_is_eog(handle, token)))
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; with `special`, control tokens are recognised in it. No token is put in front or behind."""
         if len(text) <= BLOCK:
             return self._encode(text, special)
-        return [token for part in self._cutters[special].parts(text) for token in self._encode(part, special)]
+        return [token for part in self._cutters[special].parts(text) for token in self._encoded(part, special)]
+
+    def _encoded(self, part: str, special: bool) -> Sequence[int]:
+        """The same, remembered: a conversation that goes on begins with the same parts again."""
+        if (ids := self._parts.pop((part, special), None)) is None:
+            ids = tuple(self._encode(part, special))
+        self._parts[part, special] = ids  # the last one
+        if len(self._parts) > KEPT_PARTS:
+            with suppress(KeyError, RuntimeError, StopIteration):  # another thread may be doing the same
+                del self._parts[next(iter(self._parts))]
+        return ids
 
     def _encode(self, text: str, special: bool) -> list[int]:
         data = text.encode("utf8", "replace")

@@ -7,7 +7,7 @@ widget.
 from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.chat_template import Message, TemplateForm
 from runtime.engine.engine import Engine, EngineFacts
-from runtime.engine.prompt import Ids, Infill, Prompt
+from runtime.engine.prompt import PLAIN_STOPS, Ids, Infill, Prompt, Talk
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, check_schema
@@ -17,6 +17,7 @@ from runtime.sampling.schema import closed, excess, is_usable, unsupported
 from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [
+    "PLAIN_STOPS",
     "Chunk",
     "Engine",
     "EngineFacts",
@@ -27,6 +28,7 @@ __all__ = [
     "Options",
     "Prompt",
     "Sampling",
+    "Talk",
     "TemplateForm",
     "ThoughtBudget",
     "TokenLogprobs",

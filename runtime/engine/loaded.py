@@ -62,14 +62,17 @@ class LoadedEngine(Engine):
     def answer(
         self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
     ) -> Iterator[Chunk]:
-        """The reply in chunks, as `reply` says; it is ready to be made when this returns."""
+        """The reply in chunks, as `reply` says; it is ready to be made when this returns.
+
+        Raises StoppedError too, when it is cancelled before that.
+        """
         if self._loaded.target.is_embedder:
             raise SettingsError(
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
         sampler = self._sampler(ask)
-        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest")
+        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", cancel)
         ids = self._begun(window, ask.max_tokens)
         expected = self.vocab.encode(ask.prediction, special=False) if ask.prediction else ()
         report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)

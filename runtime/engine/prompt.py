@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no 
 
 NEEDED = ("prefix", "suffix", "middle")
 USUAL_LONGEST = 16  # bytes of a token, up to which it need not be known how long they are
+MOST_COUNTED = 4096  # messages of which it is kept how many tokens they have
 FOR_REPLY = 4  # one part in so many of the context is left for what is to be filled in
 FOR_SUFFIX = 4  # and of the rest, the suffix gets at most one part in so many
 
@@ -39,7 +40,26 @@ class Infill:
     files: tuple[tuple[str, str], ...] = ()
 
 
-Prompt = str | Sequence[Message] | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A conversation whose next reply goes on after what it has `begun` with.
+
+    Where it may be `plain`, a model without a chat template gets each turn after its speaker's name, by PLAIN_TURNS.
+    """
+
+    messages: tuple[Message, ...]
+    begun: str = ""
+    plain: bool = False
+
+
+Prompt = str | Sequence[Message] | Talk | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
+
+# For models without a chat template; a reply ends where the next question would begin
+PLAIN_TURNS = (
+    "{% for m in messages %}{% if m.role != 'system' %}{{ m.role | capitalize }}: {% endif %}{{ m.content }}\n\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+PLAIN_STOPS = ("\nUser:", "\nAssistant:")
 
 
 class PromptEncoder:
@@ -47,6 +67,7 @@ class PromptEncoder:
 
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
         self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
+        self._counted: dict[str, int] = {}
 
     def encode(self, prompt: Prompt, may_overflow: bool = False) -> list[int]:
         """The ids of a prompt. Raises TemplateError, SettingsError, and ContextError for text that cannot fit, whatever
@@ -60,11 +81,32 @@ class PromptEncoder:
             return self._begun(self._vocab.encode(prompt, special=False), opens=False)
         if isinstance(prompt, Infill):
             return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
-        text = self.render(prompt)
+        if isinstance(prompt, Talk):
+            return [*self._encode_turns(prompt.messages, self._written(prompt), may_overflow), *self.begun(prompt)]
+        return self._encode_turns(prompt, self._template, may_overflow)
+
+    def begun(self, talk: Talk) -> list[int]:
+        """The ids of what the next reply begins with."""
+        return self._vocab.encode(talk.begun, special=False)
+
+    def n_tokens(self, message: Message) -> int:
+        """Tokens of what a message says, without what the template puts around it. Counted once."""
+        n = self._counted.get(message.content)
+        if n is None:
+            if len(self._counted) >= MOST_COUNTED:
+                self._counted.clear()
+            n = self._counted[message.content] = len(self._vocab.encode(message.content, special=False))
+        return n
+
+    def _encode_turns(self, messages: Sequence[Message], template: ChatTemplate, may_overflow: bool) -> list[int]:
+        text = template.render(messages)
         if not may_overflow:
             self.check_length(text)
         ids = self._vocab.encode(text, special=True)
         return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
+
+    def _written(self, talk: Talk) -> ChatTemplate:
+        return self._plain if talk.plain and not self._source else self._template
 
     def check_length(self, text: str) -> None:
         """Raises ContextError for text of more bytes than all tokens of the context could stand for."""
@@ -109,6 +151,10 @@ class PromptEncoder:
             raise TemplateError(f"{self._name} has no chat template. Use `--raw` to send the prompt as it is.")
         bos, eos = (self._vocab.special_text(token) for token in (self._vocab.bos, self._vocab.eos))
         return ChatTemplate(self._source, bos, eos)
+
+    @cached_property
+    def _plain(self) -> ChatTemplate:
+        return ChatTemplate(PLAIN_TURNS)
 
 
 def infill_ids(infill: Infill, vocab: Tokenizer, fim: Mapping[str, int], n_ctx: int) -> list[int]:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from runtime.core.errors import ContextError
-from runtime.engine import Chunk, Ids, Message, Sampling
+from runtime.core.errors import ContextError, ModelError
+from runtime.engine import Chunk, Ids, Message, Sampling, Talk
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.engine.window import PromptWindow
@@ -29,21 +29,27 @@ class Encoder:
     def __init__(self, engine: ScriptedEngine) -> None:
         self._engine = engine
 
-    def encode(self, prompt: str | Sequence[Message] | Ids, may_overflow: bool = False) -> list[int]:
+    def encode(self, prompt: str | Sequence[Message] | Talk | Ids, may_overflow: bool = False) -> list[int]:
         return self._engine.encode(prompt)
+
+    def begun(self, talk: Talk) -> list[int]:
+        return self._engine.encode(talk.begun)
+
+    def n_tokens(self, message: Message) -> int:
+        return len(self._engine.encode(message.content))
 
 
 class ScriptedEngine:
     """Answers the n-th request with the n-th reply, the last one again and again.
 
     A word is a token, and its length the token's id. After the first, every second one is the drafter's, when there is
-    one. `[wait]` before a word holds the reply there until `go` is set or it is cancelled; `[fail]` fails; what follows
-    `[tail]` comes with the last chunk, without a pass.
+    one. `[wait]` before a word holds the reply there until `go` is set or it is cancelled; `[fail]` fails; at
+    `[full]` the context has no more room; what follows `[tail]` comes with the last chunk, without a pass.
     """
 
     def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
         self.pair = Pair("scripted", target=None)  # type: ignore[arg-type]
-        self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx), list(replies), drafter
+        self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx, template="scripted"), list(replies), drafter
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.go, self.closed = threading.Event(), False
         self.memory_level, self.given_up = "OK", ""
@@ -54,7 +60,7 @@ class ScriptedEngine:
         self.controller = Controller(costs, {"model": 1e-3}, max_k=3)
 
     def reply(
-        self, prompt: str | Sequence[Message] | Ids, sampling: Sampling, max_tokens: int | None = None,
+        self, prompt: str | Sequence[Message] | Talk | Ids, sampling: Sampling, max_tokens: int | None = None,
         stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None, *, when_full: str = "stop",
     ) -> Iterator[Chunk]:  # fmt: skip
@@ -63,8 +69,10 @@ class ScriptedEngine:
         if not n:
             raise ContextError("The prompt is empty. Say something.")
         if n >= self.facts.n_ctx:
-            raise ContextError(f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it.")
-        self.asked.append((list(prompt) if isinstance(prompt, Sequence) else prompt, sampling, max_tokens))
+            text = f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it."
+            raise ContextError(text, n, self.facts.n_ctx)
+        turns = prompt.messages if isinstance(prompt, Talk) and not prompt.begun else prompt
+        self.asked.append((list(turns) if isinstance(turns, Sequence) else turns, sampling, max_tokens))
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
         self._stats = Stats(prompt_n=n, plain_per_second=100.0)
         return self._run(text, max_tokens, TextStream(stops), cancel, on_prefill)
@@ -83,6 +91,9 @@ class ScriptedEngine:
             if cancel():
                 reason = "cancelled"
                 break
+            if "[full]" in words[at]:
+                reason = "length"
+                break
             yield self._pass(words, at, 2 if max_tokens is None else max_tokens - at, text)
             if text.stopped or stats.predicted_n == len(words):
                 reason = "stop"
@@ -95,7 +106,7 @@ class ScriptedEngine:
 
     def _hold(self, word: str, cancel: Callable[[], bool]) -> None:
         if "[fail]" in word:
-            raise ContextError("The prompt has 999 tokens, but the context holds 256. Shorten it.")
+            raise ModelError("x.gguf does not answer.")
         if "[wait]" in word:
             while not (self.go.is_set() or cancel()):
                 self.go.wait(0.005)
@@ -114,10 +125,12 @@ class ScriptedEngine:
         self._stats.steps.append(Pass(seconds, drafters, int(guessed), int(guessed), n, 0.0, seconds))
         return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces))
 
-    def encode(self, prompt: str | Sequence[Message] | Ids) -> list[int]:
+    def encode(self, prompt: str | Sequence[Message] | Talk | Ids) -> list[int]:
         """One token a word, by its length; a conversation ends in those of a chat template."""
         if isinstance(prompt, Ids):
             return list(prompt.tokens)
+        if isinstance(prompt, Talk):
+            return [*self.encode(prompt.messages), *self.encode(prompt.begun)]
         if isinstance(prompt, str):
             return [len(word) for word in prompt.split()]
         return [token for message in prompt for token in self.encode(message.content)] + TEMPLATE

@@ -72,11 +72,11 @@ async def regenerate(screen: ChatScreen, argument: str) -> None:
 
 def continue_reply(screen: ChatScreen, argument: str) -> None:
     """Has the last reply go on where it stopped."""
-    replies = [each for each in screen.branch.messages() if each.role == "assistant"]
-    if screen.host.is_busy or not replies or not replies[-1].content:
+    last = screen.branch.messages()[-1:]
+    if screen.host.is_busy or not last or last[0].role != "assistant" or not last[0].content:
         screen.notify("There is no reply that could go on now.")
     else:
-        start_reply(screen, replies[-1])
+        start_reply(screen, last[0])
 
 
 def edit(screen: ChatScreen, argument: str) -> None:

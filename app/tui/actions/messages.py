@@ -33,16 +33,8 @@ async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None
 
 async def show_version(screen: ChatScreen, message: int, step: int) -> None:
     """Shows the alternative before or after that message, where there is one."""
-    if screen.branch.switch_version(message, step):
-        await screen.show_chat()
-
-
-async def show_earlier(screen: ChatScreen) -> None:
-    """Shows messages above the first one, once no reply is on its way into them."""
-    if screen.host.is_busy:
-        screen.waiting = screen.waiting or show_earlier
-    else:
-        await screen.transcript.show_earlier()
+    if (version := screen.branch.switch_version(message, step)) is not None:
+        await screen.show_chat(at=version)
 
 
 def copy_text(screen: ChatScreen, text: str, what: str) -> None:

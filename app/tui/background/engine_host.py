@@ -13,9 +13,9 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
+from app.chats.branch import INTERRUPTED, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
-    MemoryChanged,
     ModelFailed,
     ModelReady,
     PromptRead,
@@ -25,16 +25,17 @@ from app.tui.background.events import (
     TextGathered,
 )
 from app.tui.background.pace import Pace
-from app.tui.background.reply_worker import make_reply, open_pair
+from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
 from app.tui.numbers import ChatNumbers, ReplyNumbers
-from app.tui.pieces import Piece, marks_of, text_of
+from app.tui.pieces import GOES_ON, Piece, marks_of, text_of
 from app.tui.session import Session
+from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import Chunk
 from runtime.models.registry import Pair
 
 SAVE = 0.5  # seconds between two writes while a reply comes
 IDLE = 5.0  # seconds between two looks at the memory while none does
-ENDS = {"cancelled": "stopped", "length": "cut off: /continue goes on"}
+STOPPED = "stopped"
 
 
 class EngineHost(Widget):
@@ -50,7 +51,7 @@ class EngineHost(Widget):
         self.session, self.numbers = session, ChatNumbers()
         self.reply: ActiveReply | None = None
         self.coming: Pair | None = None  # which takes the place of the session's once it is open
-        self._pace = Pace()
+        self._pace, self._is_tending = Pace(), False
         self._left = Event()  # nobody wants another engine now
         self._opening: Event | None = None  # set when the latest pair is open or was given up
 
@@ -121,13 +122,17 @@ class EngineHost(Widget):
     def tend_memory(self) -> None:
         """Between replies: an idle chat gives up what memory asks for, too."""
         engine = self.session.engine
-        if engine is None or self.is_replying:
+        if engine is None or self.is_replying or self._is_tending:
             return
-        before = engine.given_up
-        engine.tend()
-        if engine.given_up != before:
-            self.session.note(engine.given_up or "what was given up for want of memory is back")
-            self.post_message(MemoryChanged())
+        self._is_tending = True
+
+        def tend() -> None:
+            try:
+                tend_engine(engine, self.session, self.post_message)
+            finally:
+                self._is_tending = False
+
+        self.run_worker(tend, thread=True, group="engine")
 
     def start(self, request: ReplyRequest) -> None:
         """Makes a reply. Only while idle."""
@@ -140,9 +145,10 @@ class EngineHost(Widget):
         self.call_after_refresh(self.run_worker, work, thread=True, group="engine")
 
     def cancel(self) -> None:
-        """Ends the reply at the next token; ReplyEnded follows."""
+        """Ends the reply now, whatever its thread still does; ReplyEnded follows."""
         if self.reply is not None:
             self.reply.cancel()
+            self._end(self.reply, {"end": STOPPED})
 
     @on(PromptRead)
     def _count_prompt(self, event: PromptRead) -> None:
@@ -166,30 +172,63 @@ class EngineHost(Widget):
         self.numbers.passes.clear()
 
     @on(ReplyFinished)
-    def _end_reply(self, event: ReplyFinished) -> None:
+    def _take_end(self, event: ReplyFinished) -> None:
         event.stop()
+        if event.reply is not self.reply:  # it was stopped, and nobody waited for this
+            return
         self.collect()
-        reply, self.reply = event.reply, None
-        self.numbers.explanation = reply.engine.explain()
+        self.numbers.explanation = event.explanation or self.numbers.explanation
         self.numbers.reply.stats = event.last.stats if event.last is not None else None
+        if event.error is not None:
+            facts, remark = failure_of(event.error, event.reply)
+            self._end(event.reply, facts, remark)
+        else:
+            self._end(event.reply, end_of(event.last, event.reply), event.last.notice if event.last else "")
+
+    def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "") -> None:
+        """The reply is kept, and is no more one that is being made."""
+        self.collect()
+        self.reply = None
         line = self.numbers.reply.line()
-        facts = {"line": line, "marks": marks_of(reply.pieces), **end_of(event.last)}
+        facts = {"line": line, "marks": marks_of(reply.pieces), **end}
         self._write(reply, facts)
-        remark = event.error or (event.last.notice if event.last is not None else "")
         self.session.note(remark or f"reply: {line}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
 
     def save(self) -> None:
         """Writes what has come of the reply."""
         if self.reply is not None and not self.reply.is_saved:
-            self._write(self.reply, {"marks": marks_of(self.reply.pieces)})
+            end = INTERRUPTED + GOES_ON  # if this is the last that is heard of it
+            self._write(self.reply, {"marks": marks_of(self.reply.pieces), "end": end})
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)
         reply.is_saved = True
 
 
-def end_of(last: Chunk | None) -> dict[str, str]:
+def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, str]:
     """What is said of a reply that did not end by itself."""
-    reason = last.finish_reason if last is not None else None
-    return {"end": ENDS[reason]} if reason in ENDS else {}
+    reason, most = last.finish_reason if last is not None else None, reply.request.max_tokens
+    if reason == "cancelled":
+        return {"end": STOPPED}
+    if last is None or reason != "length":
+        return {}
+    is_full = most is None or (last.stats is not None and last.stats.predicted_n < most)
+    return {"end": "cut off: the context is full" if is_full else "cut off" + GOES_ON}
+
+
+def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, Any], str]:
+    """Facts of a reply that failed, and a sentence for people."""
+    n_prompt = error.n_prompt if isinstance(error, ContextError) else 0
+    if not n_prompt:
+        return {}, str(error)
+    n_ctx = reply.engine.facts.n_ctx
+    if reply.pieces:
+        return {"end": "cut off: the context is full"}, (
+            f"The reply cannot go on: with its question it has {n_prompt} tokens, and the context holds {n_ctx}. Ask "
+            "something else."
+        )
+    return {"end": "left out: the question is too long", TOO_LONG: True}, (
+        f"The question is too long: the prompt has {n_prompt} tokens, and the context holds {n_ctx}. /edit shortens "
+        "it; what you ask next leaves it out."
+    )

@@ -13,8 +13,10 @@ from textual.message import Message
 from app.tui.background.active_reply import ActiveReply
 from app.tui.pieces import Piece
 from app.tui.shared_engine import SharedEngine
+from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk
 from runtime.models.registry import Pair
+from runtime.speculative.control.explain import Explanation
 
 Post = Callable[[Message], object]
 
@@ -76,11 +78,17 @@ class ReplyGrew(Message):
 
 
 class ReplyFinished(Message):
-    """From the thread: the reply is complete, was stopped, or failed for a reason."""
+    """From the thread: the reply is complete, was stopped, or failed; what decides about speculation after it."""
 
-    def __init__(self, reply: ActiveReply, last: Chunk | None, error: str = "") -> None:
+    def __init__(
+        self,
+        reply: ActiveReply,
+        last: Chunk | None,
+        error: SlipstreamError | None = None,
+        explanation: Explanation | None = None,
+    ) -> None:
         super().__init__()
-        self.reply, self.last, self.error = reply, last, error
+        self.reply, self.last, self.error, self.explanation = reply, last, error, explanation
 
 
 class ReplyEnded(Message):

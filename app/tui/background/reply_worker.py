@@ -11,6 +11,7 @@ from functools import partial
 
 from app.tui.background.active_reply import ActiveReply
 from app.tui.background.events import (
+    MemoryChanged,
     ModelFailed,
     ModelLoading,
     ModelReady,
@@ -22,7 +23,7 @@ from app.tui.background.events import (
 from app.tui.session import Session
 from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import NoMemoryError, SlipstreamError
-from runtime.engine import Chunk, Ids, Message
+from runtime.engine import PLAIN_STOPS, Chunk, Message, Talk
 from runtime.models.registry import Pair
 
 
@@ -72,17 +73,28 @@ def opened_beside(session: Session, opened: Callable[[], SharedEngine]) -> Share
     return None
 
 
+def tend_engine(engine: SharedEngine, session: Session, post: Post) -> None:
+    """Looks after memory between replies; what changes by that is told."""
+    before = engine.given_up
+    try:
+        engine.tend()
+    except SlipstreamError:  # it is being closed, or was lost: whoever asks for a reply hears of it
+        return
+    if engine.given_up != before:
+        session.note(engine.given_up or "what was given up for want of memory is back")
+        post(MemoryChanged())
+
+
 def make_reply(reply: ActiveReply, post: Post) -> None:
     """Makes a reply until it ends, is cancelled or fails."""
     last: Chunk | None = None
-    error = ""
     try:
         for last in chunks_of(reply, post):
             if reply.buffer.add(last):
                 post(TextGathered())
+        post(ReplyFinished(reply, last, explanation=reply.engine.explain()))
     except SlipstreamError as failure:
-        last, error = None, str(failure)
-    post(ReplyFinished(reply, last, error))
+        post(ReplyFinished(reply, None, failure))
 
 
 def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
@@ -90,20 +102,23 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
     request = reply.request
 
     def on_prefill(done: int, total: int) -> None:
-        post(PromptRead(done, total))
+        if not reply.is_cancelled():
+            post(PromptRead(done, total))
 
-    return reply.engine.reply(
-        engine_prompt(reply.engine, request.prompt),
+    engine = reply.engine
+    return engine.reply(
+        talk_of(request.prompt),
         request.sampling,
         request.max_tokens,
+        () if engine.facts.template else PLAIN_STOPS,
         cancel=reply.is_cancelled,
         on_prefill=on_prefill,
         when_full="drop-oldest",
     )
 
 
-def engine_prompt(engine: SharedEngine, prompt: Sequence[Message]) -> Sequence[Message] | Ids:
-    """The prompt; one that ends with the model's own words as tokens, so that the reply goes on there."""
+def talk_of(prompt: Sequence[Message]) -> Talk:
+    """The conversation; where it ends with the model's own words, the reply goes on there."""
     if prompt[-1].role != "assistant":
-        return prompt
-    return Ids((*engine.encode(prompt[:-1]), *engine.tokenize(prompt[-1].content, special=False)))
+        return Talk(tuple(prompt), plain=True)
+    return Talk(tuple(prompt[:-1]), prompt[-1].content, plain=True)

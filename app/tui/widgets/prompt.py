@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import events
+from textual.actions import SkipAction
 from textual.message import Message
 from textual.widgets import TextArea
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
+JOINERS = ("\u200c", "\u200d")  # which Unicode does not call printable; letters of many scripts and emoji need them
 CHIP = re.compile(r"\[Pasted #(\d+): [^\]]*\]")
 
 
@@ -47,11 +49,24 @@ class PromptBox(TextArea):
         self._pasted: list[str] = []
 
     async def _on_key(self, event: events.Key) -> None:
-        """Here and not as bindings, which would overtake letters that were typed before them."""
+        """Keys that edit are done here and not as bindings, which letters overtake that were typed after them."""
+        if event.is_printable:
+            return
         if action := self.ACTIONS.get(event.key):
-            event.prevent_default()
-            event.stop()
             getattr(self, action)()
+        elif event.character in JOINERS:
+            self.insert(event.character)
+        elif not await self._has_done(event.key):
+            return
+        event.prevent_default()
+        event.stop()
+
+    async def _has_done(self, key: str) -> bool:
+        """Does what the key is bound to in this box, if it is bound to anything."""
+        for binding in self._bindings.key_to_bindings.get(key, ()):
+            if await self.app.run_action(binding.action, self):
+                return True
+        return False
 
     def send(self) -> None:
         """Posts what is written, chips unfolded."""
@@ -110,6 +125,20 @@ class PromptBox(TextArea):
         event.prevent_default()
         event.stop()
         self.replace(text, *self.selection)
+
+    def action_cursor_line_start(self, select: bool = False) -> None:
+        """Goes to the beginning of the line. Where nothing is written, the key is the chat's."""
+        self._leave_to_chat()
+        super().action_cursor_line_start(select)
+
+    def action_cursor_line_end(self, select: bool = False) -> None:
+        """Goes to the end of the line. Where nothing is written, the key is the chat's."""
+        self._leave_to_chat()
+        super().action_cursor_line_end(select)
+
+    def _leave_to_chat(self) -> None:
+        if not self.text:
+            raise SkipAction
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Goes to the line above, or back in history from the first."""
