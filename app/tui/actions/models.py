@@ -1,4 +1,4 @@
-"""Models are chosen, fetched, loaded and set up; editors are let in.
+"""Models are chosen, fetched and loaded; editors are let in.
 
 Knows the registry and the screen's engine, downloads and editors; opens no model itself.
 """
@@ -76,11 +76,6 @@ def take_download(screen: ChatScreen, event: Downloads.Ended) -> None:
         screen.notify(f"{event.name} is here. /model {event.loads} loads it.", markup=False)
 
 
-def set_option(screen: ChatScreen, argument: str) -> None:
-    """Changes sampling or length."""
-    screen.notify(screen.session.set(argument), markup=False)
-
-
 def serve(screen: ChatScreen, argument: str) -> None:
     """Answers editors, or no more."""
     is_wanted = screen.session.serve is not None
@@ -114,4 +109,4 @@ def described(pair: Pair) -> str:
     return f"  {pair.name}: {pair.description}" if is_here(pair) else f"↓ {pair.name}: {pair.description}{missing}"
 
 
-COMMANDS = {"model": model, "pull": pull, "set": set_option, "serve": serve}
+COMMANDS = {"model": model, "pull": pull, "serve": serve}
