@@ -42,9 +42,9 @@ async def test_enter_does_what_is_highlighted_and_waits_for_what_must_follow(pat
         await chat.press("down", "enter")
         await chat.until("Settings", "temperature", "the model's own")
         await chat.press("escape")
-        await chat.type("/ren")
+        await chat.type("/pul")
         await chat.press("enter")
-        assert box(chat).text == "/rename "
+        assert box(chat).text == "/pull "
         box(chat).begin()
         await chat.type("/hel")
         await chat.press("enter")

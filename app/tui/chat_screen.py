@@ -6,6 +6,7 @@ is done one after the other, in this screen's turn.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +23,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Markdown, OptionList, Static
 
 from app.chats.branch import ChatBranch
-from app.tui.actions import asking, messages, models
+from app.tui.actions import asking, first_steps, messages, models
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
@@ -34,6 +35,7 @@ from app.tui.completion import complete
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.offers import OfferList
 from app.tui.widgets.panel import SidePanel
 from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.queue import MessageQueue
@@ -152,7 +154,13 @@ class ChatScreen(Screen[None]):
         """Takes back what waits to be asked and was written last."""
         self.prompt.begin(self.queue.take_last() or "")
 
-    @on(OptionList.OptionSelected)
+    @on(OfferList.Taken)
+    async def take_offer(self, event: OfferList.Taken) -> None:
+        """Does what a line of an empty chat stands for."""
+        self.prompt.focus()
+        await self.attempt(self._do_or_ask, PromptBox.Sent(self.prompt, event.text, None))
+
+    @on(OptionList.OptionSelected, "SuggestionList")
     def take_suggestion(self, event: OptionList.OptionSelected) -> None:
         """Takes what was clicked."""
         self.prompt.take(event.option_index)
@@ -218,6 +226,11 @@ class ChatScreen(Screen[None]):
         self.show_numbers()
         self.editors.start()
         await self.go_on()
+        if self.session.pair.name == first_steps.BUNDLED and self.branch.id is None:
+            self.run_worker(self._offer_first_steps(), group="first steps", exclusive=True)
+
+    async def _offer_first_steps(self) -> None:
+        await self.transcript.offer(await asyncio.to_thread(first_steps.first_steps))
 
     @on(events.ModelFailed)
     async def show_failure(self, event: events.ModelFailed) -> None:

@@ -15,6 +15,7 @@ from app.tui.commands import matching
 
 NAME = re.compile(r"/([a-z]*|\?)\Z")
 ARGUMENT = re.compile(r"/([a-z]+) +(.*)\Z")
+OPTIONAL = re.compile(r"\[[^\]]*\]")
 FILE = re.compile(r'(?<!\S)@(?:"([^"\n]*)|(\S*))\Z')
 
 
@@ -55,9 +56,9 @@ def complete(text: str, arguments: Arguments) -> Completion:
 
 
 def of_command(usage: str, note: str) -> Suggestion:
-    """A command as it is listed and typed."""
+    """A command as it is listed and typed; it goes on where something must follow."""
     name, _, argument = usage.partition(" ")
-    return Suggestion(f"{name} " if argument else name, note, bool(argument), usage)
+    return Suggestion(f"{name} " if argument else name, note, bool(OPTIONAL.sub("", argument).strip()), usage)
 
 
 def named_file(path: str) -> Suggestion:

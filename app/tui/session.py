@@ -15,7 +15,7 @@ from app.chats.store import Store
 from app.tui.chat_settings import ChatSettings
 from app.tui.shared_engine import SharedEngine
 from runtime.engine import Engine, Options
-from runtime.models.registry import Pair
+from runtime.models.registry import AS_TRAINED, Pair
 
 if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
     from app.server.command import ServerSettings
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
 OpenEngine = Callable[[Pair, Options, Callable[[str, float], bool]], Engine]
 
 LOG = 1000  # lines
+RECENT, REMEMBERED = "recent models", 8  # the store's name for what was loaded lately, and how many of them
 
 
 @dataclass(slots=True)
@@ -46,6 +47,19 @@ class Session:
     def store(self) -> Store:
         """Where the chats are."""
         return self.settings.store
+
+    @property
+    def recent(self) -> list[str]:
+        """What was loaded lately: pairs by name, files by path, the latest first."""
+        return [name for name in self.store.preference(RECENT).split("\n") if name]
+
+    def take(self, pair: Pair) -> None:
+        """Notes that this pair answers from now on, and for the next starts that it did."""
+        self.pair = pair
+        name = pair.name if pair.context != AS_TRAINED else str(pair.target.absolute())
+        self.store.set_preference(
+            RECENT, "\n".join([name, *(each for each in self.recent if each != name)][:REMEMBERED])
+        )
 
     def note(self, text: str) -> None:
         """Adds a line to the log."""

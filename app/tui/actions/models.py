@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.tui.background.downloads import Downloads
-from app.tui.dialogs.basic import PickDialog, narrowing
+from app.tui.dialogs.model_picker import ModelPicker
 from runtime.core.errors import SettingsError
 from runtime.models.registry import Pair, find_pair, load_registry
 
@@ -27,9 +27,10 @@ def model(screen: ChatScreen, argument: str) -> None:
         if name is not None:
             await screen.attempt(load_by_name, screen, name)
 
-    pairs = [(described(pair), pair.name) for pair in load_registry().values()]
-    hint = "\nor type the path of a GGUF file. What is marked ↓ is fetched first."
-    screen.app.push_screen(PickDialog("Load another model", narrowing(pairs), hint, checked_name), picked)
+    session, engine = screen.session, screen.session.engine
+    may_measure = not screen.host.is_busy and not (engine is not None and engine.facts.has_gpu)
+    running = session.pair if engine is not None else None
+    screen.app.push_screen(ModelPicker(session.recent, running, may_measure, checked_name), picked)
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:
@@ -99,14 +100,6 @@ def checked_name(name: str) -> str:
     """The name itself, if it can be loaded or fetched. Raises RegistryError."""
     find_here(name)
     return name
-
-
-def described(pair: Pair) -> str:
-    """A line of the list of pairs, with its size where it is still to be fetched."""
-    from app.models.listing import is_here  # slow to import, and seldom needed
-
-    missing = f" ({pair.size / 1e9:.1f} GB)" * bool(pair.size)
-    return f"  {pair.name}: {pair.description}" if is_here(pair) else f"↓ {pair.name}: {pair.description}{missing}"
 
 
 COMMANDS = {"model": model, "pull": pull, "serve": serve}

@@ -103,7 +103,7 @@ class EngineHost(Widget):
         old, self.session.engine, self.coming = self.session.engine, event.engine, None
         if old is not None:
             self.run_worker(old.close, thread=True, group="engine")
-        self.session.pair = event.pair
+        self.session.take(event.pair)
         self.numbers.reply, self.numbers.explanation = ReplyNumbers(), event.engine.explain()
         facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
         self.session.note(f"loaded {self.session.pair.name} in {facts}")

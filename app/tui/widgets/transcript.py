@@ -10,15 +10,15 @@ from typing import Any
 
 from textual import on
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Button, Static
+from textual.widgets import Button
 
 from app.chats.branch import ChatBranch
 from app.chats.store import StoredMessage
 from app.tui.pieces import Piece
 from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.offers import Offer, Welcome
 
 SHOWN = 40  # messages of a long chat that are put on screen at once
 WELCOME = (
@@ -35,6 +35,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def __init__(self, branch: ChatBranch, id: str | None = None) -> None:
         super().__init__(id=id)
         self._branch = branch
+        self._offers: Sequence[Offer] = ()
 
     async def show(self, branch: ChatBranch) -> None:
         """Shows the last messages of a branch, and nothing else."""
@@ -44,8 +45,14 @@ class Transcript(VerticalScroll, can_focus=False):
         content = [*earlier_button(len(messages) - len(views)), *views]
         with self.app.batch_update():
             await self.remove_children()
-            await self.mount_all(content or [Static(Content(WELCOME), id="welcome")])
+            await self.mount_all(content or [Welcome(WELCOME, self._offers)])
         self.anchor()
+
+    async def offer(self, offers: Sequence[Offer]) -> None:
+        """Shows these wherever a chat is empty."""
+        self._offers = offers
+        if self.query(Welcome):
+            await self.show(self._branch)
 
     @on(Button.Pressed, "#earlier")
     def _request_earlier(self, event: Button.Pressed) -> None:
