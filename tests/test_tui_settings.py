@@ -24,7 +24,7 @@ async def test_settings_stay_with_their_chat_and_out_of_others(path: Path) -> No
         await chat.ask("/set temperature 0.5")
         await chat.ask("/system Be brief.")
         await chat.ask("Q")
-        await chat.until("Q · temperature 0.5 · system prompt")
+        await chat.until("scripted · temperature 0.5 · system prompt · Q")
         await chat.ask("/new")
         await chat.until("new chat", gone="temperature 0.5")
         await chat.ask("R")
@@ -33,7 +33,7 @@ async def test_settings_stay_with_their_chat_and_out_of_others(path: Path) -> No
     async with opened(path, ScriptedEngine("ok")) as chat:
         await chat.press("ctrl+o")
         await chat.press("down", "enter")
-        await chat.until("Q · temperature 0.5 · system prompt")
+        await chat.until("scripted · temperature 0.5 · system prompt · Q")
         await chat.ask("S")
         turns, sampling, _ = engine_of(chat).asked[0]
         assert (turns[0], sampling.temperature) == (Message("system", "Be brief."), 0.5)
@@ -44,16 +44,16 @@ async def test_defaults_hold_in_every_chat_and_at_the_next_start(path: Path) -> 
     async with opened(path, ScriptedEngine("ok")) as chat:
         await chat.ask("/set --default max_tokens 1")
         await chat.ask("/system --default Rhyme.")
-        await chat.until("new chat · max_tokens 1 · system prompt")
+        await chat.until("scripted · max_tokens 1 · system prompt · new chat")
     async with opened(path, ScriptedEngine("ok")) as chat:
-        await chat.until("new chat · max_tokens 1 · system prompt")
+        await chat.until("scripted · max_tokens 1 · system prompt · new chat")
         await chat.ask("Q")
         turns, _, max_tokens = engine_of(chat).asked[0]
         assert (turns[0], max_tokens) == (Message("system", "Rhyme."), 1)
         await chat.ask("/set max_tokens none")
-        await chat.until("Q · system prompt")
+        await chat.until("scripted · system prompt · Q")
         await chat.ask("/set max_tokens default")
-        await chat.until("Q · max_tokens 1 · system prompt")
+        await chat.until("scripted · max_tokens 1 · system prompt · Q")
         await chat.say("/settings")
         await chat.until("max_tokens 1 for all chats", "temperature 0.0 the model's own", "Rhyme.")
 
@@ -65,7 +65,7 @@ async def test_a_default_prevails_in_the_chat_in_which_it_is_said(path: Path) ->
         await chat.ask("/set --default temperature 0.7")
         await chat.until("temperature 0.7")
         await chat.ask("/set --default temperature default")
-        await chat.until("new chat", gone="· temperature")
+        await chat.until("new chat", gone="temperature 0")
 
 
 def test_the_command_line_lies_over_what_is_kept_and_under_what_the_chat_was_told(path: Path) -> None:

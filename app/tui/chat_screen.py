@@ -109,7 +109,7 @@ class ChatScreen(Screen[None]):
         title, is_there = clean(self.branch.title) or "new chat", self.session.engine or self.host.coming
         name = self.session.pair.name if is_there else "no model"
         told = self.session.settings.told(self.session.pair, self.branch.settings, self.branch.system)
-        self.query_one("#top", Static).update(Content(" · ".join(["Slipstream", name, title, *told])))
+        self.query_one("#top", Static).update(Content(" · ".join(["Slipstream", name, *told, title])))
 
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
@@ -183,6 +183,8 @@ class ChatScreen(Screen[None]):
         elif self.host.is_replying or self.waiting is not None:
             self.host.cancel()
             self.waiting = None
+        elif self.host.coming is not None and self.session.engine is not None:
+            models.give_up(self)
         elif self.prompt.is_rewriting:
             self.prompt.end_rewriting()
             self.prompt.begin()

@@ -53,6 +53,14 @@ def load(screen: ChatScreen, pair: Pair) -> None:
     screen.status.show_progress(f"Loading {pair.name}", 0.0)
 
 
+def give_up(screen: ChatScreen) -> None:
+    """Leaves the model that is being loaded; the one that is there answers on."""
+    screen.host.give_up()
+    screen.status.end_progress()
+    screen.show_numbers()
+    screen.notify(f"{screen.session.pair.name} still answers.", markup=False)
+
+
 def pull(screen: ChatScreen, argument: str) -> None:
     """Fetches a model from the hub."""
     if not argument:

@@ -94,6 +94,10 @@ class EngineHost(Widget):
         done = self._opening = Event()
         self.run_worker(work, thread=True, group="engine")
 
+    def give_up(self) -> None:
+        """Opens no other pair after all; the one that is open stays."""
+        self.coming = None
+
     @on(ModelReady)
     def _take_engine(self, event: ModelReady) -> None:
         if self._left.is_set() or event.pair is not self.coming:
