@@ -28,7 +28,7 @@ async def test_a_slash_lists_every_command_and_typing_narrows_it(path: Path) -> 
         await chat.until("/help Keys and commands", "/why What decides")
         assert chat.screen.suggestions.option_count == len(COMMANDS)
         await chat.type("exp")
-        await chat.until("/export [file.md or file.json]", "Write this chat", gone="/help")
+        await chat.until("/export [--numbers]", "Write this chat", gone="/help")
         await chat.press("escape")
         await chat.until("/exp", gone="Write this chat")
         await chat.type("o")

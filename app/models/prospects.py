@@ -15,7 +15,6 @@ from runtime.memory.footprint import ContextSpec, estimate
 from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.tools import machine
 
 CONTEXT = 4096  # tokens that a model is to have room for
 MARGIN = 1.1  # times the bytes of its files, a model takes that is not here to be looked at
@@ -92,4 +91,6 @@ def free_memory() -> int:
 @cache
 def bandwidth() -> float:
     """Bytes per second that memory moves here, measured once."""
+    from runtime.tools import machine  # slow to import
+
     return machine.memory_bandwidth()

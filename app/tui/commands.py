@@ -93,6 +93,14 @@ COMMANDS = (
         "Another reply to the last question; the old one stays as a version",
         aliases=("retry", "again", "redo"),
     ),
+    Command(
+        "compare",
+        "",
+        "Compare",
+        "Another model answers the same question beside this one, with both speeds",
+        "[model] [question]",
+        aliases=("versus", "side", "both"),
+    ),
     Command("continue", "", "Continue", "Go on with the last reply where it stopped", aliases=("more", "go")),
     Command(
         "edit",
@@ -130,8 +138,8 @@ COMMANDS = (
         "export",
         "",
         "Export",
-        "Write this chat to a Markdown or JSON file",
-        "[file.md or file.json]",
+        "Write this chat to a Markdown or JSON file, with --numbers who wrote each reply and how fast",
+        "[--numbers] [file.md or file.json]",
         aliases=("save", "write"),
     ),
     Command(

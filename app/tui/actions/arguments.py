@@ -25,6 +25,7 @@ def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
     """By a command's name, what may follow it; `chosen` tells what the chat on screen was told."""
     of: dict[str, Callable[[str], Iterable[Suggestion]]] = {
         "model": models,
+        "compare": models,
         "pull": fetchable,
         "set": partial(settings, session, chosen),
         "system": prompts,
@@ -85,5 +86,9 @@ def templates(typed: str) -> Iterator[Suggestion]:
 
 
 def files(typed: str) -> Iterator[Suggestion]:
-    """Folders to write into."""
-    return (Suggestion(path, goes_on=True, shown=last_part(path)) for path in paths(typed, "/") if typed)
+    """The word for numbers, and folders to write into."""
+    yield from words([Suggestion("--numbers ", "who wrote each reply, and how fast", goes_on=True)], typed)
+    begun = typed.rpartition(" ")[2]
+    before = typed[: len(typed) - len(begun)]
+    for path in paths(begun, "/") if begun else ():
+        yield Suggestion(before + path, goes_on=True, shown=last_part(path))

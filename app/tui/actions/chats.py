@@ -18,6 +18,8 @@ from runtime.core.errors import SettingsError
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
+NUMBERS = "--numbers"  # is told who wrote each reply, and how fast?
+
 
 async def new(screen: ChatScreen, argument: str) -> None:
     """Begins an empty chat, with the system prompt that holds for new ones."""
@@ -77,12 +79,14 @@ def set_title(screen: ChatScreen, chat: int, title: str | None) -> None:
 
 
 def export(screen: ChatScreen, argument: str) -> None:
-    """Writes this chat to a file."""
+    """Writes this chat to a file; with the numbers of its replies, if that is said."""
     if screen.branch.id is None:
         raise SettingsError("There is nothing to export yet. Say something first.")
     screen.host.save()
     chat = screen.session.store.chat(screen.branch.id)
-    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), argument)}", markup=False)
+    with_numbers = argument.split()[:1] == [NUMBERS]
+    name = argument.removeprefix(NUMBERS * with_numbers).strip()
+    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}", markup=False)
 
 
 COMMANDS = {"new": new, "chats": chats, "rename": rename, "export": export}

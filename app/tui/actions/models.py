@@ -5,6 +5,7 @@ Knows the registry and the screen's engine, downloads and editors; opens no mode
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,16 +22,21 @@ def model(screen: ChatScreen, argument: str) -> None:
     """Loads another pair, by name or path or from a list."""
     if argument:
         load_by_name(screen, argument)
-        return
+    else:
+        pick(screen, "Load another model", partial(load_by_name, screen))
+
+
+def pick(screen: ChatScreen, title: str, take: Callable[[str], object]) -> None:
+    """Lists all models; `take` is given the name of the one that is picked."""
 
     async def picked(name: str | None) -> None:
         if name is not None:
-            await screen.attempt(load_by_name, screen, name)
+            await screen.attempt(take, name)
 
     session, engine = screen.session, screen.session.engine
     may_measure = not screen.host.is_busy and not (engine is not None and engine.facts.has_gpu)
-    running = session.pair if engine is not None else None
-    screen.app.push_screen(ModelPicker(session.recent, running, may_measure, checked_name), picked)
+    loaded = session.pair if engine is not None else None
+    screen.app.push_screen(ModelPicker(title, session.recent, loaded, may_measure, checked_name), picked)
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:

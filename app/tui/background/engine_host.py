@@ -30,6 +30,7 @@ from app.tui.numbers import ChatNumbers, ReplyNumbers
 from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.session import Session
 from runtime.engine import Chunk
+from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
 SAVE = 0.5  # seconds between two writes while a reply comes
@@ -178,6 +179,7 @@ class EngineHost(Widget):
         self.numbers.reply.stats = event.last.stats if event.last is not None else None
         line = self.numbers.reply.line()
         facts = {"line": line, "marks": marks_of(reply.pieces), **end_of(event.last)}
+        facts |= measured(self.session.pair.name, self.numbers.reply.stats)
         self._write(reply, facts)
         remark = event.error or (event.last.notice if event.last is not None else "")
         self.session.note(remark or f"reply: {line}")
@@ -197,3 +199,21 @@ def end_of(last: Chunk | None) -> dict[str, str]:
     """What is said of a reply that did not end by itself."""
     reason = last.finish_reason if last is not None else None
     return {"end": ENDS[reason]} if reason in ENDS else {}
+
+
+def measured(model: str, stats: Stats | None) -> dict[str, Any]:
+    """Who wrote a reply, and its numbers, to be kept with it."""
+    if stats is None:
+        return {"model": model}
+    numbers = {
+        "prompt_tokens": stats.prompt_n,
+        "tokens": stats.predicted_n,
+        "passes": stats.n_passes,
+        "tokens_per_second": round(stats.predicted_per_second, 2),
+        "plain_tokens_per_second": round(stats.plain_per_second, 2),
+        "drafted": stats.draft_n,
+        "accepted": stats.draft_n_accepted,
+        "prompt_seconds": round(stats.prompt_seconds, 3),
+        "decode_seconds": round(stats.decode_seconds, 3),
+    }
+    return {"model": model, "numbers": numbers}

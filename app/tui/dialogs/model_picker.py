@@ -47,9 +47,9 @@ class ModelPicker(PickDialog[str]):
             self.prospects = {model.name: each for model, each in zip(models, prospects, strict=False)}
 
     def __init__(
-        self, recent: Sequence[str], loaded: Pair | None, may_measure: bool, typed: Callable[[str], str]
+        self, title: str, recent: Sequence[str], loaded: Pair | None, may_measure: bool, typed: Callable[[str], str]
     ) -> None:
-        super().__init__("Load another model", self._find, HINT, typed, PLACEHOLDER)
+        super().__init__(title, self._find, HINT, typed, PLACEHOLDER)
         self._recent, self._loaded, self._may_measure = recent, loaded, may_measure
         self._looked = self.Looked()
 
@@ -62,8 +62,10 @@ class ModelPicker(PickDialog[str]):
         models = all_models(self._recent)
         self.post_message(self.Looked(models))
         held = prospect(of_loaded(self._loaded)).needed if self._loaded is not None else 0
-        speed = bandwidth() if self._may_measure else 0.0
-        self.post_message(self.Looked(models, list(map(prospect, models)), free_memory() + held, speed))
+        prospects, free = list(map(prospect, models)), free_memory() + held
+        self.post_message(self.Looked(models, prospects, free))
+        if self._may_measure:
+            self.post_message(self.Looked(models, prospects, free, bandwidth()))
 
     @on(Looked)
     def _show(self, event: Looked) -> None:
