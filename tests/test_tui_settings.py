@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from app.chats.store import Store
+from app.cli.main import app
 from app.tui.chat_settings import ChatSettings
 from runtime.core.errors import SettingsError
 from runtime.engine import Message
@@ -108,3 +110,15 @@ def test_a_chat_that_is_deleted_takes_its_settings_along(path: Path) -> None:
     store.delete(chat)
     assert store.settings(chat) == {}
     store.close()
+
+
+def test_the_command_line_tells_a_chat_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr("app.cli.main.is_terminal", lambda: True)
+    monkeypatch.setattr("app.tui.app.run", lambda *given: told.append(given))
+    result = CliRunner().invoke(app, ["chat", "--system", "Rhyme.", "--temperature", "0.3", "--seed", "7"])
+    assert result.exit_code == 0
+    assert told[0][-2:] == ({"temperature": 0.3, "seed": 7}, "Rhyme.")
+    refused = CliRunner().invoke(app, ["chat", "--temperature", "-1"])
+    assert isinstance(refused.exception, SettingsError)
+    assert len(told) == 1

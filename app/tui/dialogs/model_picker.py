@@ -24,7 +24,7 @@ from runtime.models.registry import Pair
 
 HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts add."
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
-NAME, SIZE, FIT, SPEED = 30, 9, 10, 13  # columns
+NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
 CACHED = 2**26  # bytes of weights, up to which a processor's own memory may hold them and a model is faster
 ANYWHERE = ("/", "~", "./", "../")  # what a path begins with
 SHORT = {FITS_ALONE: "no draft"}
@@ -100,7 +100,7 @@ class ModelPicker(PickDialog[str]):
         title = clean(model.title)
         cut = title if len(title) <= NAME else f"{title[: NAME - 1]}…"
         size = gigabytes(model.size) if model.size else ""
-        draft = "with draft" if model.pair.draft else ""
+        draft = "draft" if model.pair.draft else ""
         mark = "↓" if not model.is_here else "▸" if self._is_loaded(model) else " "
         text = f"{mark} {cut:<{NAME}} {size:>{SIZE}}  {SHORT.get(fit, fit):<{FIT}}{speed:<{SPEED}}{draft}"
         return Content.styled(text, "dim") if fit == TOO_LARGE else Content(text)
