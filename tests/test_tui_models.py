@@ -108,6 +108,27 @@ async def test_of_two_models_chosen_at_once_the_later_one_answers(path: Path) ->
 
 
 @piloted
+async def test_esc_leaves_a_model_that_is_being_loaded(path: Path) -> None:
+    first, slow, is_wanted = ScriptedEngine("Still here."), ScriptedEngine("slow"), Event()
+
+    def open_slowly(pair: Pair, options: Options, on_progress: Callable[[str, float], bool]) -> ScriptedEngine:
+        is_wanted.wait(10)
+        return slow
+
+    async with opened(path, first, open_slowly, pair=named("first")) as chat:
+        await chat.say("/model demo")
+        await chat.until("Loading demo")
+        await chat.press("escape")
+        await chat.until("first still answers", "first is ready", gone="Loading demo")
+        await chat.ask("Q")
+        is_wanted.set()
+        await chat.until("Still here.", "Slipstream · first")
+        await chat.screen.workers.wait_for_complete()
+        await chat.pilot.pause()
+        assert (first.closed, slow.closed) == (False, True)
+
+
+@piloted
 async def test_where_memory_does_not_suffice_for_two_models_the_old_one_goes_first(path: Path) -> None:
     first, second = ScriptedEngine("first"), ScriptedEngine("second")
     async with opened(path, first, NoMemoryError("too little"), second, pair=named("first")) as chat:

@@ -5,7 +5,7 @@ Knows the store; knows no widgets and no engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -23,6 +23,7 @@ class ChatBranch:
 
     def __init__(self, store: Store, chat: int | None = None, system: str = "") -> None:
         self.store, self.id, self.system = store, chat, system
+        self.settings: Mapping[str, Any] = {}  # what this chat was told of how to reply
         self.leaf: int | None = None
         self.title = ""
         self.reload()
@@ -32,6 +33,7 @@ class ChatBranch:
         if self.id is not None:
             chat = self.store.chat(self.id)
             self.title, self.system, self.leaf = chat.title, chat.system, chat.leaf
+            self.settings = self.store.settings(self.id)
 
     def messages(self) -> list[StoredMessage]:
         """The messages from the beginning to the leaf."""
@@ -41,6 +43,7 @@ class ChatBranch:
         """Adds a question at the end."""
         if self.id is None:
             self.id = self.store.new_chat(text, self.system)
+            self.store.set_settings(self.id, self.settings)
         self._add("user", text)
         self.reload()
 
@@ -83,6 +86,12 @@ class ChatBranch:
         self.system = text
         if self.id is not None:
             self.store.set_system(self.id, text)
+
+    def set_settings(self, values: Mapping[str, Any]) -> None:
+        """Changes how replies are made, from the next one on."""
+        self.settings = values
+        if self.id is not None:
+            self.store.set_settings(self.id, values)
 
     def prompt(self) -> list[Message]:
         """What the model is asked: an empty reply is left out, one that has begun is to be continued; so is a question

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runtime.core.errors import SlipstreamError
 
-VERSION = 2
+VERSION = 3
 PATIENCE = 2.0  # seconds to wait for another instance that is writing
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS chats(
@@ -20,6 +20,8 @@ CREATE TABLE IF NOT EXISTS messages(
     parent INTEGER, role TEXT NOT NULL,
     content TEXT NOT NULL, facts TEXT NOT NULL DEFAULT '{}');
 CREATE TABLE IF NOT EXISTS kept(name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS settings(
+    chat INTEGER PRIMARY KEY REFERENCES chats ON DELETE CASCADE, value TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS children ON messages(chat, parent);
 CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(content, content='messages', content_rowid='id');
 CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON messages BEGIN

@@ -10,11 +10,14 @@ from app.chats.transcript import as_json, as_markdown
 from runtime.core.errors import SettingsError
 
 
-def export(chat: Chat, messages: Sequence[StoredMessage], name: str = "") -> Path:
-    """Writes a chat to a file: JSON if it is called so, else Markdown. Raises SettingsError."""
+def export(chat: Chat, messages: Sequence[StoredMessage], name: str = "", with_numbers: bool = False) -> Path:
+    """Writes a chat to a file: JSON if it is called so, else Markdown; perhaps with each reply's numbers.
+
+    Raises SettingsError.
+    """
     safe = "".join(letter if letter.isalnum() else "-" for letter in chat.title).strip("-")[:40] or "chat"
     path = Path(name or f"{safe}.md").expanduser()
-    text = as_json(chat, messages) if path.suffix == ".json" else as_markdown(chat, messages)
+    text = (as_json if path.suffix == ".json" else as_markdown)(chat, messages, with_numbers)
     try:
         with path.open("x", encoding="utf8") as file:
             file.write(text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,15 @@ class Store:
     def set_system(self, chat: int, system: str) -> None:
         """Gives the chat another system prompt."""
         self._write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
+
+    def set_settings(self, chat: int, values: Mapping[str, Any]) -> None:
+        """Keeps what this chat was told of how to reply."""
+        self._write("INSERT OR REPLACE INTO settings VALUES (?, ?)", chat, json.dumps(dict(values)))
+
+    def settings(self, chat: int) -> dict[str, Any]:
+        """What this chat was told of how to reply."""
+        row = self._db.execute("SELECT value FROM settings WHERE chat = ?", (chat,)).fetchone()
+        return dict(json.loads(row[0])) if row else {}
 
     def delete(self, chat: int) -> None:
         """Removes a chat and all its branches."""

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from app.chats.store import Chat, StoredMessage
 
+KEPT = ("model", "numbers")  # of what is known of a reply, what is for others
 
-def as_markdown(chat: Chat, messages: Sequence[StoredMessage]) -> str:
-    """One branch of a chat for people."""
+
+def as_markdown(chat: Chat, messages: Sequence[StoredMessage], with_numbers: bool = False) -> str:
+    """One branch of a chat for people; `with_numbers`, below each reply who wrote it and how fast."""
     parts = [f"# {chat.title}"]
     parts += [f"> {line}" for line in chat.system.splitlines()]
-    parts += [f"## {'You' if each.role == 'user' else 'Reply'}\n\n{each.content.strip()}" for each in messages]
+    for each in messages:
+        parts.append(f"## {'You' if each.role == 'user' else 'Reply'}\n\n{each.content.strip()}")
+        told = " · ".join(filter(None, [each.facts.get("model"), each.facts.get("line")]))
+        parts += [f"*{told}*"] * bool(with_numbers and told)
     return "\n\n".join(parts) + "\n"
 
 
-def as_json(chat: Chat, messages: Sequence[StoredMessage]) -> str:
-    """One branch of a chat for programs, messages in the form of OpenAI's API."""
-    listed = [{"role": "system", "content": chat.system}] * bool(chat.system)
-    listed += [{"role": each.role, "content": each.content} for each in messages]
+def as_json(chat: Chat, messages: Sequence[StoredMessage], with_numbers: bool = False) -> str:
+    """One branch of a chat for programs, messages in the form of OpenAI's API; `with_numbers`, each reply has `model`
+    and `numbers` besides.
+    """
+    listed: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] * bool(chat.system)
+    for each in messages:
+        facts = {name: each.facts[name] for name in KEPT if name in each.facts} if with_numbers else {}
+        listed.append({"role": each.role, "content": each.content, **facts})
     return json.dumps({"title": chat.title, "messages": listed}, ensure_ascii=False, indent=2) + "\n"

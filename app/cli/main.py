@@ -123,6 +123,9 @@ def chat(
     exact: opt.Exact = False,
     fast: opt.Fast = False,
     rpc: opt.Rpc = None,
+    system: opt.ChatSystem = None,
+    temperature: opt.Temperature = None,
+    seed: opt.Seed = None,
     serve: opt.Serve = False,
     port: opt.Port = None,
     socket: opt.Socket = None,
@@ -138,6 +141,8 @@ def chat(
     from app.cli.keys import chosen_key
 
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    oneshot.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
+    told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
     from app.tui.app import run as open_chat
 
     if not serve and (port is not None or socket is not None):
@@ -150,7 +155,7 @@ def chat(
 
         tcp = PORT if port is None and socket is None else port
         settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key, allow_origins=origins)
-    open_chat(chosen, options, chats, draft, settings, api_key, origins)
+    open_chat(chosen, options, chats, draft, settings, api_key, origins, told, system)
 
 
 @app.command()

@@ -40,6 +40,9 @@ DoctorJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
 
 System = Annotated[str, generation(help="A system prompt.")]
+ChatSystem = Annotated[
+    str | None, generation("--system", help="A system prompt for the chats begun here.", show_default=False)
+]
 Raw = Annotated[bool, generation("--raw", help="Continue the prompt as it is, without a chat template.")]
 MaxTokens = Annotated[int | None, generation(min=1, help="Stop after so many tokens.")]
 Prediction = Annotated[Path | None, generation(help="A file whose text the reply will mostly repeat.")]

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -21,6 +22,7 @@ from app.chats.store import Store, default_path
 from app.models.seeking import opener, say_on_stderr
 from app.tui.background.pace import SWITCH
 from app.tui.chat_screen import ChatScreen
+from app.tui.chat_settings import ChatSettings, Values
 from app.tui.commands import COMMANDS
 from app.tui.desktop import keymap
 from app.tui.session import Session
@@ -42,6 +44,9 @@ class ChatApp(App[None]):
     TITLE = "Slipstream"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
     VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+z", "suspend_process", "Suspend", id="chat.suspend", priority=True, show=False)
+    ]
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -92,7 +97,7 @@ class ChatApp(App[None]):
 
 def known_ids() -> list[str]:
     """The bindings that a keymap file may name."""
-    bindings = [binding for owner in (ChatScreen, MessageView) for binding in owner.BINDINGS]
+    bindings = [binding for owner in (ChatApp, ChatScreen, MessageView) for binding in owner.BINDINGS]
     return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
 
 
@@ -104,11 +109,17 @@ def run(
     serve: ServerSettings | None = None,
     api_key: str = "",
     allow_origins: tuple[str, ...] = (),
+    settings: Values | None = None,
+    system: str | None = None,
 ) -> None:
-    """Runs the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
+    """Runs the chat until it is left; `settings` and `system` hold in its new chats.
+
+    Raises StoreError and SettingsError before anything is shown.
+    """
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
-    session = Session(pair, options, opened, opener(draft), keys, serve, api_key, allow_origins)
+    told = ChatSettings(opened, settings or {}, system)
+    session = Session(pair, options, told, opener(draft), keys, serve, api_key, allow_origins)
     app = ChatApp(session)
 
     def say(text: str) -> None:

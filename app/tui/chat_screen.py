@@ -6,8 +6,10 @@ is done one after the other, in this screen's turn.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from inspect import isawaitable
 from typing import ClassVar
 
@@ -18,23 +20,27 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Markdown, Static
+from textual.widgets import Footer, Markdown, OptionList, Static
 
 from app.chats.branch import ChatBranch
-from app.tui.actions import asking, messages, models
+from app.tui.actions import asking, first_steps, messages, models
+from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
 from app.tui.background.downloads import DownloadProgress, Downloads
 from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
-from app.tui.commands import COMMAND_NAMES, bindings, parse
-from app.tui.desktop.attach import attach
+from app.tui.commands import bindings, parse
+from app.tui.completion import complete
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.offers import OfferList
 from app.tui.widgets.panel import SidePanel
 from app.tui.widgets.prompt import PromptBox
+from app.tui.widgets.queue import MessageQueue
 from app.tui.widgets.status import StatusLine
+from app.tui.widgets.suggestions import SuggestionList
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 
@@ -66,12 +72,14 @@ class ChatScreen(Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.branch = ChatBranch(session.store)
+        self.branch = ChatBranch(session.store, system=session.settings.system)
         self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
         self._numbers_shown = 0.0
         self.host, self.downloads, self.editors = EngineHost(session), Downloads(), EditorAccess(session)
         self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
-        self.prompt = PromptBox(session.store.prompts(), COMMAND_NAMES, id="prompt")
+        self.queue, self.suggestions = MessageQueue(), SuggestionList()
+        known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
+        self.prompt = PromptBox(session.store.prompts(), known, lambda: bool(self.queue.texts), id="prompt")
 
     def compose(self) -> ComposeResult:
         """From top to bottom; then what is not seen."""
@@ -81,6 +89,8 @@ class ChatScreen(Screen[None]):
             yield self.panel
         yield self.transcript.below
         yield self.status
+        yield self.queue
+        yield self.suggestions
         yield self.prompt
         yield Footer()
         yield self.host
@@ -100,10 +110,11 @@ class ChatScreen(Screen[None]):
         self.show_title()
 
     def show_title(self) -> None:
-        """Shows the names of the pair that answers and of the chat."""
+        """Shows the names of the pair that answers and of the chat, and what was set otherwise than usual."""
         title, is_there = clean(self.branch.title) or "new chat", self.session.engine or self.host.coming
         name = self.session.pair.name if is_there else "no model"
-        self.query_one("#top", Static).update(Content(f"Slipstream · {name} · {title}"))
+        told = self.session.settings.told(self.session.pair, self.branch.settings, self.branch.system)
+        self.query_one("#top", Static).update(Content(" · ".join(["Slipstream", name, *told, title])))
 
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
@@ -133,10 +144,31 @@ class ChatScreen(Screen[None]):
     async def _do_or_ask(self, event: PromptBox.Sent) -> None:
         command = parse(event.text) if not event.text.startswith(" ") else None
         if command is None:
-            await asking.ask(self, attach(event.text.strip()), event.replaces)
+            await asking.ask(self, event.text.strip(), event.replaces)
         else:
             self.prompt.begin()
             await self.attempt(HANDLERS[command[0].name], self, command[1])
+
+    @on(PromptBox.Suggested)
+    def show_suggestions(self, event: PromptBox.Suggested) -> None:
+        """Shows what may follow what is being typed."""
+        self.suggestions.show(event.suggestions, event.choice)
+
+    @on(PromptBox.Recalled)
+    def change_last(self) -> None:
+        """Takes back what waits to be asked and was written last."""
+        self.prompt.begin(self.queue.take_last() or "")
+
+    @on(OfferList.Taken)
+    async def take_offer(self, event: OfferList.Taken) -> None:
+        """Does what a line of an empty chat stands for."""
+        self.prompt.focus()
+        await self.attempt(self._do_or_ask, PromptBox.Sent(self.prompt, event.text, None))
+
+    @on(OptionList.OptionSelected, "SuggestionList")
+    def take_suggestion(self, event: OptionList.OptionSelected) -> None:
+        """Takes what was clicked."""
+        self.prompt.take(event.option_index)
 
     def action_command(self, name: str) -> None:
         """Has a command done that was chosen by key or in the palette."""
@@ -148,10 +180,16 @@ class ChatScreen(Screen[None]):
         await self.attempt(HANDLERS[event.name], self, "")
 
     def action_stop(self) -> None:
-        """Stops the reply; or leaves the message that is rewritten as it was; or pauses the download."""
-        if self.host.is_replying or self.waiting is not None:
+        """Ends what came last: suggestions, messages that wait, the reply, the rewriting of one, or a download."""
+        if self.prompt.end_suggestions():
+            return
+        if self.queue.texts:
+            asking.take_back(self)
+        elif self.host.is_replying or self.waiting is not None:
             self.host.cancel()
             self.waiting = None
+        elif self.host.coming is not None and self.session.engine is not None:
+            models.give_up(self)
         elif self.prompt.is_rewriting:
             self.prompt.end_rewriting()
             self.prompt.begin()
@@ -199,6 +237,11 @@ class ChatScreen(Screen[None]):
         self.show_numbers()
         self.editors.start()
         await self.go_on()
+        if self.session.pair.name == first_steps.BUNDLED and self.branch.id is None:
+            self.run_worker(self._offer_first_steps(), group="first steps", exclusive=True)
+
+    async def _offer_first_steps(self) -> None:
+        await self.transcript.offer(await asyncio.to_thread(first_steps.first_steps))
 
     @on(events.ModelFailed)
     async def show_failure(self, event: events.ModelFailed) -> None:
@@ -207,6 +250,7 @@ class ChatScreen(Screen[None]):
         self.show_title()
         if self.session.engine is None:
             self.waiting = None
+            asking.take_back(self)
             self.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
             return
         self.show_numbers()
@@ -241,10 +285,12 @@ class ChatScreen(Screen[None]):
         await self.go_on()
 
     async def go_on(self) -> None:
-        """Does what has waited for the engine, if that is free now."""
+        """Does what has waited for the engine, if that is free now; then asks what waits to be asked."""
         if self.waiting is not None and not self.host.is_busy:
             action, self.waiting = self.waiting, None
             await self.attempt(action, self)
+        if self.waiting is None and not self.host.is_busy:
+            await self.attempt(asking.ask_next, self)
 
     # From downloads and editors
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from textual.binding import Binding
 
 from runtime.core.errors import SettingsError
-from runtime.models.strict_toml import nearest
 
-WORD = re.compile(r"/([a-z]+)(?:\s+(.*))?\s*\Z", re.DOTALL)
+TELLING = 3  # letters from which on a word of a command's help is looked for, too
+WORD = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,56 +27,156 @@ class Command:
     help: str
     argument: str = ""  # what may follow, for the help
     footer: bool = False  # is its key shown at the bottom?
+    aliases: tuple[str, ...] = ()  # what else people call it, to find it by
+
+    @property
+    def usage(self) -> str:
+        """What is typed for it."""
+        return f"/{self.name} {self.argument}".rstrip()
 
 
 COMMANDS = (
-    Command("help", "f1", "Help", "Keys and commands", footer=True),
-    Command("why", "f2", "Why", "What decides about speculation here, with the numbers", footer=True),
-    Command("tokens", "ctrl+t", "Tokens", "Colour the tokens by the drafter that guessed them", footer=True),
-    Command("panel", "ctrl+b", "Graphs", "Live graphs of draft length and acceptance", footer=True),
-    Command("chats", "ctrl+o", "Chats", "Open, search, rename, export and delete chats", footer=True),
-    Command("new", "ctrl+n", "New", "Begin a new chat", footer=True),
+    Command("help", "f1", "Help", "Keys and commands", footer=True, aliases=("keys", "commands", "man", "?")),
+    Command(
+        "why",
+        "f2",
+        "Why",
+        "What decides about speculation here, with the numbers",
+        footer=True,
+        aliases=("stats", "speed", "info", "show", "verbose", "explain"),
+    ),
+    Command(
+        "tokens",
+        "ctrl+t",
+        "Tokens",
+        "Colour the tokens by the drafter that guessed them",
+        footer=True,
+        aliases=("colours", "colors", "highlight"),
+    ),
+    Command(
+        "panel",
+        "ctrl+b",
+        "Graphs",
+        "Live graphs of draft length and acceptance",
+        footer=True,
+        aliases=("sidebar", "charts"),
+    ),
+    Command(
+        "chats",
+        "ctrl+o",
+        "Chats",
+        "Open, search, rename, export and delete chats",
+        footer=True,
+        aliases=("list", "resume", "sessions", "conversations", "find", "delete"),
+    ),
+    Command("new", "ctrl+n", "New", "Begin a new chat", footer=True, aliases=("clear", "reset", "start")),
     Command(
         "model",
         "ctrl+l",
         "Model",
-        "Load another pair, fetched first where it is not here",
+        "Load another model, fetched first where it is not here",
         "[pair, GGUF file or hf:owner/repo]",
+        aliases=("models", "load", "use", "switch", "run"),
     ),
     Command(
-        "pull", "", "Fetch", "Fetch a model from the hub; Esc pauses, the same again goes on", "pair or owner/repo"
+        "pull",
+        "",
+        "Fetch",
+        "Fetch a model from the hub; Esc pauses, the same again goes on",
+        "pair or owner/repo",
+        aliases=("download", "get", "install", "fetch"),
     ),
-    Command("regenerate", "ctrl+g", "Regenerate", "Another reply to the last question; the old one stays as a version"),
-    Command("continue", "", "Continue", "Go on with the last reply where it stopped"),
-    Command("edit", "f4", "Edit", "Say the last question differently; the old branch stays as a version"),
-    Command("copy", "f5", "Copy", "Copy the last reply, or its last code block", "[code]"),
-    Command("system", "f6", "System prompt", "What the model is told before the chat", "[text, @template or none]"),
+    Command(
+        "regenerate",
+        "ctrl+g",
+        "Regenerate",
+        "Another reply to the last question; the old one stays as a version",
+        aliases=("retry", "again", "redo"),
+    ),
+    Command(
+        "compare",
+        "",
+        "Compare",
+        "Another model answers the same question beside this one, with both speeds",
+        "[model] [question]",
+        aliases=("versus", "side", "both"),
+    ),
+    Command("continue", "", "Continue", "Go on with the last reply where it stopped", aliases=("more", "go")),
+    Command(
+        "edit",
+        "f4",
+        "Edit",
+        "Say the last question differently; the old branch stays as a version",
+        aliases=("undo", "change", "rewrite", "fork", "branch"),
+    ),
+    Command(
+        "copy",
+        "f5",
+        "Copy",
+        "Copy the last reply, or its last code block",
+        "[code]",
+        aliases=("clipboard", "yank"),
+    ),
+    Command(
+        "system",
+        "f6",
+        "System prompt",
+        "What the model is told before this chat, or with --default before all new ones",
+        "[--default] [text, @template or none]",
+        aliases=("role", "persona", "instructions", "prompt"),
+    ),
     Command(
         "template",
         "",
         "Template",
         "Begin with a kept text; a text after the name keeps it, none removes it",
         "[name] [text]",
+        aliases=("snippet", "prompts"),
     ),
-    Command("rename", "", "Rename", "Another title for this chat", "[title]"),
-    Command("export", "", "Export", "Write this chat to a Markdown or JSON file", "[file.md or file.json]"),
+    Command("rename", "", "Rename", "Another title for this chat", "[title]", aliases=("title", "name")),
     Command(
-        "set", "", "Set", "Sampling and length: temperature, top_k, top_p, min_p, seed, max_tokens, ...", "name value"
+        "export",
+        "",
+        "Export",
+        "Write this chat to a Markdown or JSON file, with --numbers who wrote each reply and how fast",
+        "[--numbers] [file.md or file.json]",
+        aliases=("save", "write"),
     ),
-    Command("history", "ctrl+r", "History", "Search what you said before"),
-    Command("editor", "f7", "Editor", "Write in the program that $EDITOR names"),
-    Command("theme", "f3", "Light or dark", "Switch between the light and the dark theme"),
+    Command(
+        "set",
+        "",
+        "Set",
+        "Sampling and length of this chat, or with --default of all: temperature, top_p, seed, max_tokens, ...",
+        "[--default] name value",
+        aliases=("temperature", "seed", "sampling", "parameter", "params"),
+    ),
+    Command(
+        "settings",
+        "",
+        "Settings",
+        "What holds in this chat, and what says so",
+        aliases=("config", "options", "status", "preferences"),
+    ),
+    Command("history", "ctrl+r", "History", "Search what you said before", aliases=("search", "before")),
+    Command("editor", "f7", "Editor", "Write in the program that $EDITOR names", aliases=("vim", "nano", "emacs")),
+    Command(
+        "theme",
+        "f3",
+        "Light or dark",
+        "Switch between the light and the dark theme",
+        aliases=("dark", "light"),
+    ),
     Command(
         "serve",
         "",
         "Serve editors",
         "Answer editors from this model while the chat is open, or no more",
         "[port, socket path or off]",
+        aliases=("server", "api"),
     ),
-    Command("log", "f8", "Log", "What happened in this session"),
-    Command("quit", "ctrl+q", "Quit", "Leave; every chat is kept"),
+    Command("log", "f8", "Log", "What happened in this session", aliases=("debug", "events")),
+    Command("quit", "ctrl+q", "Quit", "Leave; every chat is kept", aliases=("exit", "bye", "leave", "q", "close")),
 )
-COMMAND_NAMES = [f"/{command.name}" for command in COMMANDS]
 
 
 def bindings() -> list[Binding]:
@@ -98,13 +199,41 @@ def bindings() -> list[Binding]:
 def parse(text: str) -> tuple[Command, str] | None:
     """A slash command and what follows it; None for something to say.
 
-    Raises SettingsError naming the nearest command.
+    Raises SettingsError naming those that may be meant.
     """
     if not (match := WORD.match(text.strip())):
         return None
     for command in COMMANDS:
         if command.name == match[1]:
             return command, (match[2] or "").strip()
-    raise SettingsError(
-        f"There is no command /{match[1]}. {nearest('/' + match[1], COMMAND_NAMES)} To say it, begin with a space."
-    )
+    raise SettingsError(f"There is no command /{match[1]}. {meant(match[1])} To say it, begin with a space.")
+
+
+def matching(typed: str) -> list[Command]:
+    """The commands that may be meant by what is typed of a name: those called so, or so elsewhere; from a few letters
+    on those whose help has a word that begins so, too.
+    """
+    ranked = ((rank(each, typed.lower()), each) for each in COMMANDS)
+    return [each for found, each in sorted(ranked, key=lambda one: one[0] or 0) if found is not None]
+
+
+def rank(command: Command, typed: str) -> int | None:
+    """How far the letters are from the command's name; None where they have nothing to do with it."""
+    if command.name == typed:
+        return 0
+    if command.name.startswith(typed):
+        return 1
+    if any(alias.startswith(typed) for alias in command.aliases):
+        return 2
+    words = re.findall("[a-z]+", f"{command.title} {command.help}".lower())
+    return 3 if len(typed) >= TELLING and any(word.startswith(typed) for word in words) else None
+
+
+def meant(typed: str) -> str:
+    """A sentence with the commands that may have been meant."""
+    by_word = {alias: command.name for command in COMMANDS for alias in (*command.aliases, command.name)}
+    close = get_close_matches(typed, list(by_word), n=2, cutoff=0.7)
+    names = [each.name for each in matching(typed)[:2]] or [by_word[word] for word in close]
+    if not names:
+        return "Nothing here is called anything like it: / alone lists what there is."
+    return f"Did you mean {' or '.join(f'/{name}' for name in dict.fromkeys(names))}?"

@@ -76,6 +76,8 @@ class Pair:
     description: str = ""
     licence: str = ""
     size: Annotated[StrictInt, Field(ge=0, le=2**63)] = 0  # bytes of all its files, as a source says; 0 = not known
+    # Of the weights, what a token reads: less than all of a mixture of experts; tells the speed before they are here
+    share_read: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
     # Tokens, at most what it was trained on; or AS_TRAINED
     context: Annotated[StrictInt, Field(ge=16, le=2**31 - 1)] = 4096
     drafters: Drafters = USUAL

@@ -19,7 +19,7 @@ from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import Prompt
 from runtime.engine.reply import Chunk
-from runtime.engine.window import POLICIES, drop_oldest
+from runtime.engine.window import POLICIES, talk_of, without_oldest
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
@@ -229,10 +229,11 @@ def waited_for(came: SimpleQueue[Came], seconds: float) -> Came:
 
 def shortened(ask: Ask) -> Ask | None:
     """The same without its oldest turn, where one may be left out."""
-    if ask.when_full != "drop-oldest" or not isinstance(ask.prompt, Sequence) or isinstance(ask.prompt, str):
+    talk = talk_of(ask.prompt) if ask.when_full == "drop-oldest" else None
+    if talk is None:
         return None
-    kept = drop_oldest(ask.prompt)
-    return replace(ask, prompt=kept) if len(kept) < len(ask.prompt) else None
+    kept = without_oldest(talk.messages)
+    return replace(ask, prompt=replace(talk, messages=tuple(kept))) if len(kept) < len(talk.messages) else None
 
 
 def where(server: Server, connection: Connection) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from runtime.core.errors import SettingsError, TemplateError
 from runtime.engine.chat_template import Message, TemplateForm
-from runtime.engine.prompt import Ids, Infill, Prompt
+from runtime.engine.prompt import Ids, Infill, Prompt, Talk
 
 N_BYTES = 256
 PIECE, END = 256, 257  # some of the reply's text; the end of a turn
@@ -68,8 +68,12 @@ class Words:
             return list(prompt.tokens)
         if isinstance(prompt, Infill):
             raise SettingsError("A place in a file cannot be filled in by another server. Send the text before it.")
-        text = prompt if isinstance(prompt, str) else self.render(prompt)
-        return list(text.encode("utf8", "replace"))
+        return list(self._written(prompt).encode("utf8", "replace"))
+
+    def _written(self, prompt: str | Sequence[Message] | Talk) -> str:
+        if isinstance(prompt, Talk):
+            return self.render(prompt.messages) + prompt.begun
+        return prompt if isinstance(prompt, str) else self.render(prompt)
 
     def decode(self, prompt: Prompt) -> Conversation | str:
         """What is to be sent: a conversation, or text to go on with. Raises as `encode` does."""

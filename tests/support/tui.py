@@ -18,6 +18,7 @@ from textual.pilot import Pilot
 from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
+from app.tui.chat_settings import ChatSettings
 from app.tui.session import Session
 from runtime.engine import Options
 from runtime.models.registry import Pair
@@ -129,7 +130,7 @@ def session_with(path: Path, *engines: Any, keymap: dict[str, str] | None = None
         return engine
 
     scripted = Pair("scripted", Path("none.gguf"), temperature=0.0)
-    return Session(pair or scripted, Options(), Store(path), open_engine, keymap or {})
+    return Session(pair or scripted, Options(), ChatSettings(Store(path)), open_engine, keymap or {})
 
 
 def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> ChatApp:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.chats.store import StoredMessage
 from app.tui.background.active_reply import ReplyRequest
+from app.tui.desktop.attach import attach
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -17,21 +18,42 @@ READING = "Reading the prompt"
 
 
 async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> None:
-    """Adds a question, or one in another's place, and has it answered."""
-    if screen.host.is_replying or screen.waiting is not None:
-        screen.notify("A reply is still to come. Esc stops it.")
-        return
+    """Takes what is written as a question, or as one in another's place; it waits where a reply is still to come."""
+    question = attach(text)
     if screen.session.engine is None and screen.host.coming is None:
         screen.notify("No model is loaded, so nobody can answer. /model chooses one.", severity="warning")
         return
-    if replaces is None:
-        screen.branch.ask(text)
-    else:
-        screen.branch.ask_instead(replaces, text)
+    is_early = screen.host.is_replying or screen.waiting is not None
+    if is_early and replaces is not None:
+        screen.notify("A reply is still to come. Esc stops it.")
+        return
     screen.prompt.remember()
     screen.prompt.begin()
     screen.prompt.end_rewriting()
+    if is_early:
+        screen.queue.add(text)
+    else:
+        await add(screen, question, replaces)
+
+
+async def add(screen: ChatScreen, question: str, replaces: int | None = None) -> None:
+    """Adds a question, or one in another's place, and has it answered."""
+    if replaces is None:
+        screen.branch.ask(question)
+    else:
+        screen.branch.ask_instead(replaces, question)
     await answer(screen)
+
+
+async def ask_next(screen: ChatScreen) -> None:
+    """Asks what waits longest, if anything does."""
+    if (text := screen.queue.take_next()) is not None:
+        await add(screen, attach(text))
+
+
+def take_back(screen: ChatScreen) -> None:
+    """Puts all that waits before what is being written."""
+    screen.prompt.begin("\n\n".join(filter(None, [screen.queue.take_all(), screen.prompt.text])))
 
 
 async def answer(screen: ChatScreen) -> None:
@@ -47,8 +69,9 @@ async def answer(screen: ChatScreen) -> None:
 
 def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
     """Has the engine write the rest of that message."""
-    session = screen.session
-    request = ReplyRequest(message, screen.branch.prompt(), session.sampling, session.max_tokens)
+    settings, pair, chosen = screen.session.settings, screen.session.pair, screen.branch.settings
+    sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
+    request = ReplyRequest(message, screen.branch.prompt(), sampling, max_tokens)
     screen.transcript.anchor()
     screen.status.show_progress(READING, 0.0)
     screen.host.start(request)
@@ -59,7 +82,8 @@ async def regenerate_message(screen: ChatScreen, message: int) -> None:
     if screen.host.is_busy:
         screen.notify("A reply or a model is still to come. Esc stops a reply.")
     elif screen.branch.rewind_for_reply(message):
-        if screen.session.sampling.temperature == 0:
+        settings = screen.session.settings
+        if settings.values(screen.session.pair, screen.branch.settings)["temperature"] == 0:
             screen.notify("At temperature 0 the reply is the same again. /set temperature 0.8 makes others possible.")
         await answer(screen)
 

@@ -1,4 +1,4 @@
-"""Chats are begun, opened, renamed, exported, and told a system prompt.
+"""Chats are begun, opened, renamed and exported.
 
 Knows the store's chats and the dialogs for them; makes no replies.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.chats.branch import ChatBranch
 from app.chats.export import export as export_chat
-from app.tui.desktop.templates import read_template
+from app.tui.actions.asking import take_back
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
 from runtime.core.errors import SettingsError
@@ -18,20 +18,24 @@ from runtime.core.errors import SettingsError
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
+NUMBERS = "--numbers"  # is told who wrote each reply, and how fast?
+
 
 async def new(screen: ChatScreen, argument: str) -> None:
-    """Begins an empty chat with the same system prompt."""
+    """Begins an empty chat, with the system prompt that holds for new ones."""
     await open_chat(screen, None)
 
 
 async def open_chat(screen: ChatScreen, chat: int | None) -> None:
-    """Shows another chat; a reply that is being made is stopped first."""
+    """Shows another chat; a reply that is being made is stopped first, and what waits to be asked comes back."""
+    if screen.queue.texts:
+        take_back(screen)
     if screen.host.is_replying:
         screen.host.cancel()
         screen.waiting = partial(open_chat, chat=chat)
         return
     screen.waiting = None
-    screen.branch = ChatBranch(screen.session.store, chat, screen.branch.system if chat is None else "")
+    screen.branch = ChatBranch(screen.session.store, chat, screen.session.settings.system)
     screen.host.forget_passes()
     screen.prompt.end_rewriting()
     await screen.show_chat()
@@ -75,32 +79,14 @@ def set_title(screen: ChatScreen, chat: int, title: str | None) -> None:
 
 
 def export(screen: ChatScreen, argument: str) -> None:
-    """Writes this chat to a file."""
+    """Writes this chat to a file; with the numbers of its replies, if that is said."""
     if screen.branch.id is None:
         raise SettingsError("There is nothing to export yet. Say something first.")
     screen.host.save()
     chat = screen.session.store.chat(screen.branch.id)
-    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), argument)}", markup=False)
+    with_numbers = argument.split()[:1] == [NUMBERS]
+    name = argument.removeprefix(NUMBERS * with_numbers).strip()
+    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}", markup=False)
 
 
-def system(screen: ChatScreen, argument: str) -> None:
-    """Changes what the model is told before the chat."""
-    if argument == "none":
-        set_system(screen, "")
-    elif argument.startswith("@"):
-        set_system(screen, read_template(argument[1:]))
-    elif argument:
-        set_system(screen, argument)
-    else:
-        dialog = TextDialog("System prompt", screen.branch.system, " · /system none removes it")
-        screen.app.push_screen(dialog, partial(set_system, screen))
-
-
-def set_system(screen: ChatScreen, text: str | None) -> None:
-    """Keeps a chat's system prompt, if there is a new one."""
-    if text is not None:
-        screen.branch.set_system(text)
-        screen.notify("The system prompt holds from the next reply on.")
-
-
-COMMANDS = {"new": new, "chats": chats, "rename": rename, "export": export, "system": system}
+COMMANDS = {"new": new, "chats": chats, "rename": rename, "export": export}

@@ -1,15 +1,16 @@
-"""Models are chosen, fetched, loaded and set up; editors are let in.
+"""Models are chosen, fetched and loaded; editors are let in.
 
 Knows the registry and the screen's engine, downloads and editors; opens no model itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from app.tui.background.downloads import Downloads
-from app.tui.dialogs.basic import PickDialog, narrowing
+from app.tui.dialogs.model_picker import ModelPicker
 from runtime.core.errors import SettingsError
 from runtime.models.registry import Pair, find_pair, load_registry
 
@@ -21,15 +22,21 @@ def model(screen: ChatScreen, argument: str) -> None:
     """Loads another pair, by name or path or from a list."""
     if argument:
         load_by_name(screen, argument)
-        return
+    else:
+        pick(screen, "Load another model", partial(load_by_name, screen))
+
+
+def pick(screen: ChatScreen, title: str, take: Callable[[str], object]) -> None:
+    """Lists all models; `take` is given the name of the one that is picked."""
 
     async def picked(name: str | None) -> None:
         if name is not None:
-            await screen.attempt(load_by_name, screen, name)
+            await screen.attempt(take, name)
 
-    pairs = [(described(pair), pair.name) for pair in load_registry().values()]
-    hint = "\nor type the path of a GGUF file. What is marked ↓ is fetched first."
-    screen.app.push_screen(PickDialog("Load another model", narrowing(pairs), hint, checked_name), picked)
+    session, engine = screen.session, screen.session.engine
+    may_measure = not screen.host.is_busy and not (engine is not None and engine.facts.has_gpu)
+    loaded = session.pair if engine is not None else None
+    screen.app.push_screen(ModelPicker(title, session.recent, loaded, may_measure, checked_name), picked)
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:
@@ -50,6 +57,14 @@ def load(screen: ChatScreen, pair: Pair) -> None:
     screen.host.load(pair)
     screen.status.show_sentence("")
     screen.status.show_progress(f"Loading {pair.name}", 0.0)
+
+
+def give_up(screen: ChatScreen) -> None:
+    """Leaves the model that is being loaded; the one that is there answers on."""
+    screen.host.give_up()
+    screen.status.end_progress()
+    screen.show_numbers()
+    screen.notify(f"{screen.session.pair.name} still answers.", markup=False)
 
 
 def pull(screen: ChatScreen, argument: str) -> None:
@@ -74,11 +89,6 @@ def take_download(screen: ChatScreen, event: Downloads.Ended) -> None:
         load(screen, find_pair(event.name, load_registry()))
     else:
         screen.notify(f"{event.name} is here. /model {event.loads} loads it.", markup=False)
-
-
-def set_option(screen: ChatScreen, argument: str) -> None:
-    """Changes sampling or length."""
-    screen.notify(screen.session.set(argument), markup=False)
 
 
 def serve(screen: ChatScreen, argument: str) -> None:
@@ -106,12 +116,4 @@ def checked_name(name: str) -> str:
     return name
 
 
-def described(pair: Pair) -> str:
-    """A line of the list of pairs, with its size where it is still to be fetched."""
-    from app.models.listing import is_here  # slow to import, and seldom needed
-
-    missing = f" ({pair.size / 1e9:.1f} GB)" * bool(pair.size)
-    return f"  {pair.name}: {pair.description}" if is_here(pair) else f"↓ {pair.name}: {pair.description}{missing}"
-
-
-COMMANDS = {"model": model, "pull": pull, "set": set_option, "serve": serve}
+COMMANDS = {"model": model, "pull": pull, "serve": serve}

@@ -31,6 +31,7 @@ from app.tui.pieces import GOES_ON, Piece, marks_of, text_of
 from app.tui.session import Session
 from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import Chunk
+from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
 SAVE = 0.5  # seconds between two writes while a reply comes
@@ -95,6 +96,10 @@ class EngineHost(Widget):
         done = self._opening = Event()
         self.run_worker(work, thread=True, group="engine")
 
+    def give_up(self) -> None:
+        """Opens no other pair after all; the one that is open stays."""
+        self.coming = None
+
     @on(ModelReady)
     def _take_engine(self, event: ModelReady) -> None:
         if self._left.is_set() or event.pair is not self.coming:
@@ -104,7 +109,7 @@ class EngineHost(Widget):
         old, self.session.engine, self.coming = self.session.engine, event.engine, None
         if old is not None:
             self.run_worker(old.close, thread=True, group="engine")
-        self.session.choose(event.pair)
+        self.session.take(event.pair)
         self.numbers.reply, self.numbers.explanation = ReplyNumbers(), event.engine.explain()
         facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
         self.session.note(f"loaded {self.session.pair.name} in {facts}")
@@ -190,7 +195,8 @@ class EngineHost(Widget):
         self.collect()
         self.reply = None
         line = self.numbers.reply.line()
-        facts = {"line": line, "marks": marks_of(reply.pieces), **end}
+        numbers = measured(self.session.pair.name, self.numbers.reply.stats)
+        facts = {"line": line, "marks": marks_of(reply.pieces), **numbers, **end}
         self._write(reply, facts)
         self.session.note(remark or f"reply: {line}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
@@ -232,3 +238,21 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
         f"The question is too long: the prompt has {n_prompt} tokens, and the context holds {n_ctx}. /edit shortens "
         "it; what you ask next leaves it out."
     )
+
+
+def measured(model: str, stats: Stats | None) -> dict[str, Any]:
+    """Who wrote a reply, and its numbers, to be kept with it."""
+    if stats is None:
+        return {"model": model}
+    numbers = {
+        "prompt_tokens": stats.prompt_n,
+        "tokens": stats.predicted_n,
+        "passes": stats.n_passes,
+        "tokens_per_second": round(stats.predicted_per_second, 2),
+        "plain_tokens_per_second": round(stats.plain_per_second, 2),
+        "drafted": stats.draft_n,
+        "accepted": stats.draft_n_accepted,
+        "prompt_seconds": round(stats.prompt_seconds, 3),
+        "decode_seconds": round(stats.decode_seconds, 3),
+    }
+    return {"model": model, "numbers": numbers}

@@ -22,7 +22,9 @@ from app.tui.widgets.prompt import PromptBox
 from runtime.core.errors import SlipstreamError
 
 T = TypeVar("T")
-Find = Callable[[str], Sequence[tuple[str, T]]]  # what was typed -> lines to show, and what each stands for
+Find = Callable[
+    [str], Sequence[tuple[str | Content, T | None]]
+]  # what was typed -> lines to show, and what each stands for, None for a heading
 
 
 def narrowing(options: Sequence[tuple[str, T]]) -> Find[T]:
@@ -39,18 +41,26 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         Binding("up", "move(-1)", show=False, priority=True),
     ]
 
-    def __init__(self, title: str, find: Find[T], hint: str = "", typed: Callable[[str], T] | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        find: Find[T],
+        hint: str = "",
+        typed: Callable[[str], T] | None = None,
+        placeholder: str = "Type to search",
+    ) -> None:
         super().__init__()
-        self.heading, self.find, self.hint = title, find, hint
+        self.heading, self.find, self.hint, self.placeholder = title, find, hint, placeholder
         self.typed = typed  # makes something of what was typed when nothing is found
-        self.found: list[tuple[str, T]] = []
+        self.found: Sequence[tuple[str | Content, T | None]] = []
 
     def compose(self) -> ComposeResult:
         """A line to type in, and the list."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = self.heading
-            yield Input(placeholder="Type to search")
+            yield Input(placeholder=self.placeholder)
             yield OptionList(markup=False)
+            yield Label(id="told", classes="hint", markup=False)
             yield Label(f"Enter picks · Esc goes back{self.hint}", classes="hint", markup=False)
 
     def on_mount(self) -> None:
@@ -63,8 +73,27 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         self.found = list(self.find(self.query_one(Input).value))
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options(Option(Content(line)) for line, _ in self.found)
-        options.highlighted = 0 if self.found else None
+        for line, value in self.found:
+            options.add_option(Option(line if isinstance(line, Content) else Content(line), disabled=value is None))
+        options.highlighted = next((i for i, (_, value) in enumerate(self.found) if value is not None), None)
+
+    def highlight(self, wanted: T | None) -> None:
+        """Highlights what stands for that, if it is there."""
+        at = next((i for i, (_, value) in enumerate(self.found) if value is not None and value == wanted), None)
+        if at is not None:
+            self.query_one(OptionList).highlighted = at
+
+    @on(OptionList.OptionHighlighted)
+    def _tell(self) -> None:
+        picked = self.picked()
+        told = self.told_of(picked) if picked is not None else ""
+        label = self.query_one("#told", Label)
+        label.update(told)
+        label.display = bool(told)
+
+    def told_of(self, value: T) -> str:
+        """More about what is highlighted, or nothing."""
+        return ""
 
     def picked(self) -> T | None:
         """What the highlighted line stands for."""
@@ -82,9 +111,14 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         """Returns what is highlighted, or what is made of the words where nothing is."""
         picked, text = self.picked(), self.query_one(Input).value.strip()
         try:
-            self.dismiss(self.typed(text) if picked is None and text and self.typed is not None else picked)
+            chosen = self.typed(text) if picked is None and text and self.typed is not None else picked
+            self.dismiss(None) if chosen is None else self.choose(chosen)
         except SlipstreamError as error:
             self.notify(str(error), severity="error", markup=False)
+
+    def choose(self, value: T) -> None:
+        """Returns what was picked."""
+        self.dismiss(value)
 
 
 class TextDialog(ModalScreen[str | None]):

@@ -15,10 +15,12 @@ While writing
   Enter        send
   Ctrl+J       new line (Shift+Enter too, where the terminal can)
   Up, Down     what you said before
-  Tab          complete a /command or an @file
-  Esc          stop the reply
+  /  @         list commands, or files; Up and Down choose, Tab completes
+  Esc          close that list; take back what waits to be sent; stop the reply
+  Ctrl+_       undo (Ctrl+/ too); Ctrl+Y redoes
   PgUp, PgDn   scroll
   Ctrl+P       command palette
+  Ctrl+Z       back to the shell for a while; fg returns
   Ctrl+C       twice: leave
 
 On a message (Shift+Tab goes there, or a click)

@@ -1,23 +1,26 @@
-"""The box to write in: several lines, history, long pastes as chips, completion of commands and paths.
+"""The box to write in: several lines, history, long pastes as chips, suggestions for what is being typed.
 
-Knows text, files' names and what was written before; knows no chat.
+Knows text and what was written before, and is told what may follow; knows no chat.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import takewhile
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.actions import SkipAction
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from app.tui.completion import Completion, Suggestion, common, complete
+
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
 JOINERS = ("\u200c", "\u200d")  # which Unicode does not call printable; letters of many scripts and emoji need them
+ONLY_FILES = partial(complete, arguments={})
 CHIP = re.compile(r"\[Pasted #(\d+): [^\]]*\]")
 
 
@@ -27,6 +30,9 @@ class PromptBox(TextArea):
     ACTIONS: ClassVar[dict[str, str]] = {
         "enter": "send", "shift+enter": "newline", "alt+enter": "newline", "ctrl+j": "newline", "tab": "complete"
     }  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = [  # Ctrl+Z suspends, as in any program of a terminal
+        Binding("ctrl+underscore,ctrl+slash,alt+z", "undo", "Undo", show=False)
+    ]
 
     class Sent(Message):
         """Enter was pressed on some text. `replaces` is the message that it is to take the place of."""
@@ -40,9 +46,32 @@ class PromptBox(TextArea):
             """The box that it was written in."""
             return self.box
 
-    def __init__(self, past: Sequence[str] = (), commands: Sequence[str] = (), id: str | None = None) -> None:
+    class Suggested(Message):
+        """Something else may follow what is being typed, or another one of it was chosen; or nothing."""
+
+        def __init__(self, suggestions: Sequence[Suggestion], choice: int | None) -> None:
+            super().__init__()
+            self.suggestions, self.choice = suggestions, choice
+
+        def can_replace(self, message: Message) -> bool:
+            """The latest says it all."""
+            return isinstance(message, PromptBox.Suggested)
+
+    class Recalled(Message):
+        """Up was pressed where nothing is written: what waits to be sent may be wanted back."""
+
+    def __init__(
+        self,
+        past: Sequence[str] = (),
+        complete: Callable[[str], Completion] = ONLY_FILES,
+        has_waiting: Callable[[], bool] = lambda: False,
+        id: str | None = None,
+    ) -> None:
         super().__init__(tab_behavior="focus", highlight_cursor_line=False, id=id)
-        self.past, self._commands = list(past), commands  # what was sent before, oldest first; names to complete
+        self.past = list(past)  # what was sent before, oldest first
+        self._complete, self._has_waiting = complete, has_waiting  # has_waiting: is there something to be wanted back?
+        self._completion, self._choice = Completion(), -1  # -1: none is chosen
+        self._read = self._seen = ""  # the text that the completion is of, and what of it is before the cursor
         self._place = len(self.past)
         self._draft = ""  # what was being written before going back in history
         self._replaces: int | None = None
@@ -69,7 +98,14 @@ class PromptBox(TextArea):
         return False
 
     def send(self) -> None:
-        """Posts what is written, chips unfolded."""
+        """Posts what is written, chips unfolded; or takes the command or the file that is chosen."""
+        completion = self._suggest()
+        if self._choice >= 0:
+            chosen = completion.suggestions[self._choice]
+            is_typed = chosen.text.rstrip() == self._seen[completion.begin :]
+            self.take(self._choice)
+            if not completion.is_command or (chosen.goes_on and not is_typed):
+                return
         text = self.unfolded()
         if text.strip():
             self.post_message(self.Sent(self, text, self._replaces))
@@ -84,6 +120,7 @@ class PromptBox(TextArea):
         """Begins with another text, at its end."""
         self.text = text
         self.move_cursor(self.document.end)
+        self.end_suggestions()
         self._place, self._draft = len(self.past), ""
 
     def begin_rewriting(self, message: int, text: str) -> None:
@@ -142,14 +179,20 @@ class PromptBox(TextArea):
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Goes to the line above, or back in history from the first."""
-        if not select and self.cursor_at_first_line and self._place > 0:
+        if self._suggest().suggestions:
+            self._choose(-1)
+        elif not self.text and self._has_waiting():
+            self.post_message(self.Recalled())
+        elif not select and self.cursor_at_first_line and self._place > 0:
             self._go(-1)
         else:
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Goes to the line below, or forward in history from the last."""
-        if not select and self.cursor_at_last_line and self._place < len(self.past):
+        if self._suggest().suggestions:
+            self._choose(1)
+        elif not select and self.cursor_at_last_line and self._place < len(self.past):
             self._go(1)
         else:
             super().action_cursor_down(select)
@@ -160,42 +203,66 @@ class PromptBox(TextArea):
         self._place += step
         self.text = self._draft if self._place == len(self.past) else self.past[self._place]
         self.move_cursor(self.document.end)
+        self.end_suggestions()
+
+    # Suggestions
+
+    @on(TextArea.Changed)
+    @on(TextArea.SelectionChanged)
+    def _suggest_anew(self) -> None:
+        self._suggest()
+
+    def _suggest(self) -> Completion:
+        """What may follow up to the cursor, if a key put it there; nothing once the cursor went elsewhere."""
+        before = self.get_text_range((0, 0), self.cursor_location)
+        if self.text != self._read:
+            self._show(self._complete(before) if before else Completion())
+        elif before != self._seen:
+            self._show(Completion())
+        return self._completion
+
+    def _show(self, completion: Completion) -> None:
+        self._read, self._seen = self.text, self.get_text_range((0, 0), self.cursor_location)
+        self._completion = completion
+        self._choice = 0 if completion.is_command and completion.suggestions else -1
+        self._tell()
+
+    def _tell(self) -> None:
+        self.post_message(self.Suggested(self._completion.suggestions, self._choice if self._choice >= 0 else None))
+
+    def end_suggestions(self) -> bool:
+        """Suggests nothing until something is typed; was anything suggested?"""
+        had = bool(self._completion.suggestions)
+        self._show(Completion())
+        return had
+
+    def take(self, choice: int) -> None:
+        """Puts a suggestion in the place of what was typed."""
+        completion = self._suggest()
+        self._put(completion, completion.suggestions[choice].text)
+
+    def _put(self, completion: Completion, text: str) -> None:
+        typed = self._seen[completion.begin :]
+        row, column = self.cursor_location
+        self.replace(text, (row, column - len(typed)), (row, column))
+        self._suggest()
 
     def complete(self) -> None:
-        """Completes the command or the `@path` before the cursor as far as it is certain; otherwise goes on to the next
-        widget.
+        """Takes what is chosen, or completes what is being typed as far as it is certain; then offers the first of what
+        it may be, and where that is nothing, goes on to the next widget.
         """
-        row, column = self.cursor_location
-        word = self.document.get_line(row)[:column].rpartition(" ")[2]
-        options = paths(word[1:]) if word.startswith("@") else self._commands_that_begin(word)
-        added = common(options)[len(word) - word.startswith("@") :]
-        if added:
-            self.insert(added)
-        elif not options:
+        completion = self._suggest()
+        texts = [each.text for each in completion.suggestions]
+        typed, same = self._seen[completion.begin :], common(texts)
+        if self._choice >= 0:
+            self.take(self._choice)
+        elif len(texts) == 1 or (len(same) > len(typed) and same.startswith(typed)):
+            self._put(completion, same)
+        elif texts:
+            self._choose(1)
+        elif not self.text.startswith("/"):
             self.screen.focus_next()
 
-    def _commands_that_begin(self, word: str) -> list[str]:
-        return [name for name in self._commands if word and name.startswith(word)]
-
-
-def common(words: Sequence[str]) -> str:
-    """The letters that all of these words begin with."""
-    letters = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
-    return "".join(same[0] for same in letters)
-
-
-def paths(begun: str) -> list[str]:
-    """The paths that begin with these letters, folders with a slash."""
-    folder, _, name = begun.rpartition("/")
-    base = Path(folder + "/" if folder or begun.startswith("/") else ".").expanduser()
-    try:
-        found = sorted(base.iterdir())
-    except OSError:
-        return []
-    prefix = begun[: len(begun) - len(name)]
-    hidden = name.startswith(".")
-    return [
-        prefix + path.name + "/" * path.is_dir()
-        for path in found
-        if path.name.startswith(name) and (hidden or path.name[0] != ".")
-    ]
+    def _choose(self, step: int) -> None:
+        self._choice = (self._choice + step) % len(self._completion.suggestions)
+        self._tell()

@@ -12,7 +12,6 @@ from typing import Any
 
 from textual import on
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static
@@ -21,6 +20,7 @@ from app.chats.branch import ChatBranch
 from app.chats.store import StoredMessage
 from app.tui.pieces import GOES_ON, Piece
 from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.offers import Offer, Welcome
 
 SHOWN = 20  # messages of a long chat that are put on screen at once
 MOST = 4 * SHOWN  # that are there at the same time
@@ -47,6 +47,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._coming: int | None = None  # the message that grows
         self._is_requested = self._is_changing = False  # is a part on its way, or being put there?
         self.below = Static(id="below")  # a line for what happens below what is seen, to be put there
+        self._offers: Sequence[Offer] = ()
 
     async def show(self, branch: ChatBranch, at: int | None = None) -> None:
         """Shows a branch at its end, or has the focus at a message of it. What it has in common with the one that was
@@ -81,9 +82,15 @@ class Transcript(VerticalScroll, can_focus=False):
         with self.app.batch_update():
             await self.remove_children()
             self._first, self._last = first, last
-            await self.mount_all(views or [Static(Content(WELCOME), id="welcome")])
+            await self.mount_all(views or [Welcome(WELCOME, self._offers)])
             await self._frame()
         self._note("")
+
+    async def offer(self, offers: Sequence[Offer]) -> None:
+        """Shows these wherever a chat is empty."""
+        self._offers = offers
+        if self.query(Welcome):
+            await self.show(self._branch)
 
     async def _replace_from(self, n_same: int) -> None:
         """Shows other messages after the first so many."""

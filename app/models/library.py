@@ -1,0 +1,120 @@
+"""The models that this person can have: pairs by name, and GGUF files where this and other programs put them.
+
+Knows folders, the hub's cache and the registry; reads no file's content and asks no network.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from app.models.listing import is_here
+from runtime.models.hub.cache import cached
+from runtime.models.registry import AS_TRAINED, HUB, Pair, load_registry, located
+from runtime.models.shards import is_first_shard, shard_names
+from runtime.tools.pairing import remembered
+
+DEEP = 4  # folders below a usual one
+MOST = 20_000  # names that are looked at in one
+NO_MODEL = "mmproj"  # what the name of a file begins with that belongs to a model of pictures
+CACHES = "Library/Caches" if sys.platform == "darwin" else ".cache"
+USUAL = (  # where LM Studio, llama.cpp, Jan, GPT4All and people put models
+    ".lmstudio/models", ".cache/lm-studio/models", ".local/share/Jan/data", "jan/models",
+    ".local/share/nomic.ai/GPT4All", "models", "Models", "Downloads",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that can be loaded, or fetched and loaded, by its name."""
+
+    name: str  # of a pair, the path of a file, or hf:owner/repo:file
+    pair: Pair  # with the paths of its files where they are here
+    is_here: bool
+    size: int  # bytes of all its files; 0 = not known
+
+    @property
+    def title(self) -> str:
+        """What it is called in a list."""
+        return self.pair.name
+
+    def is_among(self, names: Iterable[str]) -> bool:
+        """Is it one of these, each a name or the path of a file?"""
+        return any(name == self.name or (self.is_here and real(Path(name)) == real(self.pair.target)) for name in names)
+
+
+def all_models(recent: Iterable[str] = ()) -> list[Model]:
+    """The pairs, then the files: those of the hub's cache, of the usual folders, and those used lately; each once."""
+    pairs = [of_pair(pair) for pair in load_registry().values()]
+    files = [of_file(f"{HUB}{file.repo}:{file.name}", file.path) for file in cached() if is_model(file.path)]
+    files += [of_file(str(path), path) for folder in usual_folders() for path in models_below(folder)]
+    files += [of_file(name, Path(name)) for name in recent if Path(name).is_file()]
+    known = {real(path) for each in pairs if each.is_here for path in each.pair.files}
+    once = {real(each.pair.target): each for each in reversed(files)}
+    return [*pairs, *sorted((each for path, each in once.items() if path not in known), key=lambda each: each.title)]
+
+
+def of_pair(pair: Pair) -> Model:
+    """A pair of the registry."""
+    if not is_here(pair):
+        return Model(pair.name, pair, False, pair.size)
+    found = located(pair)
+    return Model(pair.name, found, True, sum(map(file_size, found.files)))
+
+
+def of_loaded(pair: Pair) -> Model:
+    """A pair that is loaded, so that its files are here."""
+    return Model(pair.name, pair, True, 0)
+
+
+def of_file(name: str, path: Path) -> Model:
+    """A GGUF file, perhaps the first of several."""
+    return Model(name, Pair(path.name, path, remembered(path), context=AS_TRAINED), True, file_size(path))
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file and of its other shards; 0 where there is none."""
+    shards = [path.with_name(name) for name in shard_names(path.name)]
+    return sum(shard.stat().st_size for shard in shards if shard.is_file())
+
+
+def usual_folders() -> list[Path]:
+    """The folders that models are put in, those that there are."""
+    llama = Path(os.environ.get("LLAMA_CACHE") or Path.home() / CACHES / "llama.cpp")
+    folders = [Path.cwd(), llama, *(Path.home() / name for name in USUAL)]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def models_below(folder: Path) -> Iterator[Path]:
+    """The models in a folder and some way below it; of home or a root, only what lies directly in it."""
+    depth = 0 if folder in (Path.home(), Path(folder.anchor)) else DEEP
+    for path in islice(files_below(folder, depth), MOST):
+        if is_model(path):
+            yield path
+
+
+def files_below(folder: Path, depth: int) -> Iterator[Path]:
+    """The files in a folder and in those so far below it, without hidden folders and what cannot be read."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.name.startswith(".") and depth and entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path), depth - 1)
+        else:
+            yield Path(entry.path)
+
+
+def is_model(path: Path) -> bool:
+    """Is this the file that a model is opened by, as far as its name tells?"""
+    return is_first_shard(path.name) and not path.name.startswith(NO_MODEL)
+
+
+def real(path: Path) -> Path:
+    """The file itself, whatever names lead to it."""
+    return Path(os.path.realpath(path))

@@ -1,0 +1,94 @@
+"""What may follow a command: names of models, settings, templates, files.
+
+Knows the session and the registry; does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from app.tui.chat_settings import DEFAULT, UNSET, Values
+from app.tui.completion import Arguments, Suggestion, last_part, paths
+from app.tui.desktop.templates import names
+from app.tui.session import Session
+from runtime.models.registry import Pair, hub_name, load_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ANYWHERE = ("/", "~", ".")  # what the path of a file begins with
+
+
+def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
+    """By a command's name, what may follow it; `chosen` tells what the chat on screen was told."""
+    of: dict[str, Callable[[str], Iterable[Suggestion]]] = {
+        "model": models,
+        "compare": models,
+        "pull": fetchable,
+        "set": partial(settings, session, chosen),
+        "system": prompts,
+        "template": templates,
+        "copy": partial(words, (Suggestion("code", "only its last code block"),)),
+        "serve": partial(words, (Suggestion("off", "answer editors no more"),)),
+        "export": files,
+    }
+    return of
+
+
+def words(known: Iterable[Suggestion], typed: str) -> Iterator[Suggestion]:
+    """Those of some words that begin with what is typed."""
+    return (each for each in known if each.text.startswith(typed))
+
+
+@cache
+def pairs() -> tuple[Pair, ...]:
+    """The pairs of the registry as it was at the first look."""
+    return tuple(load_registry().values())
+
+
+def models(typed: str) -> Iterator[Suggestion]:
+    """Pairs by name, GGUF files by path."""
+    yield from words((Suggestion(each.name, each.description) for each in pairs()), typed)
+    if typed.startswith(ANYWHERE) or "/" in typed:
+        for path in paths(typed, ".gguf"):
+            yield Suggestion(path, goes_on=path.endswith("/"), shown=last_part(path))
+
+
+def fetchable(typed: str) -> Iterator[Suggestion]:
+    """Pairs that come from the hub."""
+    from_hub = (each for each in pairs() if hub_name(each.target))
+    return words((Suggestion(each.name, each.description) for each in from_hub), typed)
+
+
+def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iterator[Suggestion]:
+    """Names of settings, with what holds now; after a name, the word that takes it back."""
+    everywhere = f"{DEFAULT} " * typed.startswith(f"{DEFAULT} ")
+    holds = session.settings.values(session.pair, {} if everywhere else chosen())
+    named = [Suggestion(f"{everywhere}{name} ", f"{value} now", goes_on=True) for name, value in holds.items()]
+    back = [Suggestion(f"{each.text}{UNSET}", "takes it back") for each in named if typed.startswith(each.text)]
+    for_all = [] if everywhere else [Suggestion(f"{DEFAULT} ", "for all chats, not only this one", goes_on=True)]
+    return words([*named, *for_all, *back], typed)
+
+
+def prompts(typed: str) -> Iterator[Suggestion]:
+    """Kept texts that can be a system prompt, and the words that are none."""
+    known = [Suggestion(f"@{name}", "a kept text") for name in names()]
+    return words(
+        [*known, Suggestion("none", "no system prompt"), Suggestion(f"{DEFAULT} ", "for all new chats")], typed
+    )
+
+
+def templates(typed: str) -> Iterator[Suggestion]:
+    """Kept texts."""
+    return words((Suggestion(name, "a kept text") for name in names()), typed)
+
+
+def files(typed: str) -> Iterator[Suggestion]:
+    """The word for numbers, and folders to write into."""
+    yield from words([Suggestion("--numbers ", "who wrote each reply, and how fast", goes_on=True)], typed)
+    begun = typed.rpartition(" ")[2]
+    before = typed[: len(typed) - len(begun)]
+    for path in paths(begun, "/") if begun else ():
+        yield Suggestion(before + path, goes_on=True, shown=last_part(path))

@@ -1,0 +1,48 @@
+"""What the chat offers on a machine that has no model but the bundled pair: questions for it, and models to fetch.
+
+Knows what the pair can do and which models there are; asks and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.tui.widgets.offers import Offer
+
+BUNDLED = "demo"
+QUESTIONS = (
+    "What does os.path.join do?",
+    "What is collections.deque?",
+    "What does functools.lru_cache do?",
+    "What does random.shuffle do?",
+)
+SHARES = 0.15, 0.35, 0.75  # of the memory that is free, what a small, a middling and a large model may need
+FOR_COMPLETION = "--raw"  # in the description of what is no model to talk to
+
+
+def first_steps() -> Sequence[Offer]:
+    """The offers; none where there are other models already. Takes its time."""
+    from app.models.library import all_models  # slow to import, and most starts need none of it
+    from app.models.prospects import free_memory
+
+    models = all_models()
+    if any(each.is_here and each.name != BUNDLED for each in models):
+        return []
+    to_talk_to = [each for each in models if each.size and not each.is_here]
+    to_talk_to = [each for each in to_talk_to if FOR_COMPLETION not in each.pair.description]
+    picked = by_size({each.name: each.size for each in to_talk_to}, free_memory())
+    described = {each.name: f"{each.name}, {each.size / 1e9:.1f} GB: {each.pair.description}" for each in to_talk_to}
+    return [
+        Offer("This model knows Python's standard library alone (Shift+Tab, Enter):"),
+        *(Offer(f"  {question}", question) for question in QUESTIONS),
+        Offer("To talk of anything, fetch a model that fits your memory:"),
+        *(Offer(f"↓ {described[name]}", f"/model {name}") for name in picked),
+        Offer("  All models, and GGUF files by their path ...", "/model"),
+    ]
+
+
+def by_size(sizes: dict[str, int], free: int) -> list[str]:
+    """A small, a middling and a large one of those that fit, the smallest first."""
+    ordered = sorted(sizes, key=lambda name: sizes[name])
+    fitting = [[name for name in ordered if sizes[name] <= share * free] for share in SHARES]
+    return list(dict.fromkeys(names[-1] for names in fitting if names))

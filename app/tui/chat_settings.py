@@ -1,0 +1,135 @@
+"""What is set for replies: the model's own, over that what holds for all chats, then the command line, then the chat.
+
+Knows names of settings, and the store for what holds for all chats; knows no widgets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from app.chats.store import Store
+from runtime.core.errors import SettingsError
+from runtime.engine import Sampling
+from runtime.models.registry import Pair
+from runtime.models.strict_toml import nearest
+
+DEFAULT = "--default"  # what is said for all chats
+UNSET = "default"  # takes a setting back
+OFF = ("none", "off")
+SAMPLING_NAMES = [each.name for each in fields(Sampling) if each.name != "logit_bias"]
+SETTING_NAMES = [*SAMPLING_NAMES, "max_tokens"]
+WHOLE_NUMBERS = ("seed", "top_k", "max_tokens", "penalty_last_n")
+OPTIONAL = ("seed", "max_tokens")  # which may be none
+KEPT_VALUES, KEPT_SYSTEM = "settings", "system"  # the store's names for what holds for all chats
+
+Values = Mapping[str, float | None]  # by a setting's name
+
+
+@dataclass(slots=True)
+class ChatSettings:
+    """The settings of all chats. What a chat itself was told is given to each method."""
+
+    store: Store
+    given: Values = field(default_factory=dict)  # on the command line
+    given_system: str | None = None
+
+    @property
+    def for_all(self) -> dict[str, float | None]:
+        """What was said for all chats."""
+        return readable(self.store.preference(KEPT_VALUES))
+
+    @property
+    def system(self) -> str:
+        """What a model is told before a new chat."""
+        return self.store.preference(KEPT_SYSTEM) if self.given_system is None else self.given_system
+
+    def keep_system(self, text: str) -> None:
+        """Tells this before every new chat, from now on."""
+        self.store.set_preference(KEPT_SYSTEM, text)
+        self.given_system = None
+
+    def layers(self, pair: Pair, chosen: Values) -> list[tuple[str, Values]]:
+        """Who says what; the later prevails."""
+        usual = {name: getattr(Sampling(**pair.sampling_defaults), name) for name in SAMPLING_NAMES}
+        return [
+            ("the model's own", {**usual, "max_tokens": None}),
+            ("for all chats", self.for_all),
+            ("by the command line", self.given),
+            ("in this chat", chosen),
+        ]
+
+    def values(self, pair: Pair, chosen: Values) -> dict[str, float | None]:
+        """What holds of each setting."""
+        return {name: value for _, layer in self.layers(pair, chosen) for name, value in layer.items()}
+
+    def sampling(self, pair: Pair, chosen: Values) -> Sampling:
+        """How tokens are chosen. Raises SettingsError."""
+        values: dict[str, Any] = self.values(pair, chosen)
+        return Sampling(**{name: values[name] for name in SAMPLING_NAMES})
+
+    def max_tokens(self, pair: Pair, chosen: Values) -> int | None:
+        """The most tokens of a reply; None: as many as it takes."""
+        number = self.values(pair, chosen)["max_tokens"]
+        return None if number is None else int(number)
+
+    def told(self, pair: Pair, chosen: Values, system: str) -> list[str]:
+        """What is otherwise than the model's own, in a word or two each."""
+        own = self.layers(pair, {})[0][1]
+        other = [f"{name} {value}" for name, value in self.values(pair, chosen).items() if value != own[name]]
+        return [*other, *["system prompt"] * bool(system)]
+
+    def change(self, argument: str, pair: Pair, chosen: Values) -> tuple[dict[str, float | None], str]:
+        """Changes a setting by `[--default] name value`: what the chat is told from now on, and a sentence.
+
+        Raises SettingsError.
+        """
+        everywhere = argument.split()[:1] == [DEFAULT]
+        name, _, word = argument.removeprefix(DEFAULT * everywhere).strip().partition(" ")
+        if name not in SETTING_NAMES:
+            raise SettingsError(f"There is no setting '{name[:64]}'. {nearest(name, SETTING_NAMES)}")
+        changed = changed_values(self.for_all if everywhere else chosen, name, word.strip())
+        self.sampling(pair, changed)  # refuses what makes no sense
+        if everywhere:
+            self.store.set_preference(KEPT_VALUES, json.dumps(changed))
+            changed = {each: value for each, value in chosen.items() if each != name}
+        value = self.values(pair, changed)[name]
+        where = "in all chats that say nothing else" if everywhere else "in this chat"
+        return changed, f"{name} is {'none' if value is None else value} {where} from now on."
+
+
+def changed_values(values: Values, name: str, word: str) -> dict[str, float | None]:
+    """The values with another one, or without it for `default`. Raises SettingsError."""
+    rest = {each: value for each, value in values.items() if each != name}
+    if word == UNSET:
+        return rest
+    number = parse_number(name, word)
+    if number is None and name not in OPTIONAL:
+        raise SettingsError(f"{name} needs a number, such as: /set {name} {getattr(Sampling(), name)}")
+    if name == "max_tokens" and number is not None and number < 1:
+        raise SettingsError(f"max_tokens is {number}: it must be at least 1, or 'none'.")
+    return rest | {name: number}
+
+
+def parse_number(name: str, word: str) -> float | None:
+    """The number that a setting is to have, or None for `none` and `off`. Raises SettingsError."""
+    if word in OFF:
+        return None
+    try:
+        return int(word) if name in WHOLE_NUMBERS else float(word)
+    except ValueError:
+        raise SettingsError(
+            f"'{word[:64]}' is not a number that {name} can be. For example: /set temperature 0.7"
+        ) from None
+
+
+def readable(text: str) -> dict[str, float | None]:
+    """Values as they were kept; what another version kept is left out."""
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    is_value = isinstance(found, dict)
+    return {name: found[name] for name in SETTING_NAMES if name in found} if is_value else {}

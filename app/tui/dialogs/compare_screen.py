@@ -1,0 +1,214 @@
+"""Two models answer one question side by side, with their speeds; one of the replies may be kept.
+
+Knows the contestants that it is given; knows no chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from app.tui.background.active_reply import ActiveReply
+from app.tui.background.comparison import (
+    Contestant,
+    ReplyBegan,
+    SideFailed,
+    SideLoading,
+    blank,
+    compare,
+    letters_per_second,
+)
+from app.tui.background.events import PromptRead, ReplyFinished
+from app.tui.numbers import ReplyNumbers
+from app.tui.pieces import Piece, clean, marks_of
+from app.tui.widgets.message_view import MessageView
+from runtime.engine.stats import Stats
+
+LOOKS = 0.1  # seconds between two looks at what has come
+ALIKE = 1.05  # times as fast, up to which two models are as fast as one another
+KEYS = "1 or 2 keeps that reply in the chat · Esc leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReply:
+    """The reply that was chosen: who wrote it, its text, and who guessed what of it."""
+
+    model: str
+    pieces: Sequence[Piece]
+    line: str
+    stats: Stats | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is kept with it."""
+        return {"line": self.line, "marks": marks_of(self.pieces)}
+
+
+class Side(Vertical):
+    """One model's name, state and reply."""
+
+    def __init__(self, contestant: Contestant, at: int) -> None:
+        super().__init__(classes="side")
+        self.contestant, self.numbers = contestant, ReplyNumbers()
+        self.view = MessageView(blank(at), (1, 1))
+        self.is_done = False
+
+    def compose(self) -> ComposeResult:
+        """The name, what it does now, and the reply, which scrolls."""
+        yield Static(Content.styled(clean(self.contestant.name), "bold"))
+        yield Static(Content("waits"), classes="state")
+        with VerticalScroll(can_focus=False):
+            yield self.view
+
+    def on_mount(self) -> None:
+        """A reply is followed to its end."""
+        self.query_one(VerticalScroll).anchor()
+
+    def say(self, state: str) -> None:
+        """Says what it does now."""
+        self.query_one(".state", Static).update(Content(state))
+
+    async def grow(self, reply: ActiveReply) -> None:
+        """Shows what has come since the last look, and how fast."""
+        batch = reply.collect()
+        self.numbers.add(batch.n_tokens, batch.passes)
+        if batch.pieces:
+            await self.view.append(batch.pieces)
+            self.say(" · ".join(self.numbers.summary(batch.explanation, reply.engine.facts.n_ctx)[:3]))
+
+    async def end(self, reply: ActiveReply, stats: Stats | None, error: str) -> None:
+        """Shows the whole reply with its numbers."""
+        await self.grow(reply)
+        self.numbers.stats, self.is_done = stats, not error
+        await self.view.settle(reply.pieces, {})
+        self.say(error or self.line)
+
+    @property
+    def line(self) -> str:
+        """The reply's numbers."""
+        return self.numbers.line()
+
+    @property
+    def speed(self) -> float:
+        """Letters per second of decoding; 0.0 before there is a reply."""
+        return letters_per_second(self.view.text, self.numbers.stats.decode_seconds) if self.numbers.stats else 0.0
+
+    def kept(self) -> KeptReply:
+        """The reply as it may be kept."""
+        return KeptReply(self.contestant.name, self.view.pieces, self.line, self.numbers.stats)
+
+
+class CompareScreen(Screen[KeptReply | None]):
+    """Both sides. Returns the reply that is to be kept, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "Back"),
+        Binding("1", "keep(0)", show=False),
+        Binding("2", "keep(1)", show=False),
+    ]
+
+    def __init__(self, question: str, contestants: Sequence[Contestant]) -> None:
+        super().__init__()
+        self._question, self._contestants = question, contestants
+        self._sides = [Side(each, at) for at, each in enumerate(contestants)]
+        self._unwanted = Event()
+        self._now: tuple[Side, ActiveReply] | None = None
+        self._looks: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """The question, the sides, the outcome."""
+        yield Static(Content(clean(" ".join(self._question.split()))), id="question")
+        with Horizontal(id="sides"):
+            yield from self._sides
+        yield Static(Content(KEYS), id="outcome")
+
+    def on_mount(self) -> None:
+        """Begins."""
+        self._looks = self.set_interval(LOOKS, self._look)
+        work = partial(compare, self._contestants, self._unwanted.is_set, self.post_message)
+        self.run_worker(work, thread=True, group="comparison")
+
+    def on_unmount(self) -> None:
+        """The thread ends at the next token, or when the model that it loads is open."""
+        self._unwanted.set()
+        if self._now is not None:
+            self._now[1].cancel()
+
+    @on(SideLoading)
+    def show_loading(self, event: SideLoading) -> None:
+        """Shows how much of a model is loaded; after that it is measured."""
+        self._sides[event.side].say(f"loading, {event.share:.0%}" if event.share < 1 else "measuring")
+
+    @on(SideFailed)
+    def show_failure(self, event: SideFailed) -> None:
+        """Says why there is no reply on that side."""
+        self._sides[event.side].say(event.reason)
+
+    @on(ReplyBegan)
+    def follow(self, event: ReplyBegan) -> None:
+        """Shows this reply from now on."""
+        self._now = self._sides[event.side], event.reply
+        self._now[0].say("reads the prompt")
+        if self._unwanted.is_set():
+            event.reply.cancel()
+
+    @on(PromptRead)
+    def show_reading(self, event: PromptRead) -> None:
+        """Shows how much of the prompt is read."""
+        if self._now is not None:
+            self._now[0].say(f"reads the prompt, {event.done / max(1, event.total):.0%}")
+
+    async def _look(self) -> None:
+        if self._now is not None:
+            side, reply = self._now
+            await side.grow(reply)
+
+    @on(ReplyFinished)
+    async def show_end(self, event: ReplyFinished) -> None:
+        """Shows the whole reply, and who was faster once both are there."""
+        event.stop()
+        if self._now is not None:
+            (side, _), self._now = self._now, None
+            await side.end(event.reply, event.last.stats if event.last is not None else None, str(event.error or ""))
+        self.query_one("#outcome", Static).update(Content(" · ".join(filter(None, [outcome(self._sides), KEYS]))))
+
+    @on(MessageView.Requested)
+    def copy(self, event: MessageView.Requested) -> None:
+        """Copies a reply, or its last code block."""
+        if event.what in ("copy", "copy_code"):
+            self.app.copy_to_clipboard(event.view.text if event.what == "copy" else event.view.code())
+            self.notify("Copied.")
+
+    def action_keep(self, at: int) -> None:
+        """Returns a reply that is complete."""
+        if self._sides[at].is_done:
+            self.dismiss(self._sides[at].kept())
+        else:
+            self.notify("There is no reply yet that could be kept.")
+
+    def action_leave(self) -> None:
+        """Returns none."""
+        self.dismiss(None)
+
+
+def outcome(sides: Sequence[Side]) -> str:
+    """Who wrote faster, in letters, since the tokens of two models are not alike; "" before both have replied."""
+    slow, fast = sorted(sides, key=lambda side: side.speed)
+    if not slow.speed:
+        return ""
+    times = fast.speed / slow.speed
+    if times <= ALIKE:
+        return "Both write about as fast"
+    return f"{clean(fast.contestant.name)} writes {times:.1f} times as many letters a second"

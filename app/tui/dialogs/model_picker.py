@@ -1,0 +1,150 @@
+"""The list of models: those used lately, those on this machine, those to fetch, with what each would be like here.
+
+Knows names, files and what is told of them; loads and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input
+
+from app.models.info import gigabytes, rate
+from app.models.library import Model, all_models, of_loaded
+from app.models.prospects import FITS_ALONE, TOO_LARGE, Prospect, bandwidth, free_memory, prospect
+from app.tui.completion import common, last_part, paths
+from app.tui.dialogs.basic import PickDialog
+from app.tui.pieces import clean
+from runtime.models.registry import Pair
+
+HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts add."
+PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
+NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
+CACHED = 2**26  # bytes of weights, up to which a processor's own memory may hold them and a model is faster
+ANYWHERE = ("/", "~", "./", "../")  # what a path begins with
+SHORT = {FITS_ALONE: "no draft"}
+Line = tuple[str | Content, str | None]
+
+
+class ModelPicker(PickDialog[str]):
+    """All models. Returns the name of one to load, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", show=False, priority=True)]
+
+    class Looked(Message):
+        """From the thread: what there is, and what is known of it."""
+
+        def __init__(
+            self, models: Sequence[Model] = (), prospects: Sequence[Prospect] = (), free: int = 0, speed: float = 0.0
+        ) -> None:
+            super().__init__()
+            self.models, self.free, self.speed = models, free, speed
+            self.prospects = {model.name: each for model, each in zip(models, prospects, strict=False)}
+
+    def __init__(
+        self, title: str, recent: Sequence[str], loaded: Pair | None, may_measure: bool, typed: Callable[[str], str]
+    ) -> None:
+        super().__init__(title, self._find, HINT, typed, PLACEHOLDER)
+        self._recent, self._loaded, self._may_measure = recent, loaded, may_measure
+        self._looked = self.Looked()
+
+    def on_mount(self) -> None:
+        """Looks for models in a thread: headers take their time, and a disk may sleep."""
+        super().on_mount()
+        self.run_worker(self._look, thread=True)
+
+    def _look(self) -> None:
+        models = all_models(self._recent)
+        self.post_message(self.Looked(models))
+        held = prospect(of_loaded(self._loaded)).needed if self._loaded is not None else 0
+        prospects, free = list(map(prospect, models)), free_memory() + held
+        self.post_message(self.Looked(models, prospects, free))
+        if self._may_measure:
+            self.post_message(self.Looked(models, prospects, free, bandwidth()))
+
+    @on(Looked)
+    def _show(self, event: Looked) -> None:
+        self._looked, before = event, self.picked()
+        self.refill()
+        self.highlight(before)
+
+    def _find(self, typed: str) -> Sequence[Line]:
+        if typed.startswith(ANYWHERE):
+            return [(clean(last_part(path)), path) for path in paths(typed, ".gguf")]
+        if not self._looked.models:
+            return [("Looking for models ...", None)]
+        fit = [each for each in self._looked.models if is_meant(each, typed)]
+        lately = [each for name in self._recent for each in fit if each.is_among([name])]
+        here = [each for each in fit if each.is_here and each not in lately]
+        missing = sorted((each for each in fit if not each.is_here), key=self._order)
+        sections = {"Used lately": lately, "On this machine": here, "To fetch": missing}
+        return [line for heading, models in sections.items() for line in section(heading, map(self._row, models))]
+
+    def _row(self, model: Model) -> Line:
+        return self._line(model), model.name
+
+    def _order(self, model: Model) -> tuple[bool, int]:
+        return self._fit(model) == TOO_LARGE, model.size or 2**63
+
+    def _fit(self, model: Model) -> str:
+        known = self._looked.prospects.get(model.name)
+        return known.fit(self._looked.free) if known is not None else ""
+
+    def _line(self, model: Model) -> Content:
+        fit, speed = self._fit(model), self._speed(model)
+        title = clean(model.title)
+        cut = title if len(title) <= NAME else f"{title[: NAME - 1]}…"
+        size = gigabytes(model.size) if model.size else ""
+        draft = "draft" if model.pair.draft else ""
+        mark = "↓" if not model.is_here else "▸" if self._is_loaded(model) else " "
+        text = f"{mark} {cut:<{NAME}} {size:>{SIZE}}  {SHORT.get(fit, fit):<{FIT}}{speed:<{SPEED}}{draft}"
+        return Content.styled(text, "dim") if fit == TOO_LARGE else Content(text)
+
+    def _speed(self, model: Model) -> str:
+        known = self._looked.prospects.get(model.name)
+        if known is None or known.read < CACHED or not self._looked.speed or self._fit(model) == TOO_LARGE:
+            return ""
+        return f"~ {rate(known.per_second(self._looked.speed))} tok/s"
+
+    def _is_loaded(self, model: Model) -> bool:
+        return self._loaded is not None and model.is_here and model.pair.target == self._loaded.target
+
+    def told_of(self, value: str) -> str:
+        """What a model is, where it is, and why it cannot be had."""
+        model = next((each for each in self._looked.models if each.name == value), None)
+        if model is None:
+            return ""
+        known = self._looked.prospects.get(value, Prospect())
+        licence = f" · {model.pair.licence}" if model.pair.licence else ""
+        told = known.refusal or model.pair.description or " · ".join(filter(None, [known.kind, model.name]))
+        return clean(told + licence)
+
+    def action_complete(self) -> None:
+        """Completes a path as far as it is certain."""
+        box = self.query_one(Input)
+        if len(same := common(paths(box.value, ".gguf"))) > len(box.value) and box.value.startswith(ANYWHERE):
+            box.value, box.cursor_position = same, len(same)
+
+    def choose(self, value: str) -> None:
+        """Goes into a folder, or returns a model."""
+        if value.endswith("/"):
+            box = self.query_one(Input)
+            box.value, box.cursor_position = value, len(value)
+        else:
+            super().choose(value)
+
+
+def section(heading: str, lines: Iterable[Line]) -> list[Line]:
+    """Lines below a heading, which is left out where there are none."""
+    return [(Content.styled(heading, "bold"), None), *found] if (found := list(lines)) else []
+
+
+def is_meant(model: Model, typed: str) -> bool:
+    """Has its name or description every word that is typed?"""
+    text = f"{model.title} {model.name} {model.pair.description}".lower()
+    return all(word in text for word in typed.lower().split())

@@ -1,0 +1,45 @@
+"""The list of what may follow what is being typed, a line each. Knows suggestions; changes no text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from app.tui.completion import Suggestion
+
+WIDEST = 44  # columns for what is typed; the rest is for what is told of it
+GAP = 2
+
+
+class SuggestionList(OptionList, can_focus=False):
+    """Shows suggestions while there are any. Posts OptionSelected for a click."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, compact=True)
+        self.display = False
+        self._shown: Sequence[Suggestion] = ()
+
+    def show(self, suggestions: Sequence[Suggestion], choice: int | None) -> None:
+        """Shows these, one of them marked."""
+        if suggestions != self._shown:
+            self._shown = suggestions
+            width = min(WIDEST, max((len(name(each)) for each in suggestions), default=0))
+            self.clear_options()
+            self.add_options(Option(row(each, width)) for each in suggestions)
+        self.display = bool(suggestions)
+        self.highlighted = choice
+
+
+def name(suggestion: Suggestion) -> str:
+    """How it is listed."""
+    return suggestion.shown or suggestion.text
+
+
+def row(suggestion: Suggestion, width: int) -> Content:
+    """What is typed, in a column, and what it does."""
+    shown = name(suggestion)
+    cut = shown if len(shown) <= width else f"{shown[: width - 1]}…"
+    return Content.assemble(cut.ljust(width + GAP), (suggestion.note, "dim"))

@@ -1,0 +1,118 @@
+"""The models that are found on a machine, and what is said of them before they are loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.models import library
+from app.models.library import Model, all_models
+from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Prospect, demands, prospect
+from app.tui.actions.first_steps import by_size
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.hub.cache import CachedFile
+from runtime.models.registry import Pair, load_registry
+
+DEMO = load_registry()["demo"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of one's own, without a cache of the hub."""
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.delenv("LLAMA_CACHE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(library, "cached", list)
+    return tmp_path
+
+
+def place(path: Path, n_bytes: int = 4) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(n_bytes))
+    return path
+
+
+def files(models: list[Model]) -> dict[str, int]:
+    return {each.title: each.size for each in models if each.name != each.title}
+
+
+def test_models_are_found_where_programs_and_people_put_them(home: Path) -> None:
+    place(home / ".lmstudio/models/owner/repo/a.gguf")
+    place(home / ".cache/llama.cpp/b.gguf")
+    place(home / "models/deep/er/c-00001-of-00002.gguf", 3)
+    place(home / "models/deep/er/c-00002-of-00002.gguf", 5)
+    place(home / "d.gguf")
+    place(home / "models/mmproj-of-pictures.gguf")
+    place(home / "models/.hidden/e.gguf")
+    place(home / "other/f.gguf")
+    assert files(all_models()) == {"a.gguf": 4, "b.gguf": 4, "c-00001-of-00002.gguf": 8, "d.gguf": 4}
+
+
+def test_a_file_is_listed_once_by_the_name_that_the_hub_has_for_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = place(home / ".cache/huggingface/blob.gguf")
+    link = home / "models/blob.gguf"
+    link.parent.mkdir()
+    link.symlink_to(blob)
+    monkeypatch.setattr(library, "cached", lambda: [CachedFile("owner/repo", "blob.gguf", blob, 4)])
+    others = [each.name for each in all_models([str(link)]) if each.name != each.title]
+    assert others == ["hf:owner/repo:blob.gguf"]
+
+
+def test_what_was_used_lately_is_found_wherever_it_is_and_left_out_once_it_is_gone(home: Path) -> None:
+    elsewhere = place(home / "other/f.gguf")
+    assert "f.gguf" in files(all_models([str(elsewhere), str(home / "gone.gguf")]))
+    assert "gone.gguf" not in files(all_models([str(home / "gone.gguf")]))
+
+
+def test_folders_that_cannot_be_read_are_passed_over(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(home / "models/a.gguf")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(library.os, "scandir", refuse)
+    assert files(all_models()) == {}
+
+
+def test_the_bundled_pair_is_here_and_its_demands_are_those_of_its_headers(home: Path) -> None:
+    model = next(each for each in all_models() if each.name == "demo")
+    found = prospect(model)
+    assert model.is_here
+    assert model.size == DEMO.target.stat().st_size + DEMO.draft.stat().st_size  # type: ignore[union-attr]
+    assert found.read == ModelFacts(read_model_header(DEMO.target)).n_bytes_per_token
+    assert found.needed - found.without_draft == demands(DEMO.draft).needed > 0  # type: ignore[arg-type]
+    assert found.per_second(1e9) == pytest.approx(1e9 / found.read)
+
+
+def test_what_fits_is_told_by_the_memory_that_is_free() -> None:
+    found = Prospect(needed=100, without_draft=80)
+    assert [found.fit(free) for free in (100, 99, 79)] == [FITS, FITS_ALONE, TOO_LARGE]
+    assert Prospect(needed=100, without_draft=100).fit(99) == TOO_LARGE
+    assert Prospect().fit(99) == ""
+
+
+def test_of_a_mixture_of_experts_a_token_reads_a_share() -> None:
+    whole = Pair("x", Path("hf:o/r:x.gguf"), size=1000)
+    mixed = Pair("y", Path("hf:o/r:y.gguf"), size=1000, share_read=0.2)
+    assert [prospect(Model(each.name, each, False, each.size)).read for each in (whole, mixed)] == [1000, 200]
+
+
+def test_a_file_that_is_no_model_says_so(home: Path) -> None:
+    path = place(home / "models/a.gguf")
+    model = next(each for each in all_models() if each.title == "a.gguf")
+    assert str(path) in prospect(model).refusal or "a.gguf" in prospect(model).refusal
+
+
+def test_models_to_fetch_are_offered_by_the_memory_there_is() -> None:
+    sizes = {"small": 1, "middling": 3, "large": 7, "huge": 50}
+    assert by_size(sizes, 10) == ["small", "middling", "large"]
+    assert by_size(sizes, 3) == ["small"]
+    assert by_size(sizes, 1) == []
+
+
+def test_the_search_ends_though_a_link_leads_back(home: Path) -> None:
+    place(home / "models/a.gguf")
+    (home / "models/again").symlink_to(home / "models")
+    assert files(all_models()) == {"a.gguf": 4}

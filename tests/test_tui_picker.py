@@ -1,0 +1,121 @@
+"""The list of models in the terminal chat, and what a chat offers where there is none but the bundled pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.models import library, prospects
+from app.tui.dialogs import model_picker
+from runtime.models.registry import Pair, load_registry
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
+DEMO = load_registry()["demo"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without models, on a machine of known memory."""
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(library, "cached", list)
+    monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(prospects, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(model_picker, "bandwidth", lambda: 50e9)
+    return tmp_path
+
+
+def placed(folder: Path, name: str) -> Path:
+    """The bundled target under another name."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).symlink_to(DEMO.target.absolute())
+    return folder / name
+
+
+@piloted
+async def test_every_model_is_listed_with_what_it_would_be_like_here(path: Path) -> None:
+    async with opened(path, size=(110, 50), pair=DEMO) as chat:
+        await chat.say("/model")
+        await chat.until("Used lately", "▸ demo 24.4 MB fits draft")
+        await chat.until("↓ qwen3-4b 3.14 GB fits ~ 16 tok/s draft")
+        await chat.until("↓ llama-3.3-70b 43.84 GB too large")
+        await chat.type("coder 32")
+        await chat.until("qwen2.5-coder-32b-instruct", "Qwen 2.5 Coder 32B Instruct, Q4_K_M", gone="qwen3-4b")
+
+
+@piloted
+async def test_a_file_is_found_loaded_and_remembered(path: Path, home: Path) -> None:
+    # a copy: the bundled file itself is listed as the pair that it belongs to
+    mine = home / "models" / "mine.gguf"
+    mine.parent.mkdir()
+    mine.write_bytes(DEMO.target.read_bytes())
+    async with opened(path, ScriptedEngine("one"), ScriptedEngine("two")) as chat:
+        await chat.press("ctrl+l")
+        await chat.until("On this machine", "mine.gguf", "fits")
+        await chat.type("mine")
+        await chat.until("mine.gguf", gone="qwen3-4b")
+        await chat.press("enter")
+        await chat.until("Slipstream · mine.gguf", "mine.gguf is ready")
+        assert chat.session.recent[0] == str(mine)
+        await chat.press("ctrl+l")
+        await chat.until("Used lately", "▸ mine.gguf")
+
+
+@piloted
+async def test_a_path_is_typed_with_completion_and_folders_are_gone_into(path: Path, home: Path) -> None:
+    placed(home / "weights", "first.gguf")
+    placed(home / "weights", "second.gguf")
+    async with opened(path, ScriptedEngine("one"), ScriptedEngine("two")) as chat:
+        await chat.press("ctrl+l")
+        await chat.until("To fetch")
+        await chat.paste(f"{home}/wei")
+        await chat.press("tab")
+        await chat.until("first.gguf", "second.gguf")
+        await chat.press("down", "enter")
+        await chat.until("second.gguf is ready")
+
+
+@piloted
+async def test_what_is_no_model_is_refused_in_the_list(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.press("ctrl+l")
+        await chat.until("To fetch")
+        await chat.type("nonsense")
+        await chat.press("enter")
+        await chat.until("There is no pair 'nonsense'")
+        await chat.press("escape")
+        await chat.until("scripted is ready")
+
+
+@piloted
+async def test_with_nothing_but_the_bundled_pair_the_chat_offers_questions_and_models(path: Path) -> None:
+    async with opened(path, ScriptedEngine("An answer."), size=(100, 30), pair=DEMO) as chat:
+        await chat.until("What is collections.deque?", "↓ phi-4-mini, 2.5 GB", "All models")
+        await chat.press("shift+tab", "down", "enter")
+        await chat.until("An answer.")
+        assert engine_of(chat).asked[0][0][-1].content == "What is collections.deque?"
+        await chat.press("ctrl+n")
+        await chat.until("All models")
+        await chat.press("shift+tab", "end", "enter")
+        await chat.until("Load another model")
+
+
+@piloted
+async def test_with_another_model_here_it_offers_none(path: Path, home: Path) -> None:
+    (home / "models").mkdir()
+    (home / "models" / "mine.gguf").write_bytes(DEMO.target.read_bytes())
+    async with opened(path, pair=DEMO) as chat:
+        await chat.screen.workers.wait_for_complete()
+        await chat.until("Ask something", gone="All models")
+
+
+def test_a_pair_of_the_registry_is_remembered_by_its_name_and_a_file_by_its_path(path: Path) -> None:
+    from tests.support.tui import session_with
+
+    session = session_with(path)
+    for each in (DEMO, Pair("x.gguf", Path("/tmp/x.gguf"), context=0), DEMO):
+        session.take(each)
+    assert session.recent == ["demo", "/tmp/x.gguf"]
+    session.store.close()

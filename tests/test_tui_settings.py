@@ -1,0 +1,124 @@
+"""What was set for replies lasts, holds where it was said, and is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.chats.store import Store
+from app.cli.main import app
+from app.tui.chat_settings import ChatSettings
+from runtime.core.errors import SettingsError
+from runtime.engine import Message
+from runtime.models.registry import Pair
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
+PAIR = Pair("scripted", Path("none.gguf"), temperature=0.6)
+
+
+@piloted
+async def test_settings_stay_with_their_chat_and_out_of_others(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.ask("/set temperature 0.5")
+        await chat.ask("/system Be brief.")
+        await chat.ask("Q")
+        await chat.until("scripted · temperature 0.5 · system prompt · Q")
+        await chat.ask("/new")
+        await chat.until("new chat", gone="temperature 0.5")
+        await chat.ask("R")
+        turns, sampling, _ = engine_of(chat).asked[1]
+        assert (turns, sampling.temperature) == ([Message("user", "R")], 0.0)
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.press("ctrl+o")
+        await chat.press("down", "enter")
+        await chat.until("scripted · temperature 0.5 · system prompt · Q")
+        await chat.ask("S")
+        turns, sampling, _ = engine_of(chat).asked[0]
+        assert (turns[0], sampling.temperature) == (Message("system", "Be brief."), 0.5)
+
+
+@piloted
+async def test_defaults_hold_in_every_chat_and_at_the_next_start(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.ask("/set --default max_tokens 1")
+        await chat.ask("/system --default Rhyme.")
+        await chat.until("scripted · max_tokens 1 · system prompt · new chat")
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.until("scripted · max_tokens 1 · system prompt · new chat")
+        await chat.ask("Q")
+        turns, _, max_tokens = engine_of(chat).asked[0]
+        assert (turns[0], max_tokens) == (Message("system", "Rhyme."), 1)
+        await chat.ask("/set max_tokens none")
+        await chat.until("scripted · system prompt · Q")
+        await chat.ask("/set max_tokens default")
+        await chat.until("scripted · max_tokens 1 · system prompt · Q")
+        await chat.say("/settings")
+        await chat.until("max_tokens 1 for all chats", "temperature 0.0 the model's own", "Rhyme.")
+
+
+@piloted
+async def test_a_default_prevails_in_the_chat_in_which_it_is_said(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.ask("/set temperature 0.5")
+        await chat.ask("/set --default temperature 0.7")
+        await chat.until("temperature 0.7")
+        await chat.ask("/set --default temperature default")
+        await chat.until("new chat", gone="temperature 0")
+
+
+def test_the_command_line_lies_over_what_is_kept_and_under_what_the_chat_was_told(path: Path) -> None:
+    store = Store(path)
+    settings = ChatSettings(store, {"temperature": 0.1, "seed": 7}, "Given.")
+    settings.change("--default temperature 0.9", PAIR, {})
+    assert settings.values(PAIR, {})["temperature"] == 0.1
+    assert settings.sampling(PAIR, {"temperature": 0.4}).temperature == 0.4
+    assert settings.sampling(PAIR, {}).seed == 7
+    assert settings.told(PAIR, {}, "") == ["temperature 0.1", "seed 7"]
+    assert settings.system == "Given."
+    settings.keep_system("Kept.")
+    assert settings.system == ChatSettings(store).system == "Kept."
+    store.close()
+
+
+@pytest.mark.parametrize("argument", ["temperature -1", "--default top_p 7", "max_tokens 0", "top_k none", "seed x"])
+def test_what_makes_no_sense_is_refused_and_changes_nothing(path: Path, argument: str) -> None:
+    store = Store(path)
+    settings = ChatSettings(store)
+    before = settings.values(PAIR, {})
+    with pytest.raises(SettingsError):
+        settings.change(argument, PAIR, {})
+    assert settings.values(PAIR, {}) == before
+    store.close()
+
+
+def test_what_is_damaged_or_of_another_version_is_left_out(path: Path) -> None:
+    store = Store(path)
+    for kept, left in (("{", {}), ("3", {}), ('{"temperature": 0.2, "warmth": 1}', {"temperature": 0.2})):
+        store.set_preference("settings", kept)
+        assert ChatSettings(store).for_all == left
+    store.close()
+
+
+def test_a_chat_that_is_deleted_takes_its_settings_along(path: Path) -> None:
+    store = Store(path)
+    chat = store.new_chat("Q")
+    store.set_settings(chat, {"seed": 1})
+    store.delete(chat)
+    assert store.settings(chat) == {}
+    store.close()
+
+
+def test_the_command_line_tells_a_chat_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr("app.cli.main.is_terminal", lambda: True)
+    monkeypatch.setattr("app.tui.app.run", lambda *given: told.append(given))
+    result = CliRunner().invoke(app, ["chat", "--system", "Rhyme.", "--temperature", "0.3", "--seed", "7"])
+    assert result.exit_code == 0
+    assert told[0][-2:] == ({"temperature": 0.3, "seed": 7}, "Rhyme.")
+    refused = CliRunner().invoke(app, ["chat", "--temperature", "-1"])
+    assert isinstance(refused.exception, SettingsError)
+    assert len(told) == 1
