@@ -21,7 +21,7 @@ from runtime.backends.shared import SharedBackend
 from runtime.core.backend import Backend, OnProgress, SharedPasses
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
-from runtime.core.errors import HeadError, NoMemoryError
+from runtime.core.errors import DraftError, NoMemoryError
 from runtime.drafters.eagle import EagleDrafter
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.drafters.layerskip import LayerSkipDrafter
@@ -152,7 +152,7 @@ class LoadedPair:
             return None
         try:
             draft = self._opened_draft(on_progress)
-        except (NoMemoryError, HeadError, MemoryError) as error:
+        except (NoMemoryError, DraftError, MemoryError) as error:
             why = str(error).rstrip(".") or type(error).__name__
             self.left_out = Reason("draft-error", f"the draft model was left out: {why}")
             return None

@@ -14,13 +14,14 @@ from runtime.backends.eagle import EagleBackend
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.model import IdsOnly, LlamaModel
+from runtime.backends.model import IdsOnly, LlamaModel, readable_facts
 from runtime.backends.mtp import MtpBackend
 from runtime.backends.nodes import EarlyExitError
 from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.trimmed import open_trimmed
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
-from runtime.core.errors import HeadError, ModelError, NoMemoryError, SettingsError
+from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, SettingsError
 from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape
 from runtime.loading.exit_layer import settle
 from runtime.loading.options import Options
@@ -32,6 +33,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import layers_of, unfit
 from runtime.models.registry import Pair
+from runtime.models.trimmed import Trim, trim_of
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.reasons import Code, Reason
 
@@ -119,7 +121,8 @@ def open_draft(
 
     def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
         known = headers.pop() if headers else None
-        ids = shared_ids(target.path, path, known)
+        trim = trim_of(known[1] if known else readable_facts(path))
+        ids = trimmed_ids(target.path, path, trim) if trim else shared_ids(target.path, path, known)
         draft = load(path, "draft", report, exact=False, ids=ids, facts=known[1] if known else None)
         stack.callback(draft.close)
         if ids is None:
@@ -127,13 +130,20 @@ def open_draft(
         n_target = options.n_ctx or target.n_ctx_train
         n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
         try:
-            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=options.slots)
+            backend = drafting_context(draft, trim, n_ctx, options.slots)
         except ModelError as error:
-            raise NoMemoryError(str(error)) from error
+            raise error if isinstance(error, DraftError) else NoMemoryError(str(error)) from error
         stack.callback(backend.close)
         return backend
 
     return ReloadableBackend(opener, on_progress)
+
+
+def drafting_context(draft: LlamaModel, trim: Trim | None, n_ctx: int, n_seats: int) -> LlamaBackend:
+    """A draft model's context, over the target's tokens also where it is a copy with fewer words."""
+    if trim is not None:
+        return open_trimmed(draft, trim, n_ctx, 1, DRAFT_BATCH, n_seats)
+    return open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=n_seats)
 
 
 def open_head(
@@ -199,6 +209,14 @@ def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] |
         return None
     compare_vocabularies(HeaderVocab(ours.header), HeaderVocab(theirs.header), target.name, draft.name)
     return IdsOnly(theirs.architecture, theirs.n_vocab)
+
+
+def trimmed_ids(target: Path, draft: Path, trim: Trim) -> IdsOnly:
+    """The ids of a copy with fewer words, whose whole file has the target's. Raises DraftError, VocabError."""
+    trim.check(draft)
+    if shared_ids(target, trim.source) is None:
+        raise DraftError(f"{trim.source}, of which {draft.name} is a smaller copy, cannot be read")
+    return IdsOnly(ModelFacts(read_model_header(draft)).architecture, len(trim.kept))
 
 
 def load(

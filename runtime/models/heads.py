@@ -65,7 +65,7 @@ def layers_of(head: ModelFacts) -> tuple[int, ...]:
 
 
 def n_words(head: ModelFacts) -> int:
-    """Tokens of the head's target."""
+    """Tokens of the head's target; of a copy with fewer words, those that it has."""
     return head.n_vocab or head.own("vocab_size")
 
 
