@@ -16,6 +16,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
+from app.models.info import describe
 from runtime.backends import trimmed as trimmed_backends
 from runtime.backends.model import LlamaModel
 from runtime.backends.trimmed import Words, open_trimmed
@@ -26,6 +27,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models import trimmed
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, read_header
+from runtime.models.heads import wanted_by
 from runtime.models.registry import Pair
 from runtime.models.trimmed import Trim, choose, is_worth_it, n_kept, pieces, trim_of, write
 from runtime.tools import trimmed_drafts
@@ -335,4 +337,6 @@ def test_a_copy_is_a_sound_file_that_says_what_it_is(tmp_path: Path) -> None:
     assert (copy.n_layers, copy.n_context, copy.n_vocab) == (whole.n_layers, whole.n_context, 0)
     assert copy.n_bytes_per_token == trimmed.bytes_per_token(whole)
     assert kept_of(path).source == source
+    assert wanted_by(copy) == f"a copy of {source} with fewer words, for its targets"
+    assert describe(path, copy, 1.0)["vocabulary"] == N_KEPT
     assert struct.unpack("<4sI", path.read_bytes()[:8]) == (b"GGUF", 3)

@@ -13,6 +13,7 @@ import numpy as np
 
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
+from runtime.models.trimmed import trim_of
 
 EAGLE = "eagle3"
 DRAFTERS = {EAGLE: "eagle"}  # of heads that can be used, by architecture
@@ -46,11 +47,13 @@ def has_mtp(facts: ModelFacts) -> bool:
 
 
 def wanted_by(facts: ModelFacts) -> str:
-    """The target that a head is for, or what a model's own drafting layers are, in words; "" where there are none."""
+    """The target that a head is for, or what a copy or a model's own drafting layers are, in words; "" for others."""
     if drafter_of(facts):
         layers = ", ".join(map(str, layers_of(facts)))
         width = facts.own("target_hidden_size")
         return f"a head for targets of {n_words(facts):,} tokens and width {width:,}; reads layers {layers}"
+    if trim := trim_of(facts):
+        return f"a copy of {trim.source} with fewer words, for its targets"
     if n_layers := facts.own("nextn_predict_layers"):
         use = "drafts by itself (mtp)" if has_mtp(facts) else "not used by us"
         return f"{n_layers} of its own layers, {use}"
