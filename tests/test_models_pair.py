@@ -18,7 +18,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair, load_registry
-from runtime.tools import pairing, self_drafts
+from runtime.tools import made_drafts, pairing, self_drafts
 from runtime.tools.pairing import Target, Trial, candidates, remembered
 from tests.support.architectures.writer import write_family
 
@@ -117,7 +117,7 @@ def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(targ
     assert target.refusal(made) == ""
     target.open(made).close()
     made.with_name(f"{made.name}.incomplete").touch()  # of a process that was killed
-    self_drafts.discard(path, None)
+    made_drafts.discard(path, None)
     assert not made.parent.exists()
 
 
@@ -146,7 +146,7 @@ def test_only_a_made_draft_that_pays_is_left(
 def test_a_model_that_cannot_be_shrunk_leaves_nothing_behind(target: Target, folder: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot make a smaller copy of damaged.gguf"):
         self_drafts.make(folder / "damaged.gguf", target.facts, RECIPES[1])
-    assert not list(self_drafts.folder(folder / "damaged.gguf").iterdir())
+    assert not list(made_drafts.folder(folder / "damaged.gguf").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -253,11 +253,18 @@ def serve(
 def forget() -> None:
     """Wipe what was learned from replies.
 
-    The drafter `suffix` keeps past replies in a folder that only you can read. This removes them, of every model.
+    The drafter `suffix` keeps past replies in a folder that only you can read. This removes them, of every model, and
+    the draft models that were given the words of your replies.
     """
     from runtime.engine import forget_replies
+    from runtime.tools.made_drafts import forget as forget_words
 
-    n_bytes = forget_replies()
+    n_bytes, n_trimmed = forget_replies(), forget_words()
+    if n_trimmed:
+        typer.echo(
+            f"Removed draft models that had the words of your replies: {n_trimmed / 1e6:.1f} MB. `slipstream models "
+            "pair` makes them anew."
+        )
     typer.echo(
         f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB."
         if n_bytes

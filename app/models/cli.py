@@ -20,7 +20,7 @@ Remote = Annotated[
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Pairs that have a name, and GGUF files in the hub's cache."""
+    """Pairs that have a name, GGUF files in the hub's cache, and draft models that were made here."""
     from app.models.listing import show_all
 
     show_all(as_json)
@@ -88,7 +88,10 @@ def pair(
         bool, typer.Option("--make", help="Also try drafts made of the target itself: fewer bits, fewer layers, both.")
     ] = False,
 ) -> None:
-    """Find the draft model that pays for a target, among those that are here, and keep it for `--draft auto`."""
+    """Find the draft model that pays for a target, among those that are here, and keep it for `--draft auto`.
+
+    Of models with large vocabularies, copies with the words that your replies use are tried as well.
+    """
     from app.models.pair import pair_up
 
     pair_up(target, folders or [], make)

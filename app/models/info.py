@@ -10,7 +10,7 @@ from app.terminal import inert
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import wanted_by
+from runtime.models.heads import n_words, wanted_by
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools import machine
 
@@ -47,7 +47,7 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
         "layers": facts.n_layers,
         "experts_used": facts.n_experts[0],
         "experts": facts.n_experts[1],
-        "vocabulary": facts.n_vocab,
+        "vocabulary": n_words(facts),
         "context": facts.n_context,
         "chat_template": facts.has_template,
         "tools": facts.takes_tools,

@@ -6,6 +6,7 @@ Knows the terminal.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import typer
 
@@ -15,6 +16,7 @@ from runtime.models.hub.cache import cached, cached_shards
 from runtime.models.hub.cache import remove as remove_cached
 from runtime.models.hub.names import HubError
 from runtime.models.registry import Pair, load_registry, located, user_registry
+from runtime.tools.made_drafts import made_here, trim_in
 
 
 def show_all(as_json: bool) -> None:
@@ -24,7 +26,12 @@ def show_all(as_json: bool) -> None:
         entries = [
             {"name": f"hf:{file.repo}:{file.name}", "path": str(file.path), "bytes": file.size} for file in files
         ]
-        print(json.dumps({"pairs": [as_data(pair) for pair in pairs.values()], "files": entries}, ensure_ascii=False))
+        data = {
+            "pairs": [as_data(pair) for pair in pairs.values()],
+            "files": entries,
+            "made": [*map(made_data, made_here())],
+        }
+        print(json.dumps(data, ensure_ascii=False))
         return
     print("Pairs by name:")
     for pair in pairs.values():
@@ -36,7 +43,25 @@ def show_all(as_json: bool) -> None:
     )
     for file in files:
         print(f"  {gigabytes(file.size):>9}  {inert(f'hf:{file.repo}:{file.name}')}")
+    show_made()
     print(f"Pairs of your own go into {user_registry()}.")
+
+
+def show_made() -> None:
+    """Prints the draft models that were made on this machine, if there are any."""
+    if drafts := made_here():
+        print("Made here, to draft:")
+    for path in drafts:
+        trim = trim_in(path)
+        what = f"  {len(trim.kept):,} words of {trim.source}" if trim else ""
+        print(f"  {gigabytes(path.stat().st_size):>9}  {inert(f'{path}{what}')}")
+
+
+def made_data(path: Path) -> dict[str, object]:
+    """Such a draft model as JSON, for programs."""
+    trim = trim_in(path)
+    words = {"of": str(trim.source), "words": len(trim.kept)} if trim else {}
+    return {"path": str(path), "bytes": path.stat().st_size, **words}
 
 
 def as_data(pair: Pair) -> dict[str, object]:

@@ -9,15 +9,18 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from app.chats.said import latest_replies
 from app.models.info import gigabytes
 from app.terminal import inert
 from runtime.core.errors import SlipstreamError
+from runtime.engine import Engine
 from runtime.loading import layout
 from runtime.models.hub.cache import cached
 from runtime.models.registry import hub_name, load_registry, local_pair
-from runtime.tools import self_drafts
+from runtime.tools import made_drafts, self_drafts
 from runtime.tools.layouts import compare
 from runtime.tools.pairing import Target, Trial, candidates, remembered
+from runtime.tools.trimmed_drafts import Trimmer, promise
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
@@ -29,14 +32,14 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     usual = usual_candidates(target.pair.target)
     settle_layout(target.pair.target)
     given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
-    kept = filter(None, [remembered(target.pair.target)])
+    kept = [made_drafts.whole(path) for path in [remembered(target.pair.target)] if path]
     found = candidates(target.pair.target, [*kept, *given, *usual])
     try:
         fit = list(fitting(target, [*found, *(path for path in (made(target) if make else ()) if path not in found)]))
         trials = measure(target, fit)
         best = target.keep(trials, usual)
     finally:
-        self_drafts.discard(target.pair.target, remembered(target.pair.target))
+        made_drafts.discard(target.pair.target, remembered(target.pair.target))
     print(verdict(target, trials, best, len(found)))
 
 
@@ -83,23 +86,40 @@ def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
 
 
 def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
-    """Measures each model; a failure is printed and left out."""
+    """Measures each model, and its copy with fewer words where that may pay; a failure is printed and left out."""
     trials: dict[Path, Trial] = {}
     if not fit:
         return trials
     plain = target.open(None)
     try:
+        trimmer = Trimmer(target.pair.target, plain, latest_replies)
         for path in fit:
-            say(f"{path} ({gigabytes(path.stat().st_size)}): measuring ...")
-            try:
-                trials[path] = trial = target.try_out(plain, path)
-            except SlipstreamError as error:
-                say(f"{path}: no: {error}")
-                continue
-            say(f"{path}: {trial.gain:.2f} times the speed without it, {trial.acceptance:.0%} of its guesses accepted")
+            for each in (path, *trimmed(trimmer, path)):
+                try_one(target, plain, each, trials)
     finally:
         plain.close()
     return trials
+
+
+def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial]) -> None:
+    """Adds how that model did to `trials`; tells the person."""
+    say(f"{path} ({gigabytes(path.stat().st_size)}): measuring ...")
+    try:
+        trials[path] = trial = target.try_out(plain, path)
+    except SlipstreamError as error:
+        say(f"{path}: no: {error}")
+    else:
+        say(f"{path}: {trial.gain:.2f} times the speed without it, {trial.acceptance:.0%} of its guesses accepted")
+
+
+def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
+    """The copy of that model with fewer words, where it reads clearly less; tells the person why it cannot be had."""
+    try:
+        if what := promise(path):
+            say(f"Making a copy of {path.name} with {what} ...")
+            yield trimmer.make(path)
+    except SlipstreamError as error:
+        say(str(error))
 
 
 def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_found: int) -> str:

@@ -20,8 +20,12 @@ class NoMemoryError(ModelError):
     """A sound model for which, or for whose context, there is no memory."""
 
 
-class HeadError(ModelError):
-    """A head cannot draft for this target, which answers without it."""
+class DraftError(ModelError):
+    """A draft cannot be had for this target, which answers without it."""
+
+
+class HeadError(DraftError):
+    """A head cannot draft for this target."""
 
 
 class VocabError(SlipstreamError):

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.model import IdsOnly, LlamaModel
+from runtime.backends.model import IdsOnly, LlamaModel, readable_facts
 from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.trimmed import open_trimmed
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
-from runtime.core.errors import HeadError, ModelError, NoMemoryError
+from runtime.core.errors import DraftError, ModelError, NoMemoryError
 from runtime.loading.heads import open_drafting_layers, open_head
 from runtime.loading.opening import load
 from runtime.loading.options import Options
@@ -27,6 +28,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import why_no_mtp
 from runtime.models.registry import Pair
+from runtime.models.trimmed import Trim, trim_of
 from runtime.speculative.control.reasons import Reason
 
 
@@ -53,7 +55,7 @@ class Wanted:
             return None, Reason("memory", self.plan.text)
         try:
             return self._opened(target, options, on_progress), None
-        except (NoMemoryError, HeadError, MemoryError) as error:
+        except (NoMemoryError, DraftError, MemoryError) as error:
             what = "model" if self.drafts_by == MODEL else "head"
             why = str(error).rstrip(".") or type(error).__name__
             return None, Reason("draft-error", f"the draft {what} was left out: {why}")
@@ -87,7 +89,8 @@ def open_draft(
 
     def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
         known = headers.pop() if headers else None
-        ids = shared_ids(target.path, path, known)
+        trim = trim_of(known[1] if known else readable_facts(path))
+        ids = trimmed_ids(target.path, path, trim) if trim else shared_ids(target.path, path, known)
         draft = load(path, "draft", report, exact=False, ids=ids, facts=known[1] if known else None)
         stack.callback(draft.close)
         if ids is None:
@@ -95,13 +98,20 @@ def open_draft(
         n_target = options.n_ctx or target.n_ctx_train
         n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
         try:
-            backend = open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=options.slots)
+            backend = drafting_context(draft, trim, n_ctx, options.slots)
         except ModelError as error:
-            raise NoMemoryError(str(error)) from error
+            raise error if isinstance(error, DraftError) else NoMemoryError(str(error)) from error
         stack.callback(backend.close)
         return backend
 
     return ReloadableBackend(opener, on_progress)
+
+
+def drafting_context(draft: LlamaModel, trim: Trim | None, n_ctx: int, n_seats: int) -> LlamaBackend:
+    """A draft model's context, over the target's tokens also where it is a copy with fewer words."""
+    if trim is not None:
+        return open_trimmed(draft, trim, n_ctx, 1, DRAFT_BATCH, n_seats)
+    return open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=n_seats)
 
 
 def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] | None = None) -> IdsOnly | None:
@@ -117,3 +127,11 @@ def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] |
         return None
     compare_vocabularies(HeaderVocab(ours.header), HeaderVocab(theirs.header), target.name, draft.name)
     return IdsOnly(theirs.architecture, theirs.n_vocab)
+
+
+def trimmed_ids(target: Path, draft: Path, trim: Trim) -> IdsOnly:
+    """The ids of a copy with fewer words, whose whole file has the target's. Raises DraftError, VocabError."""
+    trim.check(draft)
+    if shared_ids(target, trim.source) is None:
+        raise DraftError(f"{trim.source}, of which {draft.name} is a smaller copy, cannot be read")
+    return IdsOnly(ModelFacts(read_model_header(draft)).architecture, len(trim.kept))

@@ -18,7 +18,7 @@ from runtime.models.cache_layout import (
     shared_cells,
 )
 from runtime.models.facts import ModelFacts, is_repackable
-from runtime.models.heads import HEAD_ROWS, STATES, layers_of
+from runtime.models.heads import HEAD_ROWS, STATES, layers_of, n_words
 
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
@@ -70,7 +70,7 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
     words = (
         WORD * (facts.n_vocab + len(facts.header.strings("tokenizer.ggml.merges")))
         if spec.has_words
-        else ID * facts.n_vocab
+        else ID * n_words(facts)
     )
     repacked = repacked_bytes(facts) if spec.repacks else 0
     return Footprint(
@@ -97,7 +97,7 @@ def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:
     rows = max(spec.n_batch, spec.n_rows)
     width, inner = facts.own("embedding_length"), inner_length(facts)
     layers = rows * (3 * (width + inner) + PER_ROW) * FLOAT
-    logits = spec.n_rows * facts.n_vocab * FLOAT
+    logits = spec.n_rows * n_words(facts) * FLOAT
     return max(layers, logits) + rows * n_ctx * HALF + logits
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from os import SEEK_CUR
 from pathlib import Path
@@ -86,6 +86,7 @@ class Header:
     tensors: tuple[TensorInfo, ...]
     n_file_bytes: int
     data_start: int = 0  # where the tensors begin in a file of its own
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # where each key and its value stand in the file
 
     def text(self, key: str) -> str:
         """A string value; "" when there is none."""
@@ -148,14 +149,17 @@ class _Reader:
         self._check_version(self._integer("I"))
         n_tensors, n_keys = self._count("tensors"), self._count("metadata keys")
         metadata: dict[str, Value] = {}
+        spans: dict[str, tuple[int, int]] = {}
         for _ in range(n_keys):
+            start = self.file.tell()
             key = self._name(MAX_KEY)
             if key in metadata:
                 self._fail(f"the key {key[:64]!r} is there twice")
             metadata[key] = self._value(self._integer("I"))
+            spans[key] = start, self.file.tell()
         tensors = tuple(self._tensor() for _ in range(n_tensors))
         start = self._check_layout(tensors, metadata.get("general.alignment", 32))
-        return Header(metadata, tensors, self.size, start)
+        return Header(metadata, tensors, self.size, start, spans)
 
     def _check_version(self, version: int) -> None:
         if version in VERSIONS:

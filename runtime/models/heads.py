@@ -15,6 +15,7 @@ import numpy as np
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
+from runtime.models.trimmed import trim_of
 
 EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
 DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}  # by architecture; there is no last one yet
@@ -96,7 +97,7 @@ def unkept_promises(facts: ModelFacts) -> HeaderValues:
 
 
 def wanted_by(facts: ModelFacts) -> str:
-    """The target that a head is for, or what a model's own drafting layers are, in words; "" where there are none."""
+    """The target that a head is for, or what a copy or a model's own drafting layers are, in words; "" for others."""
     if facts.architecture == ASSISTANT:
         return f"not used: {UNUSED}"
     if drafter_of(facts):
@@ -104,6 +105,8 @@ def wanted_by(facts: ModelFacts) -> str:
         block = f", {facts.own('block_size')} tokens at once" if facts.architecture == DFLASH else ""
         target = f"targets of {n_words(facts):,} tokens and width {width_read(facts):,}"
         return f"a head ({drafter_of(facts)}) for {target}; reads layers {layers}{block}"
+    if trim := trim_of(facts):
+        return f"a copy of {trim.source} with fewer words, for its targets"
     if n_layers := facts.own("nextn_predict_layers"):
         why = why_no_mtp(facts)
         return f"{n_layers} of its own layers, {f'not used: {why}' if why else 'drafts by itself (mtp)'}"
@@ -124,7 +127,7 @@ def block_of(head: ModelFacts) -> BlockShape:
 
 
 def n_words(head: ModelFacts) -> int:
-    """Tokens of the head's target."""
+    """Tokens of the head's target; of a copy with fewer words, those that it has."""
     return head.n_vocab or head.own("vocab_size")
 
 

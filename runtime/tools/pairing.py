@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from runtime.backends import library
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
@@ -27,6 +28,8 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of, unfit
 from runtime.models.registry import Pair
 from runtime.models.shards import is_first_shard
+from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
+from runtime.tools.made_drafts import whole
 
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
@@ -69,8 +72,11 @@ class Target:
             facts = ModelFacts(read_model_header(path))
             if drafter_of(facts):
                 return unfit(facts, self.facts, path)
-            if facts.n_bytes_per_token > LARGEST * self.facts.n_bytes_per_token:
-                share = facts.n_bytes_per_token / max(1, self.facts.n_bytes_per_token)
+            if trim := trim_of(facts):
+                return f"it is a copy of {trim.source} with fewer words; name that, and a copy is made again"
+            n_bytes = bytes_per_token(facts) if is_worth_it(path, facts) else facts.n_bytes_per_token
+            if n_bytes > LARGEST * self.facts.n_bytes_per_token:
+                share = n_bytes / max(1, self.facts.n_bytes_per_token)
                 return f"it reads {share:.0%} of what the target reads for a token, so it can hardly pay"
             if not facts.n_bytes or not facts.n_vocab:
                 return "it has no weights or no vocabulary"
@@ -123,7 +129,7 @@ class Target:
         best = max(trials, key=lambda path: trials[path].gain, default=None)
         if best is not None and trials[best].gain < GAIN:
             best = None
-        kept = {"draft": str(best.absolute()), "key": fingerprint(best)} if best else {"draft": ""}
+        kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
         _memo(self.pair.target).write(kept | {"found": summary(found)})
         return best
 
@@ -139,19 +145,32 @@ def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
 
 
 def remembered(target: Path) -> Path | None:
-    """The draft model that was kept for a target, if it still is what it was."""
+    """The draft model that was kept for a target, if it still is what it was, and so is the file that it lacks words
+    of.
+    """
     with suppress(OSError, ValueError):  # ValueError: no name of a file
         kept = _memo(target).read()
-        path = Path(str(kept.get("draft") or ""))
-        if kept.get("draft") and fingerprint(path) == kept.get("key"):
-            return path
+        if kept.get("draft") and all(is_same(kept, role) for role in ("draft", "source")):
+            return Path(str(kept["draft"]))
     return None
 
 
+def named(role: str, path: Path) -> dict[str, str]:
+    """A file in what is remembered."""
+    return {role: str(path.absolute()), f"{role}_key": fingerprint(path)}
+
+
+def is_same(kept: dict[str, Any], role: str) -> bool:
+    """Is that file still what it was? Raises OSError, ValueError."""
+    return fingerprint(Path(str(kept.get(role)))) == kept.get(f"{role}_key")
+
+
 def is_settled(target: Path, found: Iterable[Path]) -> bool:
-    """Was a draft model, or none, chosen for the target when the same models were here?"""
+    """Was a draft model, which is still there, or none chosen for the target when the same models were here?"""
     with suppress(OSError):
-        return _memo(target).read().get("found") == summary(found)
+        kept = _memo(target).read()
+        is_there = not kept.get("draft") or remembered(target) is not None
+        return is_there and kept.get("found") == summary(found)
     return False
 
 

@@ -1,26 +1,18 @@
 """Draft models made from the target alone.
 
-Knows where they are put and that there is room for them; pairing.py measures them.
+Knows that there is room for them; where they are is said by made_drafts.py, and pairing.py measures them.
 """
 
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
 from pathlib import Path
-
-from platformdirs import user_cache_path
 
 from runtime.backends.shrink import RECIPES, Recipe, shrink
 from runtime.core.errors import ModelError
-from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.shards import shard_names
-
-
-def folder(target: Path) -> Path:
-    """Where drafts of this very file belong."""
-    return user_cache_path("slipstream") / "drafts" / fingerprint(target, "self-drafts")
+from runtime.tools.made_drafts import folder
 
 
 def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:
@@ -49,12 +41,3 @@ def make(target: Path, facts: ModelFacts, recipe: Recipe) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         shrink(target, path, facts.n_layers, recipe)
     return path
-
-
-def discard(target: Path, kept: Path | None) -> None:
-    """Removes all drafts of the target but the one that is kept, and what a killed process left."""
-    for path in folder(target).glob("*.gguf*"):
-        if path != kept:
-            path.unlink(missing_ok=True)
-    with suppress(OSError):  # not empty: one is kept
-        folder(target).rmdir()

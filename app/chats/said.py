@@ -1,0 +1,34 @@
+"""What models said in this person's chats, for what learns from it on this machine. Reads; knows no format but the
+table of messages.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from app.chats.store import default_path
+
+MOST = 2**20  # characters
+LATEST = "SELECT content FROM messages WHERE role = 'assistant' ORDER BY id DESC"
+
+
+def latest_replies(path: Path | None = None, most: int = MOST) -> list[str]:
+    """The latest replies, newest first, of `most` characters in all; none where chats cannot be read."""
+    uri = f"{(path or default_path()).absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as db:
+            return list(within(db.execute(LATEST), most))
+    except sqlite3.Error:
+        return []
+
+
+def within(rows: Iterable[tuple[str]], most: int) -> Iterator[str]:
+    """The first texts that have `most` characters together."""
+    for (text,) in rows:
+        most -= len(text)
+        if most < 0:
+            return
+        yield text

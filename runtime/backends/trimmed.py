@@ -1,0 +1,166 @@
+"""A draft model that has few of its vocabulary's words, over the tokens of all: TrimmedBackend, TrimmedSharedBackend.
+
+Of a pass whose tokens it all has, the library gets their rows; of another one the vectors, from the table of the whole
+file. Whoever asks sees the whole vocabulary, in which the words that are not kept are as good as impossible. Knows
+batches and tables; what is kept is said by the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.llama import INT32_P, LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.shared import SharedBackend
+from runtime.core.draft import Draft, Logits, Tokens
+from runtime.core.errors import DraftError
+from runtime.models.header import TYPES, read_header
+from runtime.models.trimmed import TABLE, Trim
+
+FLOATS = ctypes.POINTER(ctypes.c_float)
+# The logit of a word that is not kept: finite, because a grammar may allow no other
+NEVER = np.float32(-1e30)
+CHECKED = 6  # rows that are compared
+
+
+class Traits(ctypes.Structure):
+    """The beginning of ggml's `struct ggml_type_traits`, as ggml.h lays it out."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("block", ctypes.c_int64),
+        ("interleave", ctypes.c_int64),
+        ("size", ctypes.c_size_t),
+        ("is_quantized", ctypes.c_bool),
+        ("to_float", ctypes.c_void_p),
+    )
+
+
+class Words:
+    """The words of a copy of that width, and the vectors of all words as they lie in the whole file.
+
+    `scale` is what the model's graph multiplies the vectors of words by, and those that it is given not. Raises
+    DraftError where the whole file does not have those words.
+    """
+
+    def __init__(self, trim: Trim, width: int) -> None:
+        header = read_header(trim.source)
+        tensor = next((tensor for tensor in header.tensors if tensor.name == TABLE), None)
+        if tensor is None or tensor.shape[:1] != (width,) or trim.kept[-1] >= (n := tensor.shape[-1]):
+            raise DraftError(f"it has words or a width that {trim.source}, which it was made from, does not have")
+        self.width, self.n_vocab, self.kept, self.scale = width, n, trim.kept, np.float32(1)
+        self.places: Tokens = np.full(n, -1, dtype=np.int32)  # row of each word; -1: not kept
+        self.places[trim.kept] = np.arange(len(trim.kept), dtype=np.int32)
+        shape = n, tensor.n_bytes // n
+        self._rows = np.memmap(trim.source, np.uint8, "r", header.data_start + tensor.offset, shape)
+        self._to_float = converter(tensor.kind)
+
+    def vectors(self, tokens: Tokens) -> NDArray[np.float32]:
+        """[n, width] of what the library would look up for them."""
+        raw = np.ascontiguousarray(self._rows[tokens])
+        if self._to_float is None:
+            found = raw.view(np.float32)
+        else:
+            found = np.empty((len(tokens), self.width), dtype=np.float32)
+            self._to_float(raw.ctypes.data, found.ctypes.data, found.size)
+        return found * self.scale
+
+
+def converter(kind: str) -> Any:
+    """The library's own function from values of that type to floats; None for floats."""
+    number = next(number for number, (name, _, _) in TYPES.items() if name == kind)
+    traits_of = lib._lib.ggml_get_type_traits
+    traits_of.restype, traits_of.argtypes = ctypes.c_void_p, [ctypes.c_int]
+    address = Traits.from_address(traits_of(number)).to_float
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address) if address else None
+
+
+class Trimmed(LlamaBackend):
+    """What both kinds of contexts share."""
+
+    def take(self, words: Words) -> None:
+        """Tokens are the whole vocabulary's from now on. Raises DraftError where vectors do not stand for words."""
+        self.words, self.n_vocab = words, words.n_vocab
+        self._small: Tokens = np.empty(self.n_batch, dtype=np.int32)
+        self._wide: Logits = np.full((1, self.n_vocab), NEVER, dtype=np.float32)
+        self._takes_rows = True  # where all tokens of a pass have them
+        self._find_scale(words.kept[:: max(1, len(words.kept) // CHECKED)][:CHECKED])
+
+    def _find_scale(self, tokens: Tokens) -> None:
+        """Some architectures scale the vectors that they look up, and not those that they are given: whichever way
+        gives the same logits is right.
+        """
+        by_row = self._anew(tokens)
+        for scale in (np.float32(1), np.sqrt(np.float32(self.words.width))):
+            self.words.scale, self._takes_rows = scale, False
+            by_vector = self._anew(tokens)
+            self._takes_rows = True
+            if np.array_equal(by_vector, by_row):
+                return
+        raise DraftError(f"{self.model.path.name} cannot be given the vectors of words with this build of llama.cpp")
+
+    def _anew(self, tokens: Tokens) -> Logits:
+        """The logits after these tokens, read into an empty cache, which is left so."""
+        self._clear()
+        found = self.forward(tokens).copy()
+        self._clear()
+        return found
+
+    def _decode(self, batch: lib.llama_batch) -> None:
+        tokens = np.ctypeslib.as_array(batch.token, (batch.n_tokens,))
+        before, rows = batch.token, self.words.places[tokens]
+        if self._takes_rows and rows.min() >= 0:
+            self._small[: len(rows)] = rows
+            batch.token = ctypes.cast(self._small.ctypes.data, INT32_P)
+        else:
+            self._vectors = self.words.vectors(tokens)  # kept as long as the batch points at them
+            batch.token, batch.embd = None, ctypes.cast(self._vectors.ctypes.data, FLOATS)
+        try:
+            super()._decode(batch)
+        finally:
+            batch.token, batch.embd = before, None
+
+    def _logits(self, rows: int) -> Logits:
+        """The library's rows among those of the whole vocabulary: [rows, n_vocab]."""
+        if len(self._wide) < rows:
+            self._wide = np.full((rows, self.n_vocab), NEVER, dtype=np.float32)
+        kept = self.words.kept
+        self._wide[:rows, kept] = np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (rows, len(kept)))
+        return self._wide[:rows]
+
+
+class TrimmedBackend(Trimmed):
+    """A context of a copy with fewer words: implements Backend."""
+
+
+class TrimmedSharedBackend(Trimmed, SharedBackend):
+    """One that several conversations share."""
+
+
+def open_trimmed(model: LlamaModel, trim: Trim, n_ctx: int, n_rows: int, n_batch: int, n_seats: int = 1) -> Trimmed:
+    """The context of a copy, over the tokens of the whole vocabulary. Raises DraftError, ModelError."""
+    trim.check(model.path)
+    backend: Trimmed
+    if n_seats > 1:
+        backend = TrimmedSharedBackend(model, n_ctx, n_rows, n_batch, n_seats)
+    else:
+        backend = TrimmedBackend(model, n_ctx, n_rows, n_batch)
+    try:
+        backend.take(Words(trim, model.n_embd))
+    except BaseException:
+        backend.close()
+        raise
+    return backend
+
+
+def differs(whole: LlamaBackend, copy: Trimmed, tokens: Sequence[int]) -> bool:
+    """Do two contexts, of several rows, not give the same logits for the words that the copy has, bit for bit?"""
+    context, draft = np.array(tokens[:-CHECKED], dtype=np.int32), Draft(tuple(tokens[-CHECKED:]))
+    kept = copy.words.kept
+    return not np.array_equal(whole.forward(context, draft)[:, kept], copy.forward(context, draft)[:, kept])

@@ -1,0 +1,241 @@
+"""Copies of draft models that have fewer words: what is written into them, and which models are worth one.
+
+Most of what a small model reads for a token is its table of words, where that is large, and few of the words are ever
+drafted (FR-Spec, arXiv 2502.14856; VocabTrim, arXiv 2506.22694). A copy has the rows of some, as bytes; the vectors of
+the others are read from the whole file, which it names. Knows the format; loads no model.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.core.draft import Tokens
+from runtime.core.errors import DraftError, ModelError
+from runtime.models.cache_layout import STATEFUL, layers_named
+from runtime.models.facts import ModelFacts
+from runtime.models.header import ARRAY, STRING, TYPES, Header, TensorInfo, read_header
+from runtime.models.shards import shard_names
+
+MOST = 32_768  # words of a copy: half as many were as fast, but with them a letter's words fell from 94% to 85%
+LEAST = 8192  # words without which hardly a text is said
+WORTH = 1.1  # times the bytes that a copy reads for a token, which the whole model must read
+TABLE = "token_embd.weight"
+HEADS = TABLE, "output.weight", "output.bias"  # tensors with a row for each word
+# Vectors do not stand for words where positions have several parts
+PARTED = "rope.dimension_sections"
+CHUNK = 2**22  # bytes that are copied at once
+KEY = "slipstream.trimmed"
+NUMBER, TEXT, LONG, IDS = 4, STRING, 10, 5  # the format's types: u32, string, u64, i32
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """What a copy says of the file that it was made from, and the words that it kept."""
+
+    source: Path
+    n_bytes: int
+    modified: int  # nanoseconds
+    kept: Tokens  # [n] ids, ascending
+
+    def is_whole(self) -> bool:
+        """Is that file still what it was?"""
+        with suppress(OSError, ValueError):  # ValueError: no name of a file
+            status = self.source.stat()
+            return (status.st_size, status.st_mtime_ns) == (self.n_bytes, self.modified)
+        return False
+
+    def check(self, path: Path) -> None:
+        """Raises DraftError where the file is another by now; `path` is the copy's."""
+        if not self.is_whole():
+            raise DraftError(
+                f"{path.name} lacks words that are in {self.source}, and that file is gone or another by now. Run "
+                "`slipstream models pair` again"
+            )
+
+
+def trim_of(facts: ModelFacts | None) -> Trim | None:
+    """What a copy says of itself; None for a whole model, and for a copy that says nonsense."""
+    if facts is None or not (source := facts.header.text(f"{KEY}.source")):
+        return None
+    kept = facts.header.metadata.get(f"{KEY}.kept")
+    if not isinstance(kept, np.ndarray) or kept.dtype != np.dtype("<i4") or not len(kept):
+        return None
+    if kept[0] < 0 or not (np.diff(kept) > 0).all() or len(kept) != facts.own("vocab_size"):
+        return None
+    number = facts.header.number
+    return Trim(Path(source), number(f"{KEY}.bytes"), number(f"{KEY}.modified"), kept.astype(np.int32))
+
+
+def n_kept(facts: ModelFacts) -> int:
+    """Words of a copy: a quarter of the vocabulary, within bounds; 0 where that is too few."""
+    n = min(MOST, facts.n_vocab // 4 // 64 * 64)
+    return n if n >= LEAST else 0
+
+
+def bytes_per_token(facts: ModelFacts) -> int:
+    """Bytes of weights that a pass of the copy over one token reads."""
+    if not facts.n_vocab:
+        return facts.n_bytes_per_token
+    tied = all(tensor.name != "output.weight" for tensor in facts.header.tensors)
+    read = sum(tensor.n_bytes for tensor in facts.header.tensors if tensor.name == (TABLE if tied else "output.weight"))
+    return facts.n_bytes_per_token - int(read * (1 - n_kept(facts) / facts.n_vocab))
+
+
+def is_worth_it(path: Path, facts: ModelFacts) -> bool:
+    """Can a copy be made of the model, and would it read clearly less?"""
+    if len(shard_names(path.name)) > 1 or not n_kept(facts) or layers_named(facts, STATEFUL):
+        return False
+    if f"{facts.architecture}.{PARTED}" in facts.header.metadata or facts.own("nextn_predict_layers"):
+        return False
+    worded = {tensor.name for tensor in facts.header.tensors if facts.n_vocab in tensor.shape}
+    if TABLE not in worded or not worded <= {*HEADS}:
+        return False
+    return facts.n_bytes_per_token >= WORTH * bytes_per_token(facts)
+
+
+def choose(facts: ModelFacts, counts: NDArray[np.int64]) -> Tokens:
+    """The words of a copy, ascending: those that replies end with, then those that were said most often, then the first
+    ones; `counts` [n_vocab].
+    """
+    n, counts = n_kept(facts), counts[: facts.n_vocab].copy()
+    counts[[token for token in specials(facts, n) if token < len(counts)]] = np.iinfo(np.int64).max
+    order = np.lexsort((np.arange(len(counts)), -counts))
+    return np.sort(order[:n]).astype(np.int32)
+
+
+def specials(facts: ModelFacts, n: int) -> list[int]:
+    """Tokens that the header gives a part in a text, and all that are no words, where those are few."""
+    metadata = facts.header.metadata
+    named = [
+        value
+        for key, value in metadata.items()
+        if key.startswith("tokenizer.ggml.") and key.endswith("_token_id") and isinstance(value, int)
+    ]
+    kinds = metadata.get("tokenizer.ggml.token_type")
+    marks = np.flatnonzero(np.isin(kinds, (3, 4))).tolist() if isinstance(kinds, np.ndarray) else []
+    return named + (marks if len(marks) <= n // 16 else [])
+
+
+def write(source: Path, path: Path, kept: Tokens) -> None:
+    """Writes the copy of `source` with those words to `path`, or nothing.
+
+    Raises ModelError where there is no room, and where the source changes meanwhile.
+    """
+    part = path.with_name(f"{path.name}.incomplete")
+    try:
+        status, header = source.stat(), read_header(source)
+        trim = Trim(source.absolute(), status.st_size, status.st_mtime_ns, kept)
+        with source.open("rb") as whole, part.open("wb") as file:
+            for piece in pieces(whole, header, trim):
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        if not trim.is_whole():
+            raise ModelError(f"{source.name} was changed while a smaller copy was made of it. Try again.")
+        part.replace(path)
+    except OSError as error:
+        raise ModelError(
+            f"A smaller copy of {source.name} could not be written to {path.parent} ({error.strerror}). Free some room "
+            "there, and try again."
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def pieces(whole: BinaryIO, header: Header, trim: Trim) -> Iterator[bytes]:
+    """The copy's bytes, in order. Raises ModelError where the file ends too early."""
+    facts = ModelFacts(header)
+    tensors = [trimmed(tensor, facts.n_vocab, len(trim.kept)) for tensor in header.tensors]
+    number = header.metadata.get("general.alignment")
+    alignment = number if isinstance(number, int) else 32
+    entries = [*own_entries(whole, header), *new_entries(facts.architecture, trim)]
+    descriptions, at = b"", 0
+    for tensor in tensors:
+        descriptions += described(tensor, at)
+        at += tensor.n_bytes + -tensor.n_bytes % alignment
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries)) + b"".join(entries) + descriptions
+    yield head + bytes(-len(head) % alignment)
+    for before, tensor in zip(header.tensors, tensors, strict=True):
+        start = header.data_start + before.offset
+        is_same = before is tensor
+        yield from copied(whole, start, tensor.n_bytes) if is_same else rows_of(whole, start, before, trim.kept)
+        yield bytes(-tensor.n_bytes % alignment)
+
+
+def own_entries(whole: BinaryIO, header: Header) -> Iterator[bytes]:
+    """The metadata that a copy has as well, as it stands: all but the words."""
+    for key, (start, end) in header.spans.items():
+        if not key.startswith(("tokenizer.", KEY)) and not key.endswith(".vocab_size"):
+            yield exactly(whole, start, end - start)
+
+
+def new_entries(architecture: str, trim: Trim) -> Iterator[bytes]:
+    """The metadata of a copy alone: a vocabulary of ids without words, and where it comes from."""
+    yield entry("tokenizer.ggml.model", TEXT, string("no_vocab"))
+    yield entry(f"{architecture}.vocab_size", NUMBER, struct.pack("<I", len(trim.kept)))
+    yield entry(f"{KEY}.source", TEXT, string(str(trim.source)))
+    yield entry(f"{KEY}.bytes", LONG, struct.pack("<Q", trim.n_bytes))
+    yield entry(f"{KEY}.modified", LONG, struct.pack("<Q", trim.modified))
+    yield entry(f"{KEY}.kept", ARRAY, struct.pack("<IQ", IDS, len(trim.kept)) + trim.kept.astype("<i4").tobytes())
+
+
+def entry(key: str, kind: int, value: bytes) -> bytes:
+    """A key and its value as the format has them."""
+    return string(key) + struct.pack("<I", kind) + value
+
+
+def string(text: str) -> bytes:
+    """A string as the format has it."""
+    data = text.encode("utf8", "surrogateescape")
+    return struct.pack("<Q", len(data)) + data
+
+
+def trimmed(tensor: TensorInfo, n_vocab: int, n: int) -> TensorInfo:
+    """The tensor as a copy has it: the same, or with the rows of `n` words."""
+    if tensor.name not in HEADS or tensor.shape[-1] != n_vocab:
+        return tensor
+    return TensorInfo(tensor.name, (*tensor.shape[:-1], n), tensor.kind, 0, tensor.n_bytes // n_vocab * n)
+
+
+def described(tensor: TensorInfo, at: int) -> bytes:
+    """What the header says of a tensor whose bytes begin at `at`."""
+    kind = next(number for number, (name, _, _) in TYPES.items() if name == tensor.kind)
+    n = len(tensor.shape)
+    return string(tensor.name) + struct.pack(f"<I{n}QIQ", n, *tensor.shape, kind, at)
+
+
+def copied(whole: BinaryIO, start: int, n_bytes: int) -> Iterator[bytes]:
+    """A tensor's bytes, from `start` on, a piece at a time."""
+    for at in range(start, start + n_bytes, CHUNK):
+        yield exactly(whole, at, min(CHUNK, start + n_bytes - at))
+
+
+def rows_of(whole: BinaryIO, start: int, tensor: TensorInfo, kept: Tokens) -> Iterator[bytes]:
+    """The rows of `kept` words in a tensor whose bytes begin at `start`, a piece at a time."""
+    n_words = tensor.shape[-1]
+    n_bytes = tensor.n_bytes // n_words
+    most = max(1, CHUNK // n_bytes)
+    for first in range(0, n_words, most):
+        n = min(most, n_words - first)
+        data = exactly(whole, start + first * n_bytes, n * n_bytes)
+        wanted = kept[(kept >= first) & (kept < first + n)] - first
+        yield np.frombuffer(data, np.uint8).reshape(n, n_bytes)[wanted].tobytes()
+
+
+def exactly(file: BinaryIO, start: int, n: int) -> bytes:
+    """So many bytes of a file. Raises ModelError where it has fewer."""
+    file.seek(start)
+    data = file.read(n)
+    if len(data) < n:
+        raise ModelError("The model was cut off while a smaller copy was made of it. Try again.")
+    return data

@@ -1,0 +1,148 @@
+"""Copies of draft models with the words that the user's own replies had (FR-Spec, arXiv 2502.14856; VocabTrim, arXiv
+2506.22694).
+
+A copy is used only after it gave what the whole model gives, bit for bit, in a process of its own, since the library
+may end that. Whether it pays is measured by pairing.py.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.backends.trimmed import differs, open_trimmed
+from runtime.backends.vocab import HeaderVocab
+from runtime.core.draft import Tokens
+from runtime.core.errors import ModelError
+from runtime.drafters.reply_store import close_to_others, make_private_folder
+from runtime.engine import Engine
+from runtime.loading.profile import replies_of
+from runtime.loading.profile_cache import fingerprint
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import drafter_of
+from runtime.models.trimmed import bytes_per_token, choose, is_worth_it, n_kept, write
+from runtime.tools.made_drafts import SUFFIX, folder, trim_in
+
+TOKENS, ROWS = 24, 8  # of the text by which a copy is compared, and of its last part, which is decoded in one pass
+SEED = 26
+
+
+class Trimmer:
+    """Makes copies of draft models for one target, with the words that its past replies and `texts` had most often.
+
+    The engine is the target's; it is only asked for tokens.
+    """
+
+    def __init__(self, target: Path, engine: Engine, texts: Callable[[], Iterable[str]]) -> None:
+        self.target, self._engine, self._texts = target, engine, texts
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        """[n_vocab] how often each token was said."""
+        vocab = HeaderVocab(read_model_header(self.target))
+        said = [np.array(self._engine.tokenize(text, special=False), dtype=np.int32) for text in self._texts()]
+        said = [np.zeros(0, np.int32), *replies_of(self.target, vocab).read(), *said]
+        return np.bincount(np.concatenate(said), minlength=vocab.n_vocab)
+
+    def make(self, source: Path) -> Path:
+        """The copy of `source`: written, or found where an earlier run kept it. Raises ModelError."""
+        facts = ModelFacts(read_model_header(source))
+        kept = choose(facts, self._counts)
+        path = folder(self.target) / f"{source.stem}-{fingerprint(source)[:6]}-{len(kept)}{SUFFIX}"
+        if not is_copy(path, source, kept):
+            make_room(path.parent, source, n_bytes(facts))
+            write(source, path, kept)
+            close_to_others(path, 0o600)
+        prove(source, path)
+        return path
+
+
+def promise(path: Path) -> str:
+    """What a copy of that model would have, in words; "" where none can be made, or where it would not read clearly
+    less. Raises ModelError.
+    """
+    facts = ModelFacts(read_model_header(path))
+    if drafter_of(facts) or not is_worth_it(path, facts):
+        return ""
+    return f"{n_kept(facts):,} of its {facts.n_vocab:,} words"
+
+
+def make_room(place: Path, source: Path, n: int) -> None:
+    """Makes the folder. Raises ModelError where `n` bytes do not fit well."""
+    try:
+        make_private_folder(place)
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        raise ModelError(f"{place} cannot be made for a copy of {source.name} ({error.strerror}).") from error
+    if free < 2 * n:
+        raise ModelError(
+            f"There is no room for a copy of {source.name} with fewer words. Free {2 * n / 1e9:.1f} GB on the disk of "
+            f"{place}."
+        )
+
+
+def n_bytes(facts: ModelFacts) -> int:
+    """Bytes of a copy, at most."""
+    return facts.n_bytes - facts.n_bytes_per_token + bytes_per_token(facts)
+
+
+def is_copy(path: Path, source: Path, kept: Tokens) -> bool:
+    """Is the copy there, of the source as it is now, and with those words?"""
+    trim = trim_in(path) if path.exists() else None
+    is_same = trim is not None and trim.source == source.absolute() and trim.is_whole()
+    return trim is not None and is_same and np.array_equal(trim.kept, kept)
+
+
+def prove(source: Path, path: Path) -> None:
+    """Removes a copy that does not give what the source gives, and raises ModelError."""
+    process = multiprocessing.get_context("spawn").Process(target=_compare, args=(str(source), str(path)), daemon=True)
+    try:
+        process.start()
+        process.join()
+        if process.exitcode:
+            path.unlink(missing_ok=True)
+            raise ModelError(
+                f"A copy of {source.name} with fewer words does not give what the whole model gives with this build of "
+                "llama.cpp, so it is tried whole only."
+            )
+    finally:
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _compare(source: str, path: str) -> None:
+    """In a process of its own, whose exit code is the answer."""
+    try:
+        is_right = are_alike(Path(source), Path(path))
+    except ModelError:
+        is_right = False
+    if not is_right:
+        raise SystemExit(1)
+
+
+def are_alike(source: Path, path: Path) -> bool:
+    """Do both give the same logits for two texts, one of words that the copy has and one of all? Raises ModelError."""
+    if (trim := trim_in(path)) is None:
+        return False
+    with ExitStack() as stack:
+        models = [LlamaModel(each) for each in (source, path)]
+        for model in models:
+            stack.callback(model.close)
+        whole = LlamaBackend(models[0], TOKENS, ROWS, TOKENS)
+        stack.callback(whole.close)
+        copy = open_trimmed(models[1], trim, TOKENS, ROWS, TOKENS)
+        stack.callback(copy.close)
+        rng = np.random.default_rng(SEED)
+        texts = rng.choice(trim.kept, TOKENS), rng.integers(0, whole.n_vocab, TOKENS)
+        return not any(differs(whole, copy, text.tolist()) for text in texts)
