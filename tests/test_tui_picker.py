@@ -36,7 +36,7 @@ def placed(folder: Path, name: str) -> Path:
 
 @piloted
 async def test_every_model_is_listed_with_what_it_would_be_like_here(path: Path) -> None:
-    async with opened(path, size=(110, 50), pair=DEMO) as chat:
+    async with opened(path, size=(110, 60), pair=DEMO) as chat:
         await chat.say("/model")
         await chat.until("Used lately", "▸ demo 24.4 MB fits draft")
         await chat.until("↓ qwen3-4b 3.14 GB fits ~ 16 tok/s draft")
