@@ -244,6 +244,12 @@ def without(pair: Pair, options: Options | None = None) -> str:
     return left_out
 
 
+def test_a_head_of_another_kind_than_was_asked_for_is_told(target_file: Path, tmp_path: Path) -> None:
+    file = write_head(tmp_path / "head.gguf", head_for(target_file))
+    found = without(Pair("any", target_file, file), Options(512, ("dflash",), threads=1))
+    assert found == "head.gguf is no head for the dflash drafter"
+
+
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.999])
 @pytest.mark.parametrize("make", [head_for, block_head_for])
 def test_a_head_that_was_cut_short_is_left_out(
