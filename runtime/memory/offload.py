@@ -27,7 +27,7 @@ def fit_devices(
     for it does not fit there.
     """
     headroom = headroom_on(devices, thresholds)
-    draft_fits = spec.draft is None or spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
+    draft_fits = bool(spec.draft) and spec.needs(spec.context.n_ctx, True) <= headroom.free - headroom.for_draft
     if draft_fits or longest(spec, headroom.free - headroom.for_context):
         return fit(spec, headroom, name)
     return with_layers(spec, devices, headroom, host, name)
