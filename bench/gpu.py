@@ -158,7 +158,9 @@ def main() -> None:
         folder = built(args.build, args.folder.resolve(), os.cpu_count() or 1) if args.build else args.libraries
     except BuildError as error:
         sys.exit(str(error))
-    environment = dict(os.environ) | ({"LLAMA_CPP_LIB_PATH": str(folder.resolve())} if folder else {})
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"} | (
+        {"LLAMA_CPP_LIB_PATH": str(folder.resolve())} if folder else {}
+    )
     wanted = [part for part in parts(args.rehearse) if args.only.casefold() in part.title.casefold()]
     for outcome in run_all(wanted, environment, args.minutes):
         outcomes.append(outcome)
