@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUESTION ?= What does os.path.join do?
 
-.PHONY: demo test test-real check fmt prove clean
+.PHONY: demo test test-real test-vulkan check fmt prove clean
 
 demo: .venv/run
 	$(BIN)/slipstream run "$(QUESTION)" --stats
@@ -13,6 +13,12 @@ test: check
 
 test-real: .venv/dev # skips with a sentence where the weights cannot be fetched
 	$(BIN)/pytest -m real tests/real
+
+# Libraries with Vulkan are built once with `$(BIN)/python -m bench.build vulkan $(VULKAN)`; skips with a sentence without them
+VULKAN ?= $(HOME)/.cache/slipstream/vulkan
+test-vulkan: .venv/dev
+	$(if $(wildcard $(VULKAN)/build/bin),LLAMA_CPP_LIB_PATH=$(VULKAN)/build/bin GGML_VK_VISIBLE_DEVICES=0) \
+	$(BIN)/pytest -m device tests/device
 
 check: .venv/dev
 	$(BIN)/ruff check .

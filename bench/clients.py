@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--alone", action="store_true", help="our server only")
     args = parser.parse_args()
     counts, temperatures = [int(n) for n in args.clients.split(",")], [float(t) for t in args.temperatures.split(",")]
     pair = find_pair(args.pair, load_registry()) if not Path(args.pair).is_file() else None
@@ -141,20 +142,23 @@ def main() -> None:
     rows, summary = list[list[str]](), dict[str, object]()
     more = ["--parallel", str(most), "--context", str(args.context)]
     with ExitStack() as stack:
-        servers = serving(args.pair, more), peer(settings)
-        urls = dict(zip(SIDES, map(stack.enter_context, servers), strict=True))
+        servers = [serving(args.pair, more), *([] if args.alone else [peer(settings)])]
+        urls = dict(zip(SIDES, map(stack.enter_context, servers), strict=False))
         for temperature in temperatures:
             for n in counts:
-                cells = {side: Cell() for side in SIDES}
+                cells = {side: Cell() for side in urls}
                 for number in range(args.rounds + 1):
                     asked = bodies(n, number, args.kind, temperature, args.tokens)
-                    for side in SIDES if number % 2 else SIDES[::-1]:
+                    for side in urls if number % 2 else reversed(urls):
                         asyncio.run(round_of(urls[side], asked, cells[side] if number else Cell()))
                 for side, cell in cells.items():
                     rows.append(cell.row(f"{side}, {n} clients, t = {temperature}"))
                     print(" | ".join(rows[-1]), flush=True)
                     for error in set(cell.errors):
                         print("error:", error)
+                if args.alone:
+                    summary[f"{n} clients, t = {temperature}"] = round(statistics.median(cells["ours"].rates), 1)
+                    continue
                 found = ratios(cells["ours"].rates, cells["llama.cpp"].rates)
                 summary[f"{n} clients, t = {temperature}"] = round(found.median, 3)
                 print(f"  ours / theirs: {found}", flush=True)

@@ -109,7 +109,7 @@ def test_other_faults_are_named_with_what_mends_them() -> None:
     assert "compiled without AVX2" in found(cpu_features=[])
     assert "run `slipstream doctor` again" in found(busy_processes=3.0)
     assert "Use `--exact`" in found(is_exact=False)
-    assert "no exact kernels" in found(is_exact=False, devices=[{"backend": "CUDA"}])
+    assert "both exact and free" in found(is_exact=False, devices=[{"backend": "CUDA"}])
     assert "use a small model" in found(memory_free_bytes=2**28)
 
 

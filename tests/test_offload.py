@@ -71,6 +71,11 @@ def test_draft_model_and_context_go_before_any_layer() -> None:
     assert order == [(True, True, True), (False, True, True), (False, False, True), (False, False, False)]
 
 
+def test_a_target_without_a_draft_model_is_divided_too() -> None:
+    plan = on(300, draft=None)
+    assert 0 < plan.n_gpu_layers < 9
+
+
 def test_as_many_layers_go_as_fit_the_output_first() -> None:
     context = ContextSpec(FLOOR, HALVES, n_rows=9)
     parts, overhead = layer_bytes(facts(), context), compute_bytes(facts(), context, FLOOR)

@@ -187,7 +187,7 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         return ()
     is_gpu = any(device["backend"] not in ("CPU", RPC) for device in found["devices"])
     remedy = (
-        "GPUs have no exact kernels. `--fast` lets such replies draft, where a close choice may fall otherwise."
+        "No wider pass is both exact and free on this GPU. `--fast` lets them draft; a close choice may fall otherwise."
         if is_gpu
         else "Use `--exact` for bit-identical kernels."
     )

@@ -106,6 +106,11 @@ class LlamaBackend:
         return self._n_cells
 
     @property
+    def n_before(self) -> int:
+        """Cells of others in front of where this conversation goes on."""
+        return 0
+
+    @property
     def is_heard(self) -> bool:
         """Does a head draft from its states?"""
         return self._listener is not None

@@ -176,6 +176,11 @@ class SharedBackend(LlamaBackend):
         self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
 
     @property
+    def n_before(self) -> int:
+        """Cells of others in front of where this conversation goes on."""
+        return max(0, self._map.top - self._n_held)
+
+    @property
     def n_held(self) -> int:
         """Conversations that need not be read again."""
         self._leave_seat()

@@ -43,16 +43,17 @@ class Exactness:
         """Is every width exact that can occur?"""
         return self.width >= self.tried and self.prefill and not self.padded
 
-    def rows_at(self, n_context: int, n_ctx: int) -> int:
+    def rows_at(self, n_context: int, n_ctx: int, n_before: int = 0) -> int:
         """Rows that a pass after `n_context` tokens may have, of which the first follows the last of them, so that each
         rounds as in a pass that begins with it.
 
         How much of the cache a padded pass looks at depends on where it ends: all its rows must come to the same.
+        `n_before` cells of it are others'.
         """
         if not self.padded:
             return self.width
         end = n_context - 1 + self.padded  # of a pass that begins with the last token
-        return max(1, min(self.width, STRETCH - (end - 1) % STRETCH, n_ctx - end + 1))
+        return max(1, min(self.width, STRETCH - (end + n_before - 1) % STRETCH, n_ctx - end + 1))
 
     def __str__(self) -> str:
         if self.padded:

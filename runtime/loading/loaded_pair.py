@@ -226,7 +226,7 @@ class LoadedPair:
             self._company(),
         )
         if not self.options.fast:
-            self.loop.rows_at = partial(self.exactness.rows_at, n_ctx=self.backend.n_ctx)
+            self.loop.rows_at = self._exact_rows
         self.loop.failed = self.left_out
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         for backend in (self.backend, self.draft):
@@ -243,8 +243,14 @@ class LoadedPair:
             return Company(shared, sys.maxsize)
         return Company(shared, exact.width if exact.together else 1)
 
+    def _exact_rows(self, n_context: int) -> int:
+        """Rows of a pass after so many tokens, up to which it rounds as plain decode does."""
+        return self.exactness.rows_at(n_context, self.backend.n_ctx, self.backend.n_before)
+
     def _promise(self) -> str:
         """What could be done about passes that round otherwise."""
+        if library.has_gpu():
+            return "`--fast` lets it draft, where a close choice may fall otherwise"
         if self.options.exact and library.are_tiled():
             return "start Slipstream anew with `--exact`: another model's kernels are in use in this process"
         trial = layout.remembered(self.pair.target)

@@ -46,7 +46,8 @@ DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_15
 # The least that K-quants' blocks of 256 fit
 K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
-SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B}
+LLAMA_8B = Shape(width=4096, layers=32, heads=32, kv_heads=8, ffn=14336, vocab=32_768)
+SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B, "8b": LLAMA_8B}
 
 
 def random_q8(rows: int, columns: int, rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -1,0 +1,73 @@
+"""`python -m bench.gpu`: whatever a part does, the report says so and the next one runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from bench import gpu
+from bench.gpu import Part, parts, run_all, write
+
+HANGS = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "print(child.pid, flush=True)\ntime.sleep(600)"
+)
+FOUR = [
+    Part("well", ("-c", "print('all is well')"), 60),
+    Part("fails", ("-c", "import sys; print('before'); sys.exit('it broke')"), 60),
+    Part("hangs", ("-c", HANGS), 3),
+    Part("lonely", ("-c", "print('compared')"), 60, "raise SystemExit(1)"),
+]
+
+
+def test_a_part_that_fails_or_hangs_is_a_line_of_the_report(tmp_path: Path) -> None:
+    outcomes = list(run_all(FOUR, dict(os.environ), 1.0))
+    assert [each.how for each in outcomes[:3]] == ["", "failed with code 1", "ended after its 3 seconds"]
+    assert outcomes[3].how.startswith("left out")
+    write(tmp_path / "report.md", outcomes)
+    report = (tmp_path / "report.md").read_text()
+    assert "1 of 4 parts ended well." in report
+    assert "it broke" in report
+    assert "all is well" in report
+    child = int(outcomes[2].said)
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_the_time_is_for_all_parts_together() -> None:
+    assert [each.how for each in run_all(FOUR[:2], dict(os.environ), 0.0)] == [
+        "left out, because the time was spent"
+    ] * 2
+
+
+def test_what_a_part_says_is_cut_at_its_beginning(tmp_path: Path) -> None:
+    part = Part("talks", ("-c", "print('\\n'.join(map(str, range(500))))"), 60)
+    write(tmp_path / "report.md", list(run_all([part], dict(os.environ), 1.0)))
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    assert "499" in lines
+    assert "100" not in lines
+    assert f"... {500 - gpu.KEPT} lines before ..." in lines
+
+
+def test_every_part_names_a_module_that_is_there() -> None:
+    named = {part.command[1] for part in [*parts(False), *parts(True)] if part.command[1].startswith("bench.")}
+    assert named == {f"bench.{name}" for name in ("widths", "drafters", "plain", "clients", "prove", "peers")}
+    for name in named:
+        assert Path(gpu.__file__).with_name(f"{name.removeprefix('bench.')}.py").is_file()
+
+
+def test_libraries_that_are_not_there_are_told_by_every_part(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "bench.gpu", "--libraries", str(tmp_path / "none"), "--report",
+            str(tmp_path / "report.md"), "--only", "devices", "--rehearse",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "failed with code 1" in done.stdout
+    assert "not found" in (tmp_path / "report.md").read_text()
