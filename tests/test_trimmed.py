@@ -217,6 +217,25 @@ def test_many_rows_and_contexts_that_go_back_are_those_of_the_whole_model(tmp_pa
         each.close()
 
 
+def test_conversations_share_passes_of_a_copy(tmp_path: Path) -> None:
+    source = write_random(tmp_path / "whole.gguf", SMALL)
+    path = copy_of(source)
+    trim, rng = kept_of(path), np.random.default_rng(6)
+    models = LlamaModel(source), LlamaModel(path)
+    whole = trimmed_backends.SharedBackend(models[0], 128, 1, 64, n_seats=3)
+    copy = open_trimmed(models[1], trim, 128, 1, 64, n_seats=3)
+    assert isinstance(copy, trimmed_backends.TrimmedSharedBackend)
+    texts = [rng.integers(0, n, 40).astype(np.int32) for n in (VOCABULARY, N_KEPT, VOCABULARY)]
+    for backend in (whole, copy):
+        backend.set_slots(3)
+    for n in (20, 21, 30, 25):
+        asked = [(text[: n + i], Draft()) for i, text in enumerate(texts)]
+        for expected, found in zip(whole.forward_all(asked), copy.forward_all(asked), strict=True):
+            assert np.array_equal(found[:, trim.kept], expected[:, trim.kept])
+    for each in (whole, copy, *models):
+        each.close()
+
+
 def test_a_library_that_takes_no_vectors_is_found_out_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copy_of(write_random(tmp_path / "whole.gguf", SMALL))
     model = LlamaModel(path)

@@ -22,6 +22,7 @@ import numpy as np
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.narrowing import NEVER
 from runtime.backends.nodes import Cells, EarlyExitError, Nodes, Rows, Run
 from runtime.backends.tree import MAIN
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
@@ -157,7 +158,10 @@ class EarlyExitBackend(LlamaBackend):
             self._decode_chain(start, n - 1, 0)
         self._held[n - 1 : n - 1 + rows] = [context[-1], *draft.tokens]
         self._decode_low(rows, steer or self.nodes.early)
-        return self._logits(rows)
+        logits = self._logits(rows)
+        if self.nodes.head:
+            logits[:, self.nodes.head.n_words :] = NEVER
+        return logits
 
     def n_cached_early(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding before an early pass."""
@@ -214,8 +218,7 @@ class EarlyExitBackend(LlamaBackend):
         of each.
         """
         k = self.n_rows - 1
-        n = min(CHECKED, self.n_ctx - k - 1)
-        tokens = np.random.default_rng(SEED).integers(0, self.n_vocab, n + k + 1).astype(np.int32)
+        tokens = self._sample(k)
         self.reuses = False
         before = self._around(tokens, k, None)
         skipping, in_vain = (
@@ -231,6 +234,31 @@ class EarlyExitBackend(LlamaBackend):
             "" if is_right else "passes that skip layers do not give what they should with this build of llama.cpp",
             self.reuses,
         )
+
+    def narrow(self, n_words: int) -> None:
+        """Early passes compute the first `n_words` only from now on, and make the others as good as impossible; 0: all
+        again. Raises EarlyExitError where that does not give the same for those words.
+        """
+        self.nodes.head, k = None, self.n_rows - 1
+        if not n_words:
+            return
+        tokens = self._sample(k)
+        wide = self._around(tokens, k, self.nodes.early)
+        self.nodes.head = self.nodes.head_of(n_words)
+        try:
+            few = self._around(tokens, k, self.nodes.early)
+        except ModelError:
+            few = wide[:0]
+        self._clear()
+        is_same = few.shape == wide.shape and np.array_equal(few[:k, :n_words], wide[:k, :n_words])
+        if not is_same or not np.array_equal(few[k:], wide[k:]):
+            self.nodes.head = None
+            raise EarlyExitError("its head cannot be made narrower with this build of llama.cpp")
+
+    def _sample(self, k: int) -> Tokens:
+        """Tokens by which passes are compared, the last `k` and one as drafts."""
+        n = min(CHECKED, self.n_ctx - k - 1)
+        return np.random.default_rng(SEED).integers(0, self.n_vocab, n + k + 1).astype(np.int32)
 
     def _around(self, tokens: Tokens, k: int, steer: Steer | None) -> Logits:
         """Logits of `k` early passes, if they are to be steered, then of the last `k` of `tokens` as a draft, and after

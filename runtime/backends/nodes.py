@@ -18,10 +18,12 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.backends.narrowing import NarrowHead
 from runtime.core.errors import ModelError
 
 F32 = 0  # ggml.h: GGML_TYPE_F32
 COMPUTE = 16  # ggml.h: GGML_TENSOR_FLAG_COMPUTE; every backend skips a node without it
+HEADS = b"output.weight", b"token_embd.weight"  # the matrix of words
 OBJECT_SIZE = 32  # of what ggml keeps in front of each tensor
 # The scheduler passes more, which the calling conventions of 64-bit systems let us ignore
 ASK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
@@ -105,6 +107,7 @@ class Nodes:
         self._skipped: NDArray[np.int64] | None = None
         self._error: BaseException | None = None
         self._scheduler: int | None = None
+        self.head: NarrowHead | None = None  # what early passes end with, if not with all words
 
     def learn(self, context: Any, run: Run) -> None:
         """Takes the graph down during a pass over several rows, all of them outputs. Raises EarlyExitError."""
@@ -162,6 +165,14 @@ class Nodes:
         )
         self.width, self.n_cells = int(outputs[0].ne[0]), len(self._indices)
 
+    def head_of(self, n_words: int) -> NarrowHead:
+        """The head, for the first `n_words`. Raises EarlyExitError where the graph has none that can be told."""
+        for address, tensor in reversed(self._nodes.items()):
+            if ggml.ggml_op_name(tensor.op) == b"MUL_MAT" and Tensor.from_address(tensor.src[0]).name in HEADS:
+                few = Tensor.from_buffer_copy(Tensor.from_address(tensor.src[0]))
+                return NarrowHead(address, Tensor.from_address(address), few, n_words)
+        raise EarlyExitError("its head is not told in llama.cpp's graph")
+
     def _leading_to(self, start: int, end: int) -> list[int]:
         """The nodes after node number `start`, up to `end`, that nothing needs but through `end`."""
         numbers = {address: i for i, address in enumerate(self._addresses)}
@@ -184,7 +195,10 @@ class Nodes:
         """
         end, last, upper = self._exit.end, self._exit.last, self._exit.upper
         first: list[Step] = [(end, yes), (end, lambda: self._read(rows, cells) and (not skips or self._skip(upper)))]
-        self._steer(run, len(rows), [*first, (last, yes), (last, lambda: self._write(last, rows))])
+        steps: list[Step] = [(last, yes), (last, lambda: self._write(last, rows))]
+        if self.head:
+            steps += [(self.head.address, self.head.narrow), (self.head.address, self.head.widen)]
+        self._steer(run, len(rows), first + steps)
 
     def lower(self, run: Run, rows: Rows, cells: Cells) -> None:
         """A pass over the first layers that ends there; its logits mean nothing."""
@@ -268,6 +282,8 @@ class Nodes:
         if self._skipped is not None:
             self._memory[self._skipped] |= COMPUTE
             self._skipped = None
+        if self.head:
+            self.head.widen()
 
     def _read(self, rows: Rows, cells: Cells) -> bool:
         ggml.ggml_backend_tensor_get(self._exit.end, rows.ctypes.data, 0, rows.nbytes)

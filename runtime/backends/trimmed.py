@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.llama import INT32_P, LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.narrowing import NEVER
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import DraftError
@@ -24,8 +25,6 @@ from runtime.models.header import TYPES, read_header
 from runtime.models.trimmed import TABLE, Trim
 
 FLOATS = ctypes.POINTER(ctypes.c_float)
-# The logit of a word that is not kept: finite, because a grammar may allow no other
-NEVER = np.float32(-1e30)
 CHECKED = 6  # rows that are compared
 
 
@@ -114,7 +113,7 @@ class Trimmed(LlamaBackend):
 
     def _decode(self, batch: lib.llama_batch) -> None:
         tokens = np.ctypeslib.as_array(batch.token, (batch.n_tokens,))
-        before, rows = batch.token, self.words.places[tokens]
+        before, rows = tokens.ctypes.data, self.words.places[tokens]
         if self._takes_rows and rows.min() >= 0:
             self._small[: len(rows)] = rows
             batch.token = ctypes.cast(self._small.ctypes.data, INT32_P)
@@ -124,7 +123,7 @@ class Trimmed(LlamaBackend):
         try:
             super()._decode(batch)
         finally:
-            batch.token, batch.embd = before, None
+            batch.token, batch.embd = ctypes.cast(before, INT32_P), None  # whose arrays stand for more than one pass
 
     def _logits(self, rows: int) -> Logits:
         """The library's rows among those of the whole vocabulary: [rows, n_vocab]."""

@@ -1,4 +1,5 @@
-"""After which layer a target exits early: checked against the library's own passes, and chosen by what pays best here.
+"""After which layer a target exits early, and with how many words: checked against the library's own passes, and chosen
+by what pays best here.
 
 Knows a target that can exit early, and what was found at an earlier start; how layers are skipped is its backend's.
 """
@@ -7,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
 from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.nodes import EarlyExitError
 from runtime.core.draft import Draft, Tokens
 from runtime.loading.profile_cache import ProfileCache
+from runtime.models.trimmed import n_few
 
 SAMPLE = 32  # tokens of the target's own on which exit layers are compared
 CANDIDATES = 6  # exit layers that are compared
@@ -20,31 +24,63 @@ DRAFTED = 3  # tokens of the drafts by which they are
 
 
 def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
-    """Has the target exit after `layer` layers, or where it pays best if that is 0; returns why it must not, or ""."""
+    """Has the target exit after `layer` layers, or where it pays best if that is 0, with as many words as pay best;
+    returns why it must not, or "".
+    """
     profile = cache.read()
-    if not (profile.keys() >= {"layer", "problem", "reuses"} and profile["layer"] in range(1, target.n_layers + 1)):
+    is_known = profile.keys() >= {"layer", "problem", "reuses", "words"}
+    if not (is_known and profile["layer"] in range(1, target.n_layers + 1)):
         found = layer or best_exit(target)
         target.exit_at(found)
         check = target.check()
-        profile = {"layer": found, "problem": check.problem, "reuses": check.reuses}
+        words = 0 if check.problem else best_words(target)
+        profile = {"layer": found, "problem": check.problem, "reuses": check.reuses, "words": words}
         cache.write(profile)
     target.exit_at(int(profile["layer"]))
     target.reuses = bool(profile["reuses"])
+    if profile["words"] == n_few(target.n_vocab) != 0:
+        with suppress(EarlyExitError):  # all words then
+            target.narrow(n_few(target.n_vocab))
     return str(profile["problem"])
 
 
 def best_exit(target: EarlyExitBackend) -> int:
     """The exit layer whose drafts pay best on a text of the target's own, by agreement and by seconds."""
-    text = own_text(target)
+    text, verify = own_text(target), verify_seconds(target)
     layers = sorted({max(1, round(target.n_layers * i / (2 * CANDIDATES))) for i in range(1, CANDIDATES + 1)})
-    verify = seconds(lambda: target.forward(text[:1], Draft((0,) * min(DRAFTED, target.n_rows - 1))))
     worth: dict[int, float] = {}
     for layer in layers:
         target.exit_at(layer)
-        agreement = agreement_with(text, target)
-        tokens = sum(agreement**i for i in range(DRAFTED + 1))
-        worth[layer] = tokens / (DRAFTED * seconds(lambda: target.early.forward(text[:2])) + verify)
+        worth[layer] = worth_of(text, target, verify)
     return max(layers, key=worth.__getitem__)
+
+
+def best_words(target: EarlyExitBackend) -> int:
+    """How many of the first words early passes had better compute, by the same; 0: all."""
+    if not (n := n_few(target.n_vocab)):
+        return 0
+    text, verify = own_text(target), verify_seconds(target)
+    all_words = worth_of(text, target, verify)
+    try:
+        target.narrow(n)
+    except EarlyExitError:
+        return 0
+    few_words = worth_of(text, target, verify)
+    target.narrow(0)
+    return n if few_words > all_words else 0
+
+
+def worth_of(text: Tokens, target: EarlyExitBackend, verify: float) -> float:
+    """Tokens of a step with a draft over its seconds, `verify` those of the full pass."""
+    agreement = agreement_with(text, target)
+    tokens = sum(agreement**i for i in range(DRAFTED + 1))
+    return tokens / (DRAFTED * seconds(lambda: target.early.forward(text[:2])) + verify)
+
+
+def verify_seconds(target: EarlyExitBackend) -> float:
+    """Seconds of a full pass over a draft."""
+    draft = Draft((0,) * min(DRAFTED, target.n_rows - 1))
+    return seconds(lambda: target.forward(np.zeros(1, dtype=np.int32), draft))
 
 
 def own_text(target: EarlyExitBackend) -> Tokens:

@@ -75,10 +75,15 @@ def trim_of(facts: ModelFacts | None) -> Trim | None:
     return Trim(Path(source), number(f"{KEY}.bytes"), number(f"{KEY}.modified"), kept.astype(np.int32))
 
 
-def n_kept(facts: ModelFacts) -> int:
-    """Words of a copy: a quarter of the vocabulary, within bounds; 0 where that is too few."""
-    n = min(MOST, facts.n_vocab // 4 // 64 * 64)
+def n_few(n_vocab: int) -> int:
+    """Words that do for most drafts: a quarter of the vocabulary, within bounds; 0 where that is too few."""
+    n = min(MOST, n_vocab // 4 // 64 * 64)
     return n if n >= LEAST else 0
+
+
+def n_kept(facts: ModelFacts) -> int:
+    """Words of a copy of that model; 0 where there is none."""
+    return n_few(facts.n_vocab)
 
 
 def bytes_per_token(facts: ModelFacts) -> int:
