@@ -122,28 +122,117 @@ def test_a_newer_format_is_refused_with_the_remedy(store: Store) -> None:
         Store(store.path)
 
 
-@pytest.mark.parametrize("content", [b"this is no database, but long enough to be read as one" * 40, None])
-def test_what_cannot_be_opened_is_kept_in_memory_and_said(tmp_path: Path, content: bytes | None) -> None:
+def test_what_cannot_be_opened_is_kept_in_memory_and_said(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
+    path.mkdir()
     store = Store(path)
     assert "in memory only" in store.problem
     ask(store, "Q", "A")
     assert store.chats()[0].title == "Q"
-    assert content is None or path.read_bytes() == content
+
+
+NOTES = b"these are notes, which are no database, but long enough to be read as one" * 40
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(NOTES)
+    with pytest.raises(StoreError, match=r"notes.txt is no file of chats. Name another one"):
+        Store(path)
+    assert path.read_bytes() == NOTES
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_database_at_the_usual_place_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "chats.db"
+    path.write_bytes(NOTES)
+    monkeypatch.setattr("app.chats.store.default_path", lambda: path)
+    store = Store(path)
+    assert "was damaged: 0 messages could be read" in store.remark
+    ask(store, "Q", "A")
+    store.close()
+    (aside,) = tmp_path.glob("chats.db.damaged-*")
+    assert aside.read_bytes() == NOTES
+    assert [each.title for each in Store(path).chats()] == ["Q"]
+
+
+def test_of_a_damaged_file_what_can_be_read_is_there(store: Store) -> None:
+    chat, leaf = store.new_chat("long", "Be brief."), None
+    for i in range(300):
+        leaf = store.add_message(chat, leaf, "user" if i % 2 == 0 else "assistant", f"message {i} " * 40)
+    store.close()
+    size, page = store.path.stat().st_size, 4096
+    with store.path.open("r+b") as file:
+        for at in range(size // 3 // page, size // 2 // page):
+            file.seek(at * page)
+            file.write(b"\xaa" * page)
+    found = Store(store.path)
+    assert "was damaged" in found.remark
+    assert found.problem == ""
+    (aside,) = store.path.parent.glob("chats.db.damaged-*")
+    assert str(aside) in found.remark
+    (kept,) = found.chats()
+    branch = found.branch(kept.leaf)
+    numbers = [int(message.content.split()[1]) for message in branch]
+    assert 50 < len(numbers) < 300
+    assert numbers == sorted(numbers)
+    assert all(message.content == f"message {i} " * 40 for message, i in zip(branch, numbers, strict=True))
+    ask(found, "and on", "it goes")
+    found.close()
+    assert Store(store.path).remark == ""
+
+
+def test_a_file_that_is_damaged_while_it_is_open_ends_nothing(store: Store) -> None:
+    chat, leaf = store.new_chat("long"), None
+    for i in range(300):
+        leaf = store.add_message(chat, leaf, "user", f"message {i} " * 40)
+    store.close()
+    open_one = Store(store.path)
+    open_one._file._db.execute("PRAGMA cache_size = 1")  # what is not kept is read from the file
+    open_one._file._db.execute("PRAGMA shrink_memory")
+    with store.path.open("r+b") as file:
+        file.seek(4096 * 20)
+        file.write(b"\xaa" * 4096 * 20)
+    assert 0 < len(open_one.branch(leaf)) <= 300
+    ask(open_one, "Q", "A")
+    assert "is damaged" in open_one.problem
 
 
 def test_a_disk_that_fails_later_leaves_everything_in_memory(store: Store) -> None:
     ask(store, "before", "A")
     assert store.problem == ""
-    store._db.execute("PRAGMA query_only = ON")  # what SQLite says then is what it says of a read-only disk
+    store._file._db.execute("PRAGMA query_only = ON")  # what SQLite says then is what it says of a read-only disk
     chat, _, _ = ask(store, "after", "B")
     assert "in memory only" in store.problem
     assert [each.title for each in store.chats()] == ["after", "before"]
     assert store.branch(store.chat(chat).leaf)[-1].content == "B"
+
+
+def test_after_a_full_disk_all_is_written_once_there_is_room(store: Store) -> None:
+    ask(store, "before", "A")
+    file = store._file._db
+    file.execute("PRAGMA query_only = ON")
+    ask(store, "after", "B")
+    assert "written as soon as it can be" in store.problem
+    file.execute("PRAGMA query_only = OFF")
+    store.close()
+    again = Store(store.path)
+    assert [each.title for each in again.chats()] == ["after", "before"]
+    assert again.branch(again.chats()[0].leaf)[-1].content == "B"
+
+
+def test_what_another_window_wrote_meanwhile_is_not_written_over(store: Store) -> None:
+    ask(store, "before", "A")
+    file = store._file._db
+    file.execute("PRAGMA query_only = ON")
+    ask(store, "after", "B")
+    file.execute("PRAGMA query_only = OFF")
+    other = Store(store.path)
+    ask(other, "elsewhere", "C")
+    store.close()
+    assert [each.title for each in other.chats()] == ["elsewhere", "before"]
+    (beside,) = store.path.parent.glob("chats-*.db")
+    assert [each.title for each in Store(beside).chats()] == ["after", "before"]
 
 
 def test_prompts_come_oldest_first_and_once(store: Store) -> None:

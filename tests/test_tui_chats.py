@@ -85,13 +85,11 @@ async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beg
 async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(path: Path) -> None:
     store = Store(path)
     number, leaf = store.new_chat("long"), None
-    with store._db:
+    with store._file._db as db:
         for i in range(5000):
             role = "assistant" if i % 2 else "user"
             row = number, leaf, role, f"Message {i}."
-            leaf = store._db.execute(
-                "INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", row
-            ).lastrowid
+            leaf = db.execute("INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", row).lastrowid
     store.set_leaf(number, leaf)
     store.close()
     async with opened(path) as chat:

@@ -18,7 +18,8 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from app.chats.database import StoreError, connect
+from app.chats.chat_file import ChatFile
+from app.chats.database import StoreError
 
 TITLE = 48  # characters
 DELETED = "This chat was deleted in another window. Begin a new one."
@@ -76,55 +77,40 @@ def default_path() -> Path:
 class Store:
     """The chats of one person, opened.
 
-    When they cannot be written it goes on in memory, and `problem` says so. Raises StoreError for a newer format.
+    When they cannot be written it goes on in memory, and `problem` says so. Raises StoreError for a newer format and
+    for a file that is something else.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.problem = path, ""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._db = connect(path)
-            path.chmod(0o600)
-        except (OSError, sqlite3.Error) as error:
-            self._db = connect(None)
-            self._note(error)
+        self._file = ChatFile(path, is_usual=path == default_path())
 
-    def _note(self, error: Exception) -> None:
-        reason = error.strerror if isinstance(error, OSError) else error
-        self.problem = (
-            f"Chats are kept in memory only: {self.path} cannot be written ({reason}). Make it writable and start "
-            "again."
-        )
+    @property
+    def path(self) -> Path:
+        """Where the chats are, or were to be."""
+        return self._file.path
 
-    def _write(self, statement: str, *values: object) -> int:
-        """Runs and commits one statement; returns the new row's id. A disk that fails is left for memory."""
-        try:
-            return self._commit(statement, *values)
-        except sqlite3.OperationalError as error:
-            memory = connect(None)
-            self._db.rollback()
-            self._db.backup(memory)
-            self._db.close()
-            self._db = memory
-            self._note(error)
-            return self._commit(statement, *values)
+    @property
+    def problem(self) -> str:
+        """Why what is said is not on disk; "" while it is."""
+        return self._file.problem
 
-    def _commit(self, statement: str, *values: object) -> int:
-        with self._db:
-            return self._db.execute(statement, values).lastrowid or 0
+    @property
+    def remark(self) -> str:
+        """What happened when the chats were opened, where that is worth a sentence."""
+        return self._file.remark
 
     def new_chat(self, first: str, system: str = "") -> int:
         """Makes a chat, titled by its first message; returns its id."""
-        return self._write(
+        return self._file.write(
             "INSERT INTO chats(title, system, changed) VALUES (?, ?, ?)", title_of(first), system, time.time()
         )
 
     def chat(self, chat: int) -> Chat:
         """The chat's title, system prompt and leaf. Raises StoreError when it is there no more."""
-        row = self._db.execute("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", (chat,)).fetchone()
-        if row is None:
+        rows = self._file.read("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", chat)
+        if not rows:
             raise StoreError(DELETED)
-        return Chat(*row)
+        return Chat(*rows[0])
 
     def chats(self, query: str = "", most: int = 200) -> list[Chat]:
         """All chats, the latest first.
@@ -132,13 +118,13 @@ class Store:
         With a query: those with a message that has words beginning with all of its words, best match first.
         """
         if not (words := query.split()):
-            rows = self._db.execute(
-                "SELECT id, title, system, leaf, changed FROM chats ORDER BY changed DESC LIMIT ?", (most,)
+            rows = self._file.read(
+                "SELECT id, title, system, leaf, changed FROM chats ORDER BY changed DESC LIMIT ?", most
             )
             return [Chat(*row) for row in rows]
         pattern = " ".join('"' + word.replace('"', '""') + '"*' for word in words)
         found: dict[int, Chat] = {}
-        for row in self._db.execute(SEARCH, (pattern, most)):
+        for row in self._file.read(SEARCH, pattern, most):
             found.setdefault(row[0], Chat(*row))
         return list(found.values())
 
@@ -147,7 +133,7 @@ class Store:
     ) -> int:
         """Adds a message and makes it the chat's leaf. Raises StoreError when the chat is there no more."""
         try:
-            message = self._write(
+            message = self._file.write(
                 "INSERT INTO messages(chat, parent, role, content, facts) VALUES (?, ?, ?, ?, ?)",
                 chat, parent, role, content, json.dumps(facts or {}),
             )  # fmt: skip
@@ -158,17 +144,17 @@ class Store:
 
     def update_message(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
         """Replaces the text of a message, and its facts."""
-        self._write(
+        self._file.write(
             "UPDATE messages SET content = ?, facts = ? WHERE id = ?", content, json.dumps(facts or {}), message
         )
 
     def set_leaf(self, chat: int, leaf: int | None) -> None:
         """Puts the chat at another place in its tree."""
-        self._write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
+        self._file.write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
 
     def branch(self, leaf: int | None) -> list[StoredMessage]:
         """The messages from the chat's beginning to a leaf."""
-        rows = self._db.execute(BRANCH, (leaf,))
+        rows = self._file.read(BRANCH, leaf)
         return [
             StoredMessage(message, parent, role, content, json.loads(facts))
             for message, parent, role, content, facts in rows
@@ -176,19 +162,19 @@ class Store:
 
     def versions(self, message: int) -> list[int]:
         """The message and its alternatives, oldest first."""
-        return [row[0] for row in self._db.execute(VERSIONS, (message,))]
+        return [row[0] for row in self._file.read(VERSIONS, message)]
 
     def newest_leaf(self, message: int) -> int:
         """The end of the latest conversation that goes through a message."""
-        return int(self._db.execute(NEWEST, (message,)).fetchone()[0])
+        return int(self._file.read(NEWEST, message)[0][0])
 
     def rename(self, chat: int, title: str) -> None:
         """Gives the chat another title."""
-        self._write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * TITLE], chat)
+        self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * TITLE], chat)
 
     def set_system(self, chat: int, system: str) -> None:
         """Gives the chat another system prompt."""
-        self._write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
+        self._file.write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
 
     def set_settings(self, chat: int, values: Mapping[str, Any]) -> None:
         """Keeps what this chat was told of how to reply."""
@@ -201,27 +187,27 @@ class Store:
 
     def delete(self, chat: int) -> None:
         """Removes a chat and all its branches."""
-        self._write("DELETE FROM chats WHERE id = ?", chat)
+        self._file.write("DELETE FROM chats WHERE id = ?", chat)
 
     def prompts(self, most: int = 500) -> list[str]:
         """The person's latest messages, oldest first, each once."""
-        rows = self._db.execute(
-            "SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", (most,)
+        rows = self._file.read(
+            "SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", most
         )
         return [row[0] for row in rows][::-1]
 
     def set_preference(self, name: str, value: str) -> None:
         """Keeps something small for the next start, such as the theme."""
-        self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
+        self._file.write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
 
     def preference(self, name: str) -> str:
         """The value that was kept under that name, or ""."""
-        row = self._db.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
-        return str(row[0]) if row else ""
+        rows = self._file.read("SELECT value FROM kept WHERE name = ?", name)
+        return str(rows[0][0]) if rows else ""
 
     def close(self) -> None:
-        """Leaves the file in order."""
-        self._db.close()
+        """Leaves the file in order; what could not be written is, where there is room again."""
+        self._file.close()
 
 
 def title_of(text: str) -> str:

@@ -141,3 +141,5 @@ def run(
         if session.engine is not None:
             session.engine.close()
         opened.close()
+    if app.return_code:  # a fault of ours, which Textual has shown
+        raise SystemExit(app.return_code)

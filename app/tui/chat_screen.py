@@ -44,6 +44,7 @@ from app.tui.widgets.suggestions import SuggestionList
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 
+REMARK = 20.0  # seconds for which it is told what happened to the chats
 NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 WIDE = 120  # columns from which on the graphs are there at once
 
@@ -103,6 +104,9 @@ class ChatScreen(Screen[None]):
         self.set_class(self.app.size.width >= WIDE, "-panel")
         await self.show_chat()
         models.load(self, self.session.pair)
+        if remark := self.session.store.remark:
+            self.session.note(remark)
+            self.notify(remark, severity="warning", markup=False, timeout=REMARK)
 
     async def show_chat(self, at: int | None = None) -> None:
         """Shows the branch, at its end or with the focus at a message of it."""

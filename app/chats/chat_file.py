@@ -1,0 +1,153 @@
+"""The file that the chats are in, opened: read and written, left for memory when it fails, and gone back to.
+
+Knows SQLite's errors and files; knows no chat.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from app.chats import recovery
+from app.chats.database import PATIENCE, StoreError, connect
+
+HEADER = b"SQLite format 3"
+
+
+class ChatFile:
+    """A database at a path, or in memory as long as `problem` says why. Where its path is the usual one, whatever is
+    there is Slipstream's, and is put aside when it is damaged.
+
+    Raises StoreError for a newer format, and for a file at another path that is no database.
+    """
+
+    def __init__(self, path: Path, *, is_usual: bool) -> None:
+        self.path, self.problem, self._is_usual = path, "", is_usual
+        self.remark = ""  # what happened when it was opened, once
+        self._left: sqlite3.Connection | None = None  # which could not be written, while all is in memory
+        self._version = self._tried = 0.0  # of that file as it was left; when it was tried again
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._db = self._opened(path)
+            path.chmod(0o600)
+        except (OSError, sqlite3.Error) as error:
+            self._db = connect(None)
+            self._note(error)
+
+    def _opened(self, path: Path) -> sqlite3.Connection:
+        """The database; of a damaged one what can be read. Raises StoreError for a file that is something else."""
+        db: sqlite3.Connection | None = None
+        try:
+            db = connect(path)
+            recovery.check(db)
+            return db
+        except sqlite3.DatabaseError as error:
+            if db is not None:
+                db.close()
+            if not recovery.is_damaged(error):
+                raise
+        if not self._is_usual and not has_header(path):
+            raise StoreError(
+                f"{path} is no file of chats. Name another one, or one that is still to be, with `--chats`."
+            )
+        aside = recovery.put_aside(path)
+        db = connect(path)
+        n = recovery.recover(aside, db)
+        self.remark = (
+            f"The file of chats was damaged: {n} message{'s' * (n != 1)} could be read and {'are' if n != 1 else 'is'} "
+            f"here. The damaged file is kept as {aside}."
+        )
+        return db
+
+    def _note(self, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) else error
+        then = "Make it writable and start again." if self._left is None else "They are written as soon as it can be."
+        self.problem = f"Chats are kept in memory only: {self.path} cannot be written ({reason}). {then}"
+
+    def write(self, statement: str, *values: object) -> int:
+        """Runs and commits one statement; returns the new row's id. A disk that fails is left for memory."""
+        if self._left is not None and time.monotonic() - self._tried > PATIENCE:
+            self._return()
+        try:
+            return self._commit(statement, *values)
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.DatabaseError as error:
+            self._leave(error)
+            return self._commit(statement, *values)
+
+    def _commit(self, statement: str, *values: object) -> int:
+        with self._db:
+            return self._db.execute(statement, values).lastrowid or 0
+
+    def read(self, query: str, *values: object) -> list[Any]:
+        """The rows; of a file that was damaged meanwhile, from what can be read of it."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if not recovery.is_damaged(error):
+                raise
+            self._leave(error)
+            return self._db.execute(query, values).fetchall()
+
+    def _leave(self, error: sqlite3.DatabaseError) -> None:
+        """Goes on in memory, with all that the file has."""
+        memory = connect(None)
+        self._db.rollback()
+        if recovery.is_damaged(error):
+            recovery.take_over(self._db, memory)
+            self._db.close()
+            self.problem = (
+                f"{self.path} is damaged ({error}), so chats are kept in memory. Start again: what can be read is "
+                "recovered then."
+            )
+        else:
+            self._db.backup(memory)
+            self._left, self._version, self._tried = self._db, data_version(self._db), time.monotonic()
+            self._note(error)
+        self._db = memory
+
+    def _return(self) -> None:
+        """Back to the file, if it can be written again and nobody else has written it meanwhile."""
+        self._tried = time.monotonic()
+        if self._left is None:
+            return
+        with suppress(sqlite3.Error):
+            if data_version(self._left) != self._version:
+                self._keep_beside()
+                return
+            self._db.backup(self._left)
+            self._db.close()
+            self._db, self._left, self.problem = self._left, None, ""
+
+    def _keep_beside(self) -> None:
+        """Writes what is in memory to a file of its own, because another instance has written chats meanwhile."""
+        beside = self.path.with_name(f"{self.path.stem}-{time.strftime('%Y%m%d-%H%M%S')}{self.path.suffix}")
+        kept = sqlite3.connect(beside)
+        self._db.backup(kept)
+        assert self._left is not None
+        self._left.close()
+        self._db.close()
+        self._db, self._left, self.path = kept, None, beside
+        self.problem = f"Another window has written chats meanwhile, so this one's are kept in {beside}."
+
+    def close(self) -> None:
+        """Leaves the file in order; what could not be written is, where there is room again."""
+        self._return()
+        self._db.close()
+        if self._left is not None:
+            self._left.close()
+
+
+def has_header(path: Path) -> bool:
+    """Does the file begin as a database does?"""
+    with path.open("rb") as file:
+        return file.read(len(HEADER)) == HEADER
+
+
+def data_version(db: sqlite3.Connection) -> int:
+    """A number that changes when somebody else writes the file."""
+    return int(db.execute("PRAGMA data_version").fetchone()[0])

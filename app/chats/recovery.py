@@ -1,0 +1,96 @@
+"""A damaged file of chats: found, put aside under another name, and what can be read of it taken over.
+
+Knows SQL and files; knows neither widgets nor models.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+BEHIND = ("", "-wal", "-shm")  # what a database consists of
+MOST = 100_000  # rows between two that can be read which are tried one by one
+TABLES = {
+    "chats": ("id", "title", "system", "leaf", "changed"),
+    "messages": ("id", "chat", "parent", "role", "content", "facts"),
+    "kept": ("name", "value"),
+}
+Row = tuple[object, ...]
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Does the error mean that the file is no whole database?"""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def check(db: sqlite3.Connection) -> None:
+    """Raises sqlite3.DatabaseError, which `is_damaged`, for a database that cannot be read as a whole."""
+    if (found := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        error = sqlite3.DatabaseError(found)
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+
+def put_aside(path: Path) -> Path:
+    """Gives the file, and what belongs to it, a name of its own; returns that."""
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+    for behind in BEHIND:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + behind).rename(aside.with_name(aside.name + behind))
+    return aside
+
+
+def recover(damaged: Path, into: sqlite3.Connection) -> int:
+    """Takes over what can be read of a damaged file; returns how many messages that are."""
+    with closing(sqlite3.connect(damaged)) as db:
+        return take_over(db, into)
+
+
+def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
+    """Takes over what can be read of a damaged database; returns how many messages that are."""
+    chats, messages, kept = (list(readable(db, table, columns)) for table, columns in TABLES.items())
+    with into:
+        into.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
+        into.executemany("INSERT INTO chats VALUES (?, ?, ?, ?, ?)", whole_chats(chats, messages))
+        into.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", whole_branches(messages))
+    return len(messages)
+
+
+def readable(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> Iterator[Row]:
+    """The rows of a table that can be read: from the first up, from the last down, and what is between one by one."""
+    names = ", ".join(columns)
+    up = list(until_error(db, f"SELECT rowid, {names} FROM {table} ORDER BY rowid"))
+    last = up[-1][0] if up else -1
+    down = list(until_error(db, f"SELECT rowid, {names} FROM {table} WHERE rowid > {last} ORDER BY rowid DESC"))
+    yield from (row[1:] for row in up)
+    for rowid in range(last + 1, min(down[-1][0], last + MOST) if down else last + MOST // 100):
+        yield from (row[1:] for row in until_error(db, f"SELECT rowid, {names} FROM {table} WHERE rowid = {rowid}"))
+    yield from (row[1:] for row in reversed(down))
+
+
+def until_error(db: sqlite3.Connection, query: str) -> Iterator[tuple[int, *Row]]:
+    """The rows of a query, as far as they can be read."""
+    with suppress(sqlite3.DatabaseError):
+        yield from db.execute(query)
+
+
+def whole_chats(chats: Iterable[Row], messages: Iterable[Row]) -> Iterator[Row]:
+    """A chat for each message, and each at a message that is there."""
+    last = {chat: number for number, chat, *_ in messages}
+    known = {row[0]: row for row in chats}
+    there = {number for number, *_ in messages}
+    for number in known.keys() | last.keys():
+        _, title, system, leaf, changed = known.get(number, (number, "Recovered chat", "", None, time.time()))
+        yield number, title, system, leaf if leaf in there else last.get(number), changed
+
+
+def whole_branches(messages: Iterable[Row]) -> Iterator[Row]:
+    """Each message after its parent, or where that is lost, after the chat's message before it."""
+    there, before = set[object](), dict[object, object]()
+    for number, chat, parent, *rest in messages:
+        yield number, chat, parent if parent is None or parent in there else before.get(chat), *rest
+        there.add(number)
+        before[chat] = number
