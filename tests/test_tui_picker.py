@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import library, prospects
+from app.models import library, ollama, prospects
 from app.tui.dialogs import model_picker
 from runtime.models.registry import Pair, load_registry
 from tests.support.scripted import ScriptedEngine
@@ -21,6 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without models, on a machine of known memory."""
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(library, "cached", list)
+    monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(model_picker, "bandwidth", lambda: 50e9)
