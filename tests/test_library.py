@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 
 import pytest
 
-from app.models import library
+from app.models import library, ollama
 from app.models.library import Model, all_models
 from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Prospect, demands, prospect
 from app.tui.actions.first_steps import by_size
@@ -23,6 +25,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of one's own, without a cache of the hub."""
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.delenv("LLAMA_CACHE", raising=False)
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(library, "cached", list)
     return tmp_path
@@ -115,4 +119,25 @@ def test_models_to_fetch_are_offered_by_the_memory_there_is() -> None:
 def test_the_search_ends_though_a_link_leads_back(home: Path) -> None:
     place(home / "models/a.gguf")
     (home / "models/again").symlink_to(home / "models")
+    assert files(all_models()) == {"a.gguf": 4}
+
+
+def test_ollamas_models_have_the_names_that_it_gives_them(home: Path) -> None:
+    blob = place(home / ".ollama/models/blobs/sha256-abc")
+    layers = [{"mediaType": "other", "digest": "sha256:1"}, {"mediaType": ollama.MODEL, "digest": "sha256:abc"}]
+    folder = home / ".ollama/models/manifests/registry.ollama.ai/library/llama3.2"
+    folder.mkdir(parents=True)
+    for name, text in {"3b": json.dumps({"layers": layers}), "damaged": "{", "odd": "[]", "gone": "{}"}.items():
+        (folder / name).write_text(text)
+    found = [each for each in all_models() if each.pair.target == blob]
+    assert [(each.title, each.name) for each in found] == [("llama3.2:3b", str(blob))]
+    assert ollama.ollama_name(blob) == "llama3.2:3b"
+    assert ollama.ollama_name(home / "other/sha256-abc") == ""
+
+
+def test_a_slow_disk_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(home / "models/a.gguf")
+    place(home / "models/b.gguf")
+    clock = itertools.count(step=1.5)
+    monkeypatch.setattr(library.time, "monotonic", lambda: next(clock))
     assert files(all_models()) == {"a.gguf": 4}

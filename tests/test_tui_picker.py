@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import library, prospects
+from app.models import library, ollama, prospects
 from app.tui.dialogs import model_picker
 from runtime.models.registry import Pair, load_registry
 from tests.support.scripted import ScriptedEngine
@@ -21,6 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without models, on a machine of known memory."""
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(library, "cached", list)
+    monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(model_picker, "bandwidth", lambda: 50e9)
@@ -40,7 +41,9 @@ async def test_every_model_is_listed_with_what_it_would_be_like_here(path: Path)
         await chat.say("/model")
         await chat.until("Used lately", "▸ demo 24.4 MB fits draft")
         await chat.until("↓ qwen3-4b 3.14 GB fits ~ 16 tok/s draft")
+        await chat.type("70b")
         await chat.until("↓ llama-3.3-70b 43.84 GB too large")
+        await chat.press("ctrl+u")
         await chat.type("coder 32")
         await chat.until("qwen2.5-coder-32b-instruct", "Qwen 2.5 Coder 32B Instruct, Q4_K_M", gone="qwen3-4b")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.chats.store import Chat, StoredMessage
 
-KEPT = ("model", "numbers")  # of what is known of a reply, what is for others
+TOLD = {"model": "model", "measured": "numbers"}  # of what is kept with a reply, what is for others, and its name there
 
 
 def as_markdown(chat: Chat, messages: Sequence[StoredMessage], with_numbers: bool = False) -> str:
@@ -28,6 +28,6 @@ def as_json(chat: Chat, messages: Sequence[StoredMessage], with_numbers: bool = 
     """
     listed: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] * bool(chat.system)
     for each in messages:
-        facts = {name: each.facts[name] for name in KEPT if name in each.facts} if with_numbers else {}
+        facts = {name: each.facts[kept] for kept, name in TOLD.items() if with_numbers and kept in each.facts}
         listed.append({"role": each.role, "content": each.content, **facts})
     return json.dumps({"title": chat.title, "messages": listed}, ensure_ascii=False, indent=2) + "\n"

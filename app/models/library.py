@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from app.models.listing import is_here
+from app.models.ollama import ollama_models, ollama_name
 from runtime.models.hub.cache import cached
 from runtime.models.registry import AS_TRAINED, HUB, Pair, load_registry, located
 from runtime.models.shards import is_first_shard, shard_names
 from runtime.tools.pairing import remembered
 
 DEEP = 4  # folders below a usual one
-MOST = 20_000  # names that are looked at in one
+MOST, LONGEST = 20_000, 2.0  # names that are looked at in one, and seconds that this may take on a slow disk
 NO_MODEL = "mmproj"  # what the name of a file begins with that belongs to a model of pictures
 CACHES = "Library/Caches" if sys.platform == "darwin" else ".cache"
 USUAL = (  # where LM Studio, llama.cpp, Jan, GPT4All and people put models
@@ -48,10 +50,11 @@ class Model:
 
 
 def all_models(recent: Iterable[str] = ()) -> list[Model]:
-    """The pairs, then the files: those of the hub's cache, of the usual folders, and those used lately; each once."""
+    """The pairs, then the files: of the hub's cache, the usual folders, Ollama, and those used lately; each once."""
     pairs = [of_pair(pair) for pair in load_registry().values()]
     files = [of_file(f"{HUB}{file.repo}:{file.name}", file.path) for file in cached() if is_model(file.path)]
     files += [of_file(str(path), path) for folder in usual_folders() for path in models_below(folder)]
+    files += [of_file(str(path), path) for _, path in ollama_models()]
     files += [of_file(name, Path(name)) for name in recent if Path(name).is_file()]
     known = {real(path) for each in pairs if each.is_here for path in each.pair.files}
     once = {real(each.pair.target): each for each in reversed(files)}
@@ -73,7 +76,13 @@ def of_loaded(pair: Pair) -> Model:
 
 def of_file(name: str, path: Path) -> Model:
     """A GGUF file, perhaps the first of several."""
-    return Model(name, Pair(path.name, path, remembered(path), context=AS_TRAINED), True, file_size(path))
+    pair = Pair(title_of(path), path, remembered(path), context=AS_TRAINED)
+    return Model(name, pair, True, file_size(path))
+
+
+def title_of(path: Path) -> str:
+    """What a file is called: its name, or what Ollama calls it."""
+    return ollama_name(path) or path.name
 
 
 def file_size(path: Path) -> int:
@@ -92,7 +101,8 @@ def usual_folders() -> list[Path]:
 def models_below(folder: Path) -> Iterator[Path]:
     """The models in a folder and some way below it; of home or a root, only what lies directly in it."""
     depth = 0 if folder in (Path.home(), Path(folder.anchor)) else DEEP
-    for path in islice(files_below(folder, depth), MOST):
+    ends = time.monotonic() + LONGEST
+    for path in takewhile(lambda _: time.monotonic() < ends, islice(files_below(folder, depth), MOST)):
         if is_model(path):
             yield path
 

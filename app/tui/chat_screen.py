@@ -6,7 +6,6 @@ is done one after the other, in this screen's turn.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Markdown, OptionList, Static
+from textual.widgets import Footer, Markdown, Static
 
 from app.chats.branch import ChatBranch
 from app.tui.actions import asking, first_steps, messages, models
@@ -34,13 +33,12 @@ from app.tui.commands import bindings, parse
 from app.tui.completion import complete
 from app.tui.pieces import clean
 from app.tui.session import Session
+from app.tui.widgets.composer import Composer
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import OfferList
 from app.tui.widgets.panel import SidePanel
 from app.tui.widgets.prompt import PromptBox
-from app.tui.widgets.queue import MessageQueue
 from app.tui.widgets.status import StatusLine
-from app.tui.widgets.suggestions import SuggestionList
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 
@@ -78,9 +76,9 @@ class ChatScreen(Screen[None]):
         self._numbers_shown = 0.0
         self.host, self.downloads, self.editors = EngineHost(session), Downloads(), EditorAccess(session)
         self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
-        self.queue, self.suggestions = MessageQueue(), SuggestionList()
         known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
-        self.prompt = PromptBox(session.store.prompts(), known, lambda: bool(self.queue.texts), id="prompt")
+        self.composer = Composer(session.store.prompts(), known)
+        self.prompt, self.queue = self.composer.prompt, self.composer.queue
 
     def compose(self) -> ComposeResult:
         """From top to bottom; then what is not seen."""
@@ -90,9 +88,7 @@ class ChatScreen(Screen[None]):
             yield self.panel
         yield self.transcript.below
         yield self.status
-        yield self.queue
-        yield self.suggestions
-        yield self.prompt
+        yield self.composer
         yield Footer()
         yield self.host
         yield self.downloads
@@ -153,26 +149,11 @@ class ChatScreen(Screen[None]):
             self.prompt.begin()
             await self.attempt(HANDLERS[command[0].name], self, command[1])
 
-    @on(PromptBox.Suggested)
-    def show_suggestions(self, event: PromptBox.Suggested) -> None:
-        """Shows what may follow what is being typed."""
-        self.suggestions.show(event.suggestions, event.choice)
-
-    @on(PromptBox.Recalled)
-    def change_last(self) -> None:
-        """Takes back what waits to be asked and was written last."""
-        self.prompt.begin(self.queue.take_last() or "")
-
     @on(OfferList.Taken)
     async def take_offer(self, event: OfferList.Taken) -> None:
         """Does what a line of an empty chat stands for."""
         self.prompt.focus()
         await self.attempt(self._do_or_ask, PromptBox.Sent(self.prompt, event.text, None))
-
-    @on(OptionList.OptionSelected, "SuggestionList")
-    def take_suggestion(self, event: OptionList.OptionSelected) -> None:
-        """Takes what was clicked."""
-        self.prompt.take(event.option_index)
 
     def action_command(self, name: str) -> None:
         """Has a command done that was chosen by key or in the palette."""
@@ -188,7 +169,7 @@ class ChatScreen(Screen[None]):
         if self.prompt.end_suggestions():
             return
         if self.queue.texts:
-            asking.take_back(self)
+            self.composer.take_back()
         elif self.host.is_replying or self.waiting is not None:
             self.host.cancel()
             self.waiting = None
@@ -241,11 +222,7 @@ class ChatScreen(Screen[None]):
         self.show_numbers()
         self.editors.start()
         await self.go_on()
-        if self.session.pair.name == first_steps.BUNDLED and self.branch.id is None:
-            self.run_worker(self._offer_first_steps(), group="first steps", exclusive=True)
-
-    async def _offer_first_steps(self) -> None:
-        await self.transcript.offer(await asyncio.to_thread(first_steps.first_steps))
+        self.run_worker(first_steps.offer(self), group="first steps", exclusive=True)
 
     @on(events.ModelFailed)
     async def show_failure(self, event: events.ModelFailed) -> None:
@@ -254,7 +231,7 @@ class ChatScreen(Screen[None]):
         self.show_title()
         if self.session.engine is None:
             self.waiting = None
-            asking.take_back(self)
+            self.composer.take_back()
             self.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
             return
         self.show_numbers()

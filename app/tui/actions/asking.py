@@ -51,11 +51,6 @@ async def ask_next(screen: ChatScreen) -> None:
         await add(screen, attach(text))
 
 
-def take_back(screen: ChatScreen) -> None:
-    """Puts all that waits before what is being written."""
-    screen.prompt.begin("\n\n".join(filter(None, [screen.queue.take_all(), screen.prompt.text])))
-
-
 async def answer(screen: ChatScreen) -> None:
     """Begins a reply to the last question, as soon as the engine is free."""
     await screen.show_chat()

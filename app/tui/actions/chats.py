@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from app.chats.branch import ChatBranch
 from app.chats.export import export as export_chat
-from app.tui.actions.asking import take_back
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
 from runtime.core.errors import SettingsError
@@ -29,7 +28,7 @@ async def new(screen: ChatScreen, argument: str) -> None:
 async def open_chat(screen: ChatScreen, chat: int | None) -> None:
     """Shows another chat; a reply that is being made is stopped first, and what waits to be asked comes back."""
     if screen.queue.texts:
-        take_back(screen)
+        screen.composer.take_back()
     if screen.host.is_replying:
         screen.host.cancel()
         screen.waiting = partial(open_chat, chat=chat)

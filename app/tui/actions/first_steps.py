@@ -5,9 +5,14 @@ Knows what the pair can do and which models there are; asks and fetches nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from app.tui.widgets.offers import Offer
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
 
 BUNDLED = "demo"
 QUESTIONS = (
@@ -18,6 +23,12 @@ QUESTIONS = (
 )
 SHARES = 0.15, 0.35, 0.75  # of the memory that is free, what a small, a middling and a large model may need
 FOR_COMPLETION = "--raw"  # in the description of what is no model to talk to
+
+
+async def offer(screen: ChatScreen) -> None:
+    """Shows the offers in an empty chat with the bundled pair, once they are found."""
+    if screen.session.pair.name == BUNDLED and screen.branch.id is None:
+        await screen.transcript.offer(await asyncio.to_thread(first_steps))
 
 
 def first_steps() -> Sequence[Offer]:

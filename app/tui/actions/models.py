@@ -6,9 +6,11 @@ Knows the registry and the screen's engine, downloads and editors; opens no mode
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from app.models.ollama import ollama_name
 from app.tui.background.downloads import Downloads
 from app.tui.dialogs.model_picker import ModelPicker
 from runtime.core.errors import SettingsError
@@ -105,9 +107,10 @@ def find_here(name: str) -> Pair | None:
     from runtime.models.hub.names import HubError
 
     try:
-        return find_pair(name, load_registry())
+        pair = find_pair(name, load_registry())
     except HubError:
         return None
+    return replace(pair, name=ollama_name(pair.target) or pair.name)
 
 
 def checked_name(name: str) -> str:

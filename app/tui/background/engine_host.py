@@ -244,7 +244,7 @@ def measured(model: str, stats: Stats | None) -> dict[str, Any]:
     """Who wrote a reply, and its numbers, to be kept with it."""
     if stats is None:
         return {"model": model}
-    numbers = {
+    found = {
         "prompt_tokens": stats.prompt_n,
         "tokens": stats.predicted_n,
         "passes": stats.n_passes,
@@ -255,4 +255,4 @@ def measured(model: str, stats: Stats | None) -> dict[str, Any]:
         "prompt_seconds": round(stats.prompt_seconds, 3),
         "decode_seconds": round(stats.decode_seconds, 3),
     }
-    return {"model": model, "numbers": numbers}
+    return {"model": model, "measured": found}

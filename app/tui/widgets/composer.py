@@ -1,0 +1,55 @@
+"""Where one writes: the messages that wait, suggestions for what is being typed, and the box.
+
+Knows its three parts and hands between them; sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import OptionList
+
+from app.tui.completion import Completion
+from app.tui.widgets.prompt import PromptBox
+from app.tui.widgets.queue import MessageQueue
+from app.tui.widgets.suggestions import SuggestionList
+
+
+class Composer(Vertical):
+    """From top to bottom. PromptBox.Sent goes on to the screen."""
+
+    DEFAULT_CSS = "Composer { height: auto; }"
+
+    def __init__(self, past: Sequence[str], complete: Callable[[str], Completion]) -> None:
+        super().__init__()
+        self.queue, self.suggestions = MessageQueue(), SuggestionList()
+        self.prompt = PromptBox(past, complete, lambda: bool(self.queue.texts), id="prompt")
+
+    def compose(self) -> ComposeResult:
+        """The box is always there."""
+        yield self.queue
+        yield self.suggestions
+        yield self.prompt
+
+    def take_back(self) -> None:
+        """Puts all that waits before what is being written."""
+        self.prompt.begin("\n\n".join(filter(None, [self.queue.take_all(), self.prompt.text])))
+
+    @on(PromptBox.Recalled)
+    def _take_last_back(self, event: PromptBox.Recalled) -> None:
+        event.stop()
+        self.prompt.begin(self.queue.take_last() or "")
+
+    @on(PromptBox.Suggested)
+    def _show_suggestions(self, event: PromptBox.Suggested) -> None:
+        event.stop()
+        self.suggestions.show(event.suggestions, event.choice)
+
+    @on(OptionList.OptionSelected)
+    def _take_suggestion(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.prompt.take(event.option_index)
+        self.prompt.focus()
