@@ -17,6 +17,7 @@ TABLES = {
     "chats": ("id", "title", "system", "leaf", "changed"),
     "messages": ("id", "chat", "parent", "role", "content", "facts"),
     "kept": ("name", "value"),
+    "settings": ("chat", "value"),
 }
 Row = tuple[object, ...]
 
@@ -51,10 +52,11 @@ def recover(damaged: Path, into: sqlite3.Connection) -> int:
 
 def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
     """Takes over what can be read of a damaged database; returns how many messages that are."""
-    chats, messages, kept = (list(readable(db, table, columns)) for table, columns in TABLES.items())
+    chats, messages, kept, settings = (list(readable(db, table, columns)) for table, columns in TABLES.items())
     with into:
         into.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
         into.executemany("INSERT INTO chats VALUES (?, ?, ?, ?, ?)", whole_chats(chats, messages))
+        into.executemany("INSERT INTO settings SELECT id, ?2 FROM chats WHERE id = ?1", settings)
         into.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", whole_branches(messages))
     return len(messages)
 

@@ -178,12 +178,12 @@ class Store:
 
     def set_settings(self, chat: int, values: Mapping[str, Any]) -> None:
         """Keeps what this chat was told of how to reply."""
-        self._write("INSERT OR REPLACE INTO settings VALUES (?, ?)", chat, json.dumps(dict(values)))
+        self._file.write("INSERT OR REPLACE INTO settings VALUES (?, ?)", chat, json.dumps(dict(values)))
 
     def settings(self, chat: int) -> dict[str, Any]:
         """What this chat was told of how to reply."""
-        row = self._db.execute("SELECT value FROM settings WHERE chat = ?", (chat,)).fetchone()
-        return dict(json.loads(row[0])) if row else {}
+        rows = self._file.read("SELECT value FROM settings WHERE chat = ?", chat)
+        return dict(json.loads(rows[0][0])) if rows else {}
 
     def delete(self, chat: int) -> None:
         """Removes a chat and all its branches."""
