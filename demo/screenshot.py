@@ -15,7 +15,8 @@ from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
 from app.tui.session import Session
-from runtime.engine import Engine, Options
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 
 SIZE = (110, 30)
@@ -25,7 +26,7 @@ QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What d
 async def picture(path: Path) -> None:
     """Asks, shows the tokens' colours and the graphs, and writes the picture."""
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(load_registry()["demo"], Options(), Store(Path(folder) / "chats.db"), Engine)
+        session = Session(load_registry()["demo"], Options(), Store(Path(folder) / "chats.db"), LoadedEngine)
         app = ChatApp(session)
         async with app.run_test(size=SIZE) as pilot:
             screen = app.screen

@@ -5,6 +5,7 @@ Knows the chat screen and the table of commands; what a chat does is the screen'
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
+from textual.filter import NoColor
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -40,7 +42,7 @@ class ChatApp(App[None]):
 
     CSS_PATH = "style.tcss"
     TITLE = "Slipstream"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (100, "-roomy"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
     VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012
 
     def __init__(self, session: Session) -> None:
@@ -51,6 +53,9 @@ class ChatApp(App[None]):
         self.set_keymap(session.keymap)
         if (theme := session.store.preference("theme")) in self.available_themes:
             self.theme = theme
+        if self.no_color or os.environ.get("TERM") == "dumb":  # shades of grey are colours, too
+            self._filters = [NoColor()]
+            self.no_color = True
         sys.setswitchinterval(SWITCH)
 
     def get_default_screen(self) -> Screen[None]:

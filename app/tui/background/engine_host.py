@@ -26,10 +26,11 @@ from app.tui.background.events import (
 )
 from app.tui.background.pace import Pace
 from app.tui.background.reply_worker import make_reply, open_pair
-from app.tui.numbers import ChatNumbers, ReplyNumbers
+from app.tui.numbers import ChatNumbers, kept, line
 from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.session import Session
 from runtime.engine import Chunk
+from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
 SAVE = 0.5  # seconds between two writes while a reply comes
@@ -104,7 +105,7 @@ class EngineHost(Widget):
         if old is not None:
             self.run_worker(old.close, thread=True, group="engine")
         self.session.choose(event.pair)
-        self.numbers.reply, self.numbers.explanation = ReplyNumbers(), event.engine.explain()
+        self.numbers.reply, self.numbers.explanation = Stats(), event.engine.explain()
         facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
         self.session.note(f"loaded {self.session.pair.name} in {facts}")
         if event.engine.facts.fit:
@@ -134,7 +135,7 @@ class EngineHost(Widget):
         assert self.session.engine is not None
         assert self.reply is None
         self.reply = ActiveReply(self.session.engine, request)
-        self.numbers.reply, self._pace = ReplyNumbers(), Pace()
+        self.numbers.reply, self._pace = Stats(), Pace()
         work = partial(make_reply, self.reply, self.post_message)
         # Drawing the question would slow down the first passes
         self.call_after_refresh(self.run_worker, work, thread=True, group="engine")
@@ -146,7 +147,7 @@ class EngineHost(Widget):
 
     @on(PromptRead)
     def _count_prompt(self, event: PromptRead) -> None:
-        self.numbers.reply.n_prompt = event.total + 1
+        self.numbers.reply.prompt_n = event.total + 1
 
     @on(TextGathered)
     def _plan_to_show(self, event: TextGathered) -> None:
@@ -158,12 +159,8 @@ class EngineHost(Widget):
         if self.reply is None:
             return []
         batch = self.reply.collect()
-        self.numbers.add(batch.n_tokens, batch.passes, batch.explanation)
+        self.numbers.add(batch.passes, batch.explanation)
         return batch.pieces
-
-    def forget_passes(self) -> None:
-        """Counts from here on: another chat is on screen."""
-        self.numbers.passes.clear()
 
     @on(ReplyFinished)
     def _end_reply(self, event: ReplyFinished) -> None:
@@ -171,12 +168,14 @@ class EngineHost(Widget):
         self.collect()
         reply, self.reply = event.reply, None
         self.numbers.explanation = reply.engine.explain()
-        self.numbers.reply.stats = event.last.stats if event.last is not None else None
-        line = self.numbers.reply.line()
-        facts = {"line": line, "marks": marks_of(reply.pieces), **end_of(event.last)}
+        if event.last is not None and event.last.stats is not None:
+            self.numbers.reply = event.last.stats
+        told = line(self.numbers.reply)
+        numbers = {"line": told, "numbers": kept(self.numbers.reply)}
+        facts = {**numbers, "marks": marks_of(reply.pieces), **end_of(event.last)}
         self._write(reply, facts)
         remark = event.error or (event.last.notice if event.last is not None else "")
-        self.session.note(remark or f"reply: {line}")
+        self.session.note(remark or f"reply: {told}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
 
     def save(self) -> None:

@@ -11,14 +11,17 @@ from typing import Any
 from textual import on
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from app.chats.branch import ChatBranch
 from app.chats.store import StoredMessage
+from app.tui.numbers import stats_of
 from app.tui.pieces import Piece
 from app.tui.widgets.message_view import MessageView
+from runtime.speculative.control.explain import Pass
 
 SHOWN = 40  # messages of a long chat that are put on screen at once
 WELCOME = (
@@ -35,6 +38,11 @@ class Transcript(VerticalScroll, can_focus=False):
     def __init__(self, branch: ChatBranch, id: str | None = None) -> None:
         super().__init__(id=id)
         self._branch = branch
+
+    @property
+    def scroll_offset(self) -> Offset:
+        """Never before the first message: Textual's anchor has a short chat stand at the bottom."""
+        return Offset(max(0, round(self.scroll_x)), max(0, round(self.scroll_y)))
 
     async def show(self, branch: ChatBranch) -> None:
         """Shows the last messages of a branch, and nothing else."""
@@ -88,6 +96,10 @@ class Transcript(VerticalScroll, can_focus=False):
     def views(self, role: str) -> list[MessageView]:
         """The messages of one side that are on screen."""
         return [view for view in self.query(MessageView) if view.role == role]
+
+    def passes(self) -> list[Pass]:
+        """Those of the replies on screen, as they were kept."""
+        return [each for view in self.views("assistant") for each in stats_of(view.facts).steps]
 
     def _find(self, message_id: int) -> MessageView | None:
         return next((view for view in self.query(MessageView) if view.message_id == message_id), None)
