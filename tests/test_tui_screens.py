@@ -43,20 +43,20 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
 async def test_the_side_panel_draws_draft_lengths(path: Path) -> None:
     async with opened(path, ScriptedEngine("one two three four")) as chat:
         await chat.ask("Q")
-        assert "guesses per pass" not in chat.seen()
+        assert "guesses/pass" not in chat.seen()
         await chat.press("ctrl+b")
-        await chat.until("guesses per pass: 0.3", "guesses right: 100%", "tokens per pass: 1.3")
+        await chat.until("0.3 guesses/pass 100% of guesses right 1.3 tokens/pass")
         panel = chat.app.screen.query_one(SidePanel)
         assert (panel.region.width, panel.region.height) == (80, 3)  # a strip
         await chat.pilot.resize_terminal(120, 40)
-        await chat.until("33% a draft model", "67% nobody")
+        await chat.until("33% by a draft model", "67% none")
         assert panel.region.width == 32
 
 
 @piloted
 async def test_graphs_of_nothing_are_empty(path: Path) -> None:
     async with opened(path, size=(120, 36)) as chat:
-        await chat.until("guesses per pass: -", "tokens per pass: -")
+        await chat.until("▏ guesses/pass", "▏ guesses right", "▏ tokens/pass")
         assert "█" not in chat.seen()
 
 
@@ -65,15 +65,15 @@ async def test_the_numbers_are_those_of_the_reply_on_screen(path: Path) -> None:
     long, short = " ".join(["word"] * 50), "one two"
     async with opened(path, ScriptedEngine(long, short), size=(120, 36)) as chat:
         await chat.ask("Q")
-        await chat.until("context 54/256", "tokens per pass: 1.9")
+        await chat.until("context 54/256", "▏ 1.9 tokens/pass")
         await chat.press("ctrl+n")
-        await chat.until("scripted is ready", "tokens per pass: -", gone="context 54/256")
+        await chat.until("scripted is ready", "▏ tokens/pass", gone="context 54/256")
         await chat.press("ctrl+o", "enter")
-        await chat.until("context 54/256", "tokens per pass: 1.9", "1.00× as fast")
+        await chat.until("context 54/256", "▏ 1.9 tokens/pass", "1.00× as fast")
         await chat.ask("/regenerate")
         await chat.until("context 6/256", gone="context 54/256")
         await chat.press("shift+tab", "left")
-        await chat.until("context 54/256", "tokens per pass: 1.9", gone="context 6/256")
+        await chat.until("context 54/256", "▏ 1.9 tokens/pass", gone="context 6/256")
 
 
 @piloted
@@ -141,7 +141,7 @@ async def test_the_palette_runs_commands(path: Path) -> None:
         await chat.type("graphs")
         await chat.until("Live graphs")
         await chat.press("enter")
-        await chat.until("guesses per pass")
+        await chat.until("guesses/pass")
 
 
 @piloted

@@ -48,12 +48,13 @@ class SidePanel(Vertical):
     def draw(self) -> None:
         """Draws titles and graphs anew. The titles have the numbers of the whole reply, as they are told elsewhere."""
         stats, shown = self._stats, self._stats.steps[-SHOWN:]
-        guesses = f"{guesses_per_pass(stats):.1f}" if shown else "-"
-        right = f"{stats.acceptance_rate:.0%}" if stats.draft_n else "-"
-        tokens = f"{stats.tokens_per_target_pass:.1f}" if shown else "-"
-        self._graph("guesses", f"guesses per pass: {guesses}", [each.n_drafted for each in shown])
-        self._graph("right", f"guesses right: {right}", rolling([each for each in shown if each.n_drafted]))
-        self._graph("tokens", f"tokens per pass: {tokens}", [each.n_tokens for each in shown])
+        guesses = f"{guesses_per_pass(stats):.1f} " if shown else ""
+        right = f"{stats.acceptance_rate:.0%} of " if stats.draft_n else ""
+        tokens = f"{stats.tokens_per_target_pass:.1f} " if shown else ""
+        self._graph("guesses", f"{guesses}guesses/pass", [each.n_drafted for each in shown])
+        self._graph("right", f"{right}guesses right", rolling([each for each in shown if each.n_drafted]))
+        # The bottom is the one token that every pass brings
+        self._graph("tokens", f"{tokens}tokens/pass", [max(0, each.n_tokens - 1) for each in shown])
         self.query_one("#who", Static).update(Content("\n".join(shares(stats))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
@@ -70,6 +71,6 @@ def rolling(drafted: Sequence[Pass]) -> list[float]:
 
 def shares(stats: Stats) -> list[str]:
     """Whose guesses the passes checked, and how many had none."""
-    lines = [f"{n / stats.n_passes:4.0%} {name}" for name, n in sources(stats).most_common()]
+    lines = [f"{n / stats.n_passes:4.0%} by {name}" for name, n in sources(stats).most_common()]
     plain = stats.drafters["none"]
-    return ["passes with guesses of", *lines, f"{plain / stats.n_passes:4.0%} nobody"] if stats.steps else []
+    return ["guesses, by pass:", *lines, f"{plain / stats.n_passes:4.0%} none"] if stats.steps else []
