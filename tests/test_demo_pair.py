@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from demo.conversations import QUESTIONS
 from demo.corpus import load
+from demo.screenshot import picture
 from runtime.core.errors import ContextError, SettingsError
 from runtime.engine import Engine, Message, Sampling
 from runtime.engine.stats import Stats
@@ -203,3 +205,10 @@ def test_the_numbers_add_up(open_demo: OpenEngine) -> None:
     assert stats.draft_n_accepted <= stats.draft_n
     assert stats.draft_seconds + stats.verify_seconds <= stats.decode_seconds
     assert stats.timings()["predicted_n"] == len(tokens)
+
+
+def test_the_picture_of_the_readme_can_be_made_anew(tmp_path: Path) -> None:
+    asyncio.run(picture(tmp_path / "chat.svg"))
+    drawn = (tmp_path / "chat.svg").read_text(encoding="utf8").replace("&#160;", " ")
+    assert "What is collections.deque?" in drawn
+    assert "guesses/pass" in drawn

@@ -4,6 +4,7 @@ line.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,15 +22,18 @@ from app.tui.background.reply_worker import talk_of
 from app.tui.commands import COMMANDS, parse
 from app.tui.desktop.clipboard import copy_to_desktop
 from app.tui.desktop.keymap import read_keymap
+from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import depths, observed, sections
-from app.tui.numbers import ReplyNumbers, fitted
+from app.tui.numbers import ChatNumbers, fitted, kept, line, sentence, stats_of, summary, times
 from app.tui.widgets.panel import rolling
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
+from runtime.engine.stats import Stats
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
+from runtime.speculative.control.reasons import Reason
 from tests.conftest import OpenEngine
 from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine
@@ -97,10 +101,10 @@ def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngi
 
 
 PASSES = [
-    Pass(0.01, ("model",), 2, 2),
-    Pass(0.01, ("model",), 2, 0),
-    Pass(0.01, (), 0, 0),
-    Pass(0.01, ("model",), 1, 1),
+    Pass(0.01, ("model",), 2, 2, 3),
+    Pass(0.01, ("model",), 2, 0, 1),
+    Pass(0.01, (), 0, 0, 1),
+    Pass(0.01, ("model",), 1, 1, 2),
 ]
 
 
@@ -117,12 +121,12 @@ def test_observed_tokens_stand_beside_the_expected() -> None:
 
 
 def test_that_others_share_its_passes_is_said() -> None:
-    numbers, told = ReplyNumbers(), heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3)
-    numbers.add(4, PASSES)
-    assert not any("replies/pass" in each for each in numbers.summary(told, 0))
+    numbers, told = ChatNumbers(), heard(controller((10e-3, 11e-3, 12e-3, 13e-3), 1e-4), 3, 3)
+    numbers.add(PASSES, told)
+    assert not any("replies/pass" in each for each in summary(numbers.reply, 0))
     assert "share each pass" not in sections(told, [])[0].text
-    numbers.add(4, [each._replace(n_together=3) for each in PASSES])
-    assert "2.0 replies/pass" in numbers.summary(told, 0)
+    numbers.add([each._replace(n_together=3) for each in PASSES], told)
+    assert "2.0 replies/pass" in summary(numbers.reply, 0)
     assert "3 replies share each pass" in sections(replace(told, n_together=3), [])[0].text
 
 
@@ -142,29 +146,86 @@ def test_the_status_line_leaves_out_what_has_no_room() -> None:
 
 
 def test_live_numbers_count_what_came() -> None:
-    numbers = ReplyNumbers()
-    numbers.add(7, list(PASSES))
-    assert numbers.per_second() == pytest.approx(175)
-    assert numbers.acceptance() == pytest.approx(3 / 5)
-    assert numbers.summary(None, 100)[0] == "175 tok/s"
+    numbers = ChatNumbers()
+    numbers.add(PASSES, None)
+    assert summary(numbers.reply, 100) == [
+        "175 tok/s",
+        "60% of guesses right",
+        "context 7/100",
+        "1.8 tokens/pass",
+        "1.2 guesses/pass",
+    ]
     assert rolling(PASSES[:2]) == [1.0, 0.5]
 
 
+def long_reply(own: float = 10e-3) -> Stats:
+    """Of 40 tokens in 0.2 s, so much of each pass its own; plain decode would have taken twice as long."""
+    steps = [Pass(10e-3, ("model",), 2, 1, 2, own_seconds=own)] * 20
+    return Stats(prompt_n=5, decode_seconds=0.2, plain_per_second=100.0, steps=steps, memory_bytes=2**20)
+
+
+def test_no_ratio_is_told_of_few_tokens_or_where_other_programs_were_in_the_way() -> None:
+    assert times(long_reply()) == pytest.approx(2.0)
+    assert line(long_reply()) == "200 tok/s · 2.00× as fast · 50% of guesses right"
+    assert times(replace(long_reply(), steps=long_reply().steps[:19])) is None
+    assert times(long_reply(own=8e-3)) is None
+    assert line(long_reply(own=8e-3)) == "200 tok/s · busy machine · 50% of guesses right"
+
+
+def test_kept_numbers_are_told_as_those_that_grew() -> None:
+    for stats in (long_reply(), long_reply(own=8e-3), replace(long_reply(), reason=Reason("cost", "it costs"))):
+        again = stats_of(json.loads(json.dumps({"numbers": kept(stats)})))
+        assert summary(again, 100) == summary(stats, 100)
+        assert sentence(again, None) == sentence(stats, None)
+        assert again.drafters == stats.drafters
+    assert stats_of({}) == Stats()
+
+
+def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> None:
+    told = heard(controller((10e-3, 11e-3, 12e-3, 33e-3), 1e-4), 3, 3)
+
+    def said(stats: Stats) -> str:
+        return " ".join(answer for _, answer in three_sentences(stats, told, None))
+
+    assert "2.00 times as fast, 200 instead of the 100 tokens a second" in said(long_reply())
+    assert "50% of the guesses by a draft model were right" in said(long_reply())
+    assert "easier to guess" in said(long_reply())
+    assert "other programs took 20% of the time" in said(long_reply(own=8e-3))
+    assert "Too early to say: the last reply had 2 tokens" in said(
+        replace(long_reply(), steps=long_reply().steps[:1], decode_seconds=0.01)
+    )
+    plain = Stats(steps=[Pass(10e-3, (), 0, 0, 1)] * 40, decode_seconds=0.4, plain_per_second=100.0)
+    assert "Neither faster nor slower" in said(plain)
+    assert "wrote every token by itself: of a reason" in said(plain)
+    assert "Checking 4 tokens takes 3.3 times" in said(plain)
+    assert "no reply yet" in said(Stats())
+
+
+def test_the_picture_has_both_speeds_or_who_wrote_or_nothing() -> None:
+    assert [row.split()[-2:] for row in picture(long_reply()).plain.splitlines()] == [
+        ["100", "tok/s"],
+        ["200", "tok/s"],
+    ]
+    few = replace(long_reply(), steps=long_reply().steps[:3], decode_seconds=0.03)
+    assert [row.split()[-2:] for row in picture(few).plain.splitlines()] == [["3", "tokens"], ["3", "tokens"]]
+    assert picture(Stats()).plain == ""
+
+
 def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
-    numbers, engine = ReplyNumbers(), ScriptedEngine()
+    numbers, engine = Stats(), ScriptedEngine()
     shown: Any = engine
-    assert numbers.sentence(None, shown) == ""
+    assert sentence(numbers, shown) == ""
     engine.facts = facts(left_out="memory is short: left out the draft model: all of it needs 900 MiB")
-    assert numbers.sentence(None, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
-    numbers.add(7, list(PASSES))
-    assert numbers.sentence(None, shown) == ""
+    assert sentence(numbers, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
+    numbers.steps += PASSES
+    assert sentence(numbers, shown) == ""
     engine.memory_level, engine.given_up = (
         "TIGHT",
         "the model drafter was given up, because this machine had 900 MiB of memory left",
     )
-    assert numbers.sentence(None, shown) == f"memory is TIGHT: {engine.given_up}"
-    assert numbers.summary(None, 100, "TIGHT")[1] == "memory TIGHT"
-    assert not any("memory" in word for word in numbers.summary(None, 100))
+    assert sentence(numbers, shown) == f"memory is TIGHT: {engine.given_up}"
+    assert summary(numbers, 100, "TIGHT")[1] == "memory TIGHT"
+    assert not any("memory" in word for word in summary(numbers, 100))
 
 
 def test_every_command_has_a_method_and_no_key_is_taken_twice() -> None:

@@ -23,13 +23,15 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
     async with opened(path, ScriptedEngine("one two three four"), size=(160, 48)) as chat:
         await chat.ask("Q")
         await chat.press("f2")
+        await chat.until("Is it faster?", "Too early to say: the last reply had 4 tokens", gone="T(n)")
+        await chat.press("t")
         await chat.until(
             "T(n)",
             "10.00 1.00",
             "30.00 3.00",
             "plain decode",
             "Acceptance by depth",
-            "ledger of probes",
+            "What trying again costs",
             "100%",
             "1 1 1.80 2.00 100%",
         )
@@ -41,10 +43,56 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
 async def test_the_side_panel_draws_draft_lengths(path: Path) -> None:
     async with opened(path, ScriptedEngine("one two three four")) as chat:
         await chat.ask("Q")
-        assert "draft length" not in chat.seen()
+        assert "guesses/pass" not in chat.seen()
         await chat.press("ctrl+b")
-        await chat.until("K, draft length: 0", "acceptance: 100%", "33% model", "67% plain decode")
-        assert chat.app.screen.query_one(SidePanel).region.width > 20
+        await chat.until("0.3 guesses/pass 100% of guesses right 1.3 tokens/pass")
+        panel = chat.app.screen.query_one(SidePanel)
+        assert (panel.region.width, panel.region.height) == (80, 3)  # a strip
+        await chat.pilot.resize_terminal(120, 40)
+        await chat.until("33% by a draft model", "67% none")
+        assert panel.region.width == 32
+
+
+@piloted
+async def test_graphs_of_nothing_are_empty(path: Path) -> None:
+    async with opened(path, size=(120, 36)) as chat:
+        await chat.until("▏ guesses/pass", "▏ guesses right", "▏ tokens/pass")
+        assert "█" not in chat.seen()
+
+
+@piloted
+async def test_the_numbers_are_those_of_the_reply_on_screen(path: Path) -> None:
+    long, short = " ".join(["word"] * 50), "one two"
+    async with opened(path, ScriptedEngine(long, short), size=(120, 36)) as chat:
+        await chat.ask("Q")
+        await chat.until("context 54/256", "▏ 1.9 tokens/pass")
+        await chat.press("ctrl+n")
+        await chat.until("scripted is ready", "▏ tokens/pass", gone="context 54/256")
+        await chat.press("ctrl+o", "enter")
+        await chat.until("context 54/256", "▏ 1.9 tokens/pass", "1.00× as fast")
+        await chat.ask("/regenerate")
+        await chat.until("context 6/256", gone="context 54/256")
+        await chat.press("shift+tab", "left")
+        await chat.until("context 54/256", "▏ 1.9 tokens/pass", gone="context 6/256")
+
+
+@piloted
+async def test_a_short_chat_begins_at_the_top(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one")) as chat:
+        await chat.ask("Q")
+        assert [line.strip(" ▐▌█") for line in chat.seen().splitlines()[1:5]] == ["", "Q", "", "one"]
+
+
+@piloted
+async def test_a_toast_covers_neither_prompt_nor_hints(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one")) as chat:
+        await chat.ask("Q")
+        for keys, hint in (((), "f1 Help"), (("ctrl+o",), "Ctrl+D twice deletes")):
+            await chat.press(*keys)
+            chat.app.notify("A long sentence that takes several lines of a toast, " * 3)
+            await chat.until("several lines of a toast", hint)
+            rack = chat.app.screen.query_one("ToastRack")
+            assert rack.region.bottom < chat.app.size.height // 2
 
 
 @piloted
@@ -83,7 +131,7 @@ async def test_help_names_every_command_and_keys_of_the_keymap(path: Path) -> No
         await chat.press("f1")
         await chat.until("/regenerate", "Ctrl+T /tokens", "F9 /why")
         await chat.press("escape", "f9")
-        await chat.until("T(n)")
+        await chat.until("Is it faster?")
 
 
 @piloted
@@ -93,7 +141,7 @@ async def test_the_palette_runs_commands(path: Path) -> None:
         await chat.type("graphs")
         await chat.until("Live graphs")
         await chat.press("enter")
-        await chat.until("K, draft length")
+        await chat.until("guesses/pass")
 
 
 @piloted
@@ -130,3 +178,21 @@ async def test_the_log_tells_what_was_loaded_and_said(path: Path) -> None:
         await chat.ask("Q")
         await chat.press("f8")
         await chat.until("loaded scripted", "256 tokens of context", "reply: 100 tok/s")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+@piloted
+async def test_where_no_colours_are_wanted_there_are_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    async with opened(path, ScriptedEngine("one `two` three"), size=(120, 36)) as chat:
+        await chat.ask("Q")
+        await chat.press("ctrl+t", "ctrl+o")
+        segments = [segment for strip in chat.app.screen._compositor.render_strips() for segment in strip]
+        styles = [segment.style for segment in segments if segment.style is not None]
+        colors = {color.name for style in styles for color in (style.color, style.bgcolor) if color is not None}
+        assert colors == {"default"}
+        chosen = "".join(segment.text for segment in segments if segment.style and segment.style.underline)
+        assert "▸" in chosen
+        assert chosen.split()[-1] == "Q"

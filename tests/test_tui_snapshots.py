@@ -19,7 +19,7 @@ from tests.support.tui import ChatPilot, chat_app
 
 REPLY = "A **deque** grows at both ends:\n\n```python\nfrom collections import deque\n"
 REPLY += "d = deque([1, 2])\n```\n\n- `appendleft(x)`\n- `popleft()`\n"
-SCREENS = {"welcome": (), "reply": (), "tokens": ("ctrl+t",), "why": ("f2",), "help": ("f1",)}
+SCREENS = {"welcome": (), "reply": (), "tokens": ("ctrl+t",), "why": ("f2",), "tables": ("f2", "t"), "help": ("f1",)}
 
 
 @pytest.mark.parametrize("screen", SCREENS)

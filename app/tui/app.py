@@ -5,6 +5,7 @@ Knows the chat screen and the table of commands; what a chat does is the screen'
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import NoColor
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -42,7 +44,7 @@ class ChatApp(App[None]):
 
     CSS_PATH = "style.tcss"
     TITLE = "Slipstream"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (100, "-roomy"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
     VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+z", "suspend_process", "Suspend", id="chat.suspend", priority=True, show=False)
@@ -56,6 +58,9 @@ class ChatApp(App[None]):
         self.set_keymap(session.keymap)
         if (theme := session.store.preference("theme")) in self.available_themes:
             self.theme = theme
+        if self.no_color or os.environ.get("TERM") == "dumb":  # shades of grey are colours, too
+            self._filters = [NoColor()]
+            self.no_color = True
         sys.setswitchinterval(SWITCH)
 
     def get_default_screen(self) -> Screen[None]:

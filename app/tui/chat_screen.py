@@ -31,6 +31,7 @@ from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
 from app.tui.commands import bindings, parse
 from app.tui.completion import complete
+from app.tui.numbers import sentence, stats_of, summary
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.composer import Composer
@@ -41,6 +42,7 @@ from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
+from runtime.engine.stats import Stats
 
 REMARK = 20.0  # seconds for which it is told what happened to the chats
 NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
@@ -108,6 +110,7 @@ class ChatScreen(Screen[None]):
         """Shows the branch, at its end or with the focus at a message of it."""
         await self.transcript.show(self.branch, at)
         self.show_title()
+        self.show_numbers()
 
     def show_title(self) -> None:
         """Shows the names of the pair that answers and of the chat, and what was set otherwise than usual."""
@@ -118,12 +121,23 @@ class ChatScreen(Screen[None]):
 
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
-        """Shows the numbers of the last reply, and what must not be overlooked."""
-        engine, numbers = self.session.engine, self.host.numbers
-        ready = f"{self.session.pair.name} is ready" if engine is not None else ""
-        self.status.show_numbers(numbers.summary(engine) or [ready])
-        self.status.show_sentence(self.session.store.problem or numbers.sentence(engine))
-        self.panel.show(numbers.passes, numbers.explanation)
+        """Shows the numbers of the last reply on screen, and what must not be overlooked."""
+        engine, stats = self.session.engine, self.shown_numbers()
+        told = summary(stats, engine.facts.n_ctx, engine.memory_level) if engine is not None else []
+        self.status.show_numbers(told or self._ready())
+        self.status.show_sentence(self.session.store.problem or sentence(stats, engine))
+        self.panel.show(stats)
+
+    def shown_numbers(self) -> Stats:
+        """Those of the last reply on screen: as they grow, or as they were kept with it."""
+        replies, coming = self.transcript.views("assistant"), self.host.reply
+        if not replies:
+            return Stats()
+        is_coming = coming is not None and coming.message_id == replies[-1].message_id
+        return self.host.numbers.reply if is_coming else stats_of(replies[-1].facts)
+
+    def _ready(self) -> list[str]:
+        return [f"{self.session.pair.name} is ready"] if self.session.engine is not None else []
 
     async def attempt(self, action: Callable[..., object], *arguments: object) -> None:
         """Does something; what is wrong with it is said."""
@@ -210,9 +224,13 @@ class ChatScreen(Screen[None]):
     @on(events.ModelLoading)
     def show_loading(self, event: events.ModelLoading) -> None:
         """Shows how much of the file is read; what comes after that is measuring."""
-        what = f"Loading the {event.part} model of" if event.share < 1 else "Measuring"
-        if self.host.coming is not None:
-            self.status.show_progress(f"{what} {self.host.coming.name}", event.share)
+        if self.host.coming is None:
+            return
+        name = self.host.coming.name
+        if event.share < 1:
+            self.status.show_progress(f"Loading the {event.part} model of {name}", event.share)
+        else:
+            self.status.show_progress(f"Measuring how fast {name} is here")
 
     @on(events.ModelReady)
     async def use_model(self) -> None:
@@ -220,6 +238,7 @@ class ChatScreen(Screen[None]):
         self.status.end_progress()
         self.show_title()
         self.show_numbers()
+        self.status.show_numbers(self._ready())
         self.editors.start()
         await self.go_on()
         self.run_worker(first_steps.offer(self), group="first steps", exclusive=True)

@@ -1,156 +1,173 @@
 """The numbers of a reply while it is made and after, in words that fit a line.
 
-Knows passes and what the controller explains; knows no widgets and asks no engine.
+Knows the engine's Stats, whose definitions hold for every number that is shown anywhere; knows no widgets and asks no
+engine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, get_args
 
 from app.tui.shared_engine import SharedEngine
-from runtime.engine.stats import ELSEWHERE, Stats
+from runtime.engine.stats import ELSEWHERE, Stats, Told
 from runtime.speculative.control.explain import Explanation, Pass
+from runtime.speculative.control.reasons import Code, Reason
 
 ALONE = 1.05  # replies in a pass, up to which nothing is said of others
-RECENT = 32  # passes that live numbers look back on
 LEAST = 40  # tokens, below which a ratio says nothing
-FEW = 8  # from which on most of them being plain is worth a sentence
-
-
-class ReplyNumbers:
-    """The numbers of one reply, counted as its passes come."""
-
-    def __init__(self) -> None:
-        self.n_tokens = self.n_prompt = 0
-        self.passes: list[Pass] = []
-        self.stats: Stats | None = None  # once the reply is complete
-
-    def add(self, n_tokens: int, passes: Sequence[Pass]) -> None:
-        """Counts passes, and the tokens that came of them."""
-        self.n_tokens += n_tokens
-        self.passes += passes
-
-    def per_second(self) -> float:
-        """Tokens per second of decoding."""
-        if self.stats is not None:
-            return self.stats.predicted_per_second
-        seconds = sum(each.seconds for each in self.passes)
-        return self.n_tokens / seconds if seconds else 0.0
-
-    def plain_per_second(self, explanation: Explanation | None) -> float:
-        """Tokens per second that plain decode would make; 0.0 where that is unknown."""
-        if self.stats is not None:
-            return self.stats.plain_per_second
-        return explanation.plain_per_second if explanation is not None else 0.0
-
-    def times(self, plain: float) -> float:
-        """Times that many tokens per second, without what other programs took."""
-        if self.stats is not None:
-            return self.stats.times_plain
-        own = sum(each.own_seconds for each in self.passes)
-        return min(self.n_tokens / own / plain if own else self.per_second() / plain, self.n_tokens / len(self.passes))
-
-    def replies_per_pass(self) -> float:
-        """Replies that shared a recent pass, in the mean."""
-        recent = self.passes[-RECENT:]
-        return sum(each.n_together for each in recent) / max(1, len(recent))
-
-    def acceptance(self) -> float | None:
-        """Accepted / drafted; None without drafts."""
-        if self.stats is not None and self.stats.told:
-            return self.stats.acceptance_rate if self.stats.draft_n else None
-        drafted = sum(each.n_drafted for each in self.passes)
-        return sum(each.n_accepted for each in self.passes) / drafted if drafted else None
-
-    def drafter(self) -> str:
-        """The drafter of most of the recent passes that had a draft."""
-        names = Counter(each.drafter for each in self.passes[-RECENT:] if each.n_drafted)
-        return names.most_common(1)[0][0] if names else ""
-
-    def k(self) -> float:
-        """Mean draft length of the recent passes that had one."""
-        lengths = [each.n_drafted for each in self.passes[-RECENT:] if each.n_drafted]
-        return sum(lengths) / len(lengths) if lengths else 0.0
-
-    def is_plain(self) -> bool:
-        """Were most of enough passes plain?"""
-        return 2 * sum(each.drafter == "none" for each in self.passes) > len(self.passes) >= FEW
-
-    def summary(self, explanation: Explanation | None, n_ctx: int, memory_level: str = "OK") -> list[str]:
-        """Each number in a word or two, the most important first."""
-        if not self.passes:
-            return []
-        summary = [f"{self.per_second():.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
-        if (plain := self.plain_per_second(explanation)) and self.n_tokens >= LEAST:
-            summary.append(f"{self.times(plain):.2f}× plain")
-        if (n := self.replies_per_pass()) > ALONE:
-            summary.append(f"{n:.1f} replies/pass")
-        if (acceptance := self.acceptance()) is not None:
-            summary.append(f"{acceptance:.0%} accepted")
-        if self.is_elsewhere():
-            return summary + self.told(n_ctx)
-        summary.append(f"K {self.k():.0f} {self.drafter()}" if self.k() else "K 0")
-        summary.append(f"{self.n_tokens / len(self.passes):.1f}/pass")
-        summary.append(f"ctx {self.n_prompt + self.n_tokens}/{n_ctx}")
-        if self.stats is not None and self.stats.memory_bytes:
-            summary.append(f"{self.stats.memory_bytes / 2**20:.0f} MiB")
-        return summary
-
-    def is_elsewhere(self) -> bool:
-        """Does another server make the passes, of which it tells what it likes?"""
-        return self.passes[-1].drafters == (ELSEWHERE,)
-
-    def told(self, n_ctx: int) -> list[str]:
-        """What another server has told when the reply is complete."""
-        if self.stats is None:
-            return []
-        passes = [f"{self.stats.tokens_per_target_pass:.1f}/pass"] * bool(self.stats.n_passes)
-        return [*passes, f"ctx {self.stats.prompt_n + self.stats.predicted_n}/{n_ctx}"]
-
-    def reason(self, explanation: Explanation | None) -> str:
-        """Why speculation is off, if it mostly is."""
-        if self.stats is not None:
-            return self.stats.reason.text if self.stats.reason is not None else ""
-        return explanation.why_plain if explanation is not None and self.is_plain() else ""
-
-    def sentence(self, explanation: Explanation | None, engine: SharedEngine | None) -> str:
-        """What must not be overlooked: drafters given up or left out for want of memory, or why speculation is off."""
-        if engine is not None and engine.given_up:
-            return f"memory is {engine.memory_level}: {engine.given_up}"
-        if engine is not None and engine.facts.left_out and not self.passes:
-            return str(engine.facts.left_out)
-        reason = self.reason(explanation)
-        return f"plain decode: {reason}" if reason else ""
-
-    def line(self) -> str:
-        """The three numbers that stay under the reply for good."""
-        return " · ".join(self.summary(None, 0)[:3])
+FEW = 8  # passes, from which on most of them being plain is worth a sentence
+DISTURBED = 0.15  # share of the time that other programs took, from which on a ratio says nothing
+SOURCES = {
+    "model": "a draft model",
+    "ngram": "what this chat has said",
+    "suffix": "earlier replies",
+    "prediction": "the given file",
+    "grammar": "the wanted format",
+    "layerskip": "the model's first layers",
+    "eagle": "a trained head",
+    "dflash": "a trained head",
+    "mtp": "the model's own head",
+}  # who guesses, for people; others go by their names
 
 
 class ChatNumbers:
-    """What is known of decoding in this chat: the last reply, all passes, the controller's latest explanation."""
+    """What is known of decoding now: the reply that is made or was made last, the controller's latest explanation."""
 
     def __init__(self) -> None:
-        self.reply = ReplyNumbers()
-        self.passes: list[Pass] = []
+        self.reply = Stats()
         self.explanation: Explanation | None = None
 
-    def add(self, n_tokens: int, passes: Sequence[Pass], explanation: Explanation | None) -> None:
+    def add(self, passes: Sequence[Pass], explanation: Explanation | None) -> None:
         """Counts what came of the reply."""
-        self.reply.add(n_tokens, passes)
-        self.passes += passes
-        self.explanation = explanation or self.explanation
+        reply = self.reply
+        reply.steps += passes
+        reply.decode_seconds += sum(each.seconds for each in passes)
+        if explanation is not None:
+            self.explanation, reply.plain_per_second = explanation, explanation.plain_per_second
+            reply.reason = Reason("acceptance", explanation.why_plain) if is_plain(reply) else None
 
-    def summary(self, engine: SharedEngine | None) -> list[str]:
-        """The last reply's numbers; nothing without an engine or a reply."""
-        return (
-            self.reply.summary(self.explanation, engine.facts.n_ctx, engine.memory_level) if engine is not None else []
-        )
 
-    def sentence(self, engine: SharedEngine | None) -> str:
-        """What must not be overlooked in the last reply or in what the engine lacks."""
-        return self.reply.sentence(self.explanation, engine)
+def is_plain(stats: Stats) -> bool:
+    """Were most of enough passes plain?"""
+    return 2 * stats.drafters["none"] > stats.n_passes >= FEW
+
+
+def times(stats: Stats) -> float | None:
+    """Times the tokens per second of plain decode; None after too few tokens, or with other programs in the way."""
+    is_fair = stats.predicted_n >= LEAST and stats.held_up < DISTURBED
+    return (stats.times_plain or None) if is_fair else None
+
+
+def guesses_per_pass(stats: Stats) -> float:
+    """Draft tokens of a pass, in the mean over all passes: tokens per pass are 1 and those of them that are right."""
+    return stats.draft_n / stats.n_passes if stats.n_passes else 0.0
+
+
+def source(drafter: str) -> str:
+    """Who guesses, for people; several at once are named by the first."""
+    name = drafter.partition("+")[0]
+    return SOURCES.get(name, name)
+
+
+def sources(stats: Stats) -> Counter[str]:
+    """Who guessed -> passes, for people."""
+    counts: Counter[str] = Counter()
+    for name, n in stats.drafters.items():
+        if name not in ("none", ELSEWHERE):
+            counts[source(name)] += n
+    return counts
+
+
+def is_elsewhere(stats: Stats) -> bool:
+    """Does another server make the passes, of which it tells what it likes?"""
+    return bool(stats.told) or stats.drafters[ELSEWHERE] > 0
+
+
+def summary(stats: Stats, n_ctx: int, memory_level: str = "OK") -> list[str]:
+    """Each number in a word or two, the most important first."""
+    if not stats.predicted_n:
+        return []
+    told = [*speed(stats, memory_level), f"context {stats.prompt_n + stats.predicted_n}/{n_ctx}"]
+    if stats.draft_n or not is_elsewhere(stats):
+        told.append(f"{stats.tokens_per_target_pass:.1f} tokens/pass")
+    if stats.draft_n:
+        told.append(f"{guesses_per_pass(stats):.1f} guesses/pass")
+    if stats.memory_bytes:
+        told.append(f"{stats.memory_bytes / 2**20:.0f} MiB")
+    return told
+
+
+def speed(stats: Stats, memory_level: str = "OK") -> list[str]:
+    """What counts most: how fast, with what to compare it, and whether guesses helped."""
+    told = [f"{stats.predicted_per_second:.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
+    if (ratio := times(stats)) is not None:
+        told.append(f"{ratio:.2f}× as fast")
+    elif stats.held_up >= DISTURBED:
+        told.append("busy machine")
+    if stats.replies_per_pass > ALONE:
+        told.append(f"{stats.replies_per_pass:.1f} replies/pass")
+    if stats.draft_n or not is_elsewhere(stats):
+        told.append(f"{stats.acceptance_rate:.0%} of guesses right" if stats.draft_n else "no guesses")
+    return told
+
+
+def line(stats: Stats) -> str:
+    """The numbers that stay under the reply for good."""
+    return " · ".join(speed(stats)) if stats.predicted_n else ""
+
+
+def sentence(stats: Stats, engine: SharedEngine | None) -> str:
+    """What must not be overlooked: drafters given up or left out for want of memory, or why there were few guesses."""
+    if engine is not None and engine.given_up:
+        return f"memory is {engine.memory_level}: {engine.given_up}"
+    if engine is not None and engine.facts.left_out and not stats.steps:
+        return str(engine.facts.left_out)
+    if stats.reason is None:
+        return ""
+    return f"{'mostly without guesses' if stats.draft_n else 'no guesses'}: {stats.reason.text}"
+
+
+def kept(stats: Stats) -> dict[str, Any]:
+    """A reply's numbers as plain data, to be kept with it: passes in a row that were alike as one."""
+    runs = groupby(stats.steps, lambda each: (each.drafters, each.n_drafted, each.n_accepted, each.n_tokens))
+    return {
+        "prompt_n": stats.prompt_n,
+        "seconds": round(stats.decode_seconds, 4),
+        "own_seconds": round(stats.own_seconds, 4),
+        "plain_per_second": round(stats.plain_per_second, 2),
+        "together": round(stats.replies_per_pass, 2),
+        "reason": [stats.reason.code, stats.reason.text] if stats.reason is not None else None,
+        "memory_bytes": stats.memory_bytes,
+        "passes": [[len(list(run)), *key] for key, run in runs],
+        "told": [[each.n_tokens, each.n_drafted, each.n_accepted] for each in stats.told],
+    }
+
+
+def stats_of(facts: Mapping[str, Any]) -> Stats:
+    """The numbers as they were kept with a reply; empty ones where none were. Its passes share the time alike."""
+    told = facts.get("numbers")
+    if not told:
+        return Stats()
+    n = sum(run[0] for run in told["passes"]) or 1
+    seconds, own, together = told["seconds"] / n, told["own_seconds"] / n, told["together"]
+    steps = [
+        Pass(seconds, tuple(drafters), drafted, accepted, tokens, own_seconds=own, n_together=together)
+        for length, drafters, drafted, accepted, tokens in told["passes"]
+        for _ in range(length)
+    ]
+    reason = told["reason"]
+    return Stats(
+        prompt_n=told["prompt_n"],
+        decode_seconds=told["seconds"],
+        plain_per_second=told["plain_per_second"],
+        steps=steps,
+        reason=Reason(*reason) if reason and reason[0] in get_args(Code) else None,
+        memory_bytes=told["memory_bytes"],
+        told=tuple(Told(*each) for each in told.get("told", ())),
+    )
 
 
 def fitted(summary: Sequence[str], width: int) -> str:

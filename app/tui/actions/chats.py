@@ -35,7 +35,6 @@ async def open_chat(screen: ChatScreen, chat: int | None) -> None:
         return
     screen.waiting = None
     screen.branch = ChatBranch(screen.session.store, chat, screen.session.settings.system)
-    screen.host.forget_passes()
     screen.prompt.end_rewriting()
     await screen.show_chat()
     screen.prompt.focus()

@@ -30,11 +30,12 @@ def panel(screen: ChatScreen, argument: str) -> None:
 
 
 def why(screen: ChatScreen, argument: str) -> None:
-    """Shows what decides about speculation."""
-    numbers = screen.host.numbers
-    if numbers.explanation is None:
+    """Shows whether replies are faster, and why."""
+    explanation = screen.host.numbers.explanation
+    if explanation is None:
         raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
-    screen.app.push_screen(WhyScreen(numbers.explanation, numbers.passes))
+    stats, passes = screen.shown_numbers(), screen.transcript.passes()
+    screen.app.push_screen(WhyScreen(explanation, stats, passes, screen.session.engine))
 
 
 def show_help(screen: ChatScreen, argument: str) -> None:

@@ -35,7 +35,6 @@ class Batch:
 
     pieces: list[Piece] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
-    n_tokens: int = 0
     explanation: Explanation | None = None  # where it was time for a new one
 
 
@@ -58,7 +57,6 @@ class ReplyBuffer:
             batch, was_empty = self._batch, not (self._batch.passes or self._batch.pieces)
             batch.pieces += pieces
             batch.passes += passes
-            batch.n_tokens += len(chunk.tokens)
             batch.explanation = explanation or batch.explanation
         return was_empty
 

@@ -26,7 +26,7 @@ from app.tui.background.events import (
 )
 from app.tui.background.pace import Pace
 from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
-from app.tui.numbers import ChatNumbers, ReplyNumbers
+from app.tui.numbers import ChatNumbers, kept, line
 from app.tui.pieces import GOES_ON, Piece, marks_of, text_of
 from app.tui.session import Session
 from runtime.core.errors import ContextError, SlipstreamError
@@ -110,7 +110,7 @@ class EngineHost(Widget):
         if old is not None:
             self.run_worker(old.close, thread=True, group="engine")
         self.session.take(event.pair)
-        self.numbers.reply, self.numbers.explanation = ReplyNumbers(), event.engine.explain()
+        self.numbers.reply, self.numbers.explanation = Stats(), event.engine.explain()
         facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
         self.session.note(f"loaded {self.session.pair.name} in {facts}")
         if event.engine.facts.fit:
@@ -144,7 +144,7 @@ class EngineHost(Widget):
         assert self.session.engine is not None
         assert self.reply is None
         self.reply = ActiveReply(self.session.engine, request)
-        self.numbers.reply, self._pace = ReplyNumbers(), Pace()
+        self.numbers.reply, self._pace = Stats(), Pace()
         work = partial(make_reply, self.reply, self.post_message)
         # Drawing the question would slow down the first passes
         self.call_after_refresh(self.run_worker, work, thread=True, group="engine")
@@ -157,7 +157,7 @@ class EngineHost(Widget):
 
     @on(PromptRead)
     def _count_prompt(self, event: PromptRead) -> None:
-        self.numbers.reply.n_prompt = event.total + 1
+        self.numbers.reply.prompt_n = event.total + 1
 
     @on(TextGathered)
     def _plan_to_show(self, event: TextGathered) -> None:
@@ -169,12 +169,8 @@ class EngineHost(Widget):
         if self.reply is None:
             return []
         batch = self.reply.collect()
-        self.numbers.add(batch.n_tokens, batch.passes, batch.explanation)
+        self.numbers.add(batch.passes, batch.explanation)
         return batch.pieces
-
-    def forget_passes(self) -> None:
-        """Counts from here on: another chat is on screen."""
-        self.numbers.passes.clear()
 
     @on(ReplyFinished)
     def _take_end(self, event: ReplyFinished) -> None:
@@ -183,7 +179,8 @@ class EngineHost(Widget):
             return
         self.collect()
         self.numbers.explanation = event.explanation or self.numbers.explanation
-        self.numbers.reply.stats = event.last.stats if event.last is not None else None
+        if event.last is not None and event.last.stats is not None:
+            self.numbers.reply = event.last.stats
         if event.error is not None:
             facts, remark = failure_of(event.error, event.reply)
             self._end(event.reply, facts, remark)
@@ -193,12 +190,12 @@ class EngineHost(Widget):
     def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "") -> None:
         """The reply is kept, and is no more one that is being made."""
         self.collect()
-        self.reply = None
-        line = self.numbers.reply.line()
-        numbers = measured(self.session.pair.name, self.numbers.reply.stats)
-        facts = {"line": line, "marks": marks_of(reply.pieces), **numbers, **end}
+        self.reply, stats = None, self.numbers.reply
+        told = line(stats)
+        numbers = {"line": told, "numbers": kept(stats), **measured(self.session.pair.name, stats)}
+        facts = {**numbers, "marks": marks_of(reply.pieces), **end}
         self._write(reply, facts)
-        self.session.note(remark or f"reply: {line}")
+        self.session.note(remark or f"reply: {told}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
 
     def save(self) -> None:

@@ -31,7 +31,7 @@ from app.tui.background.comparison import (
     letters_per_second,
 )
 from app.tui.background.events import PromptRead, ReplyFinished
-from app.tui.numbers import ReplyNumbers
+from app.tui.numbers import ChatNumbers, kept, line, summary
 from app.tui.pieces import Piece, clean, marks_of
 from app.tui.widgets.message_view import MessageView
 from runtime.engine.stats import Stats
@@ -47,13 +47,12 @@ class KeptReply:
 
     model: str
     pieces: Sequence[Piece]
-    line: str
-    stats: Stats | None
+    stats: Stats
 
     @property
     def facts(self) -> dict[str, Any]:
         """What is kept with it."""
-        return {"line": self.line, "marks": marks_of(self.pieces)}
+        return {"line": line(self.stats), "numbers": kept(self.stats), "marks": marks_of(self.pieces)}
 
 
 class Side(Vertical):
@@ -61,7 +60,7 @@ class Side(Vertical):
 
     def __init__(self, contestant: Contestant, at: int) -> None:
         super().__init__(classes="side")
-        self.contestant, self.numbers = contestant, ReplyNumbers()
+        self.contestant, self.numbers = contestant, ChatNumbers()
         self.view = MessageView(blank(at), (1, 1))
         self.is_done = False
 
@@ -83,31 +82,26 @@ class Side(Vertical):
     async def grow(self, reply: ActiveReply) -> None:
         """Shows what has come since the last look, and how fast."""
         batch = reply.collect()
-        self.numbers.add(batch.n_tokens, batch.passes)
+        self.numbers.add(batch.passes, batch.explanation)
         if batch.pieces:
             await self.view.append(batch.pieces)
-            self.say(" · ".join(self.numbers.summary(batch.explanation, reply.engine.facts.n_ctx)[:3]))
+            self.say(" · ".join(summary(self.numbers.reply, reply.engine.facts.n_ctx)[:3]))
 
     async def end(self, reply: ActiveReply, stats: Stats | None, error: str) -> None:
         """Shows the whole reply with its numbers."""
         await self.grow(reply)
-        self.numbers.stats, self.is_done = stats, not error
+        self.numbers.reply, self.is_done = stats or self.numbers.reply, not error
         await self.view.settle(reply.pieces, {})
-        self.say(error or self.line)
-
-    @property
-    def line(self) -> str:
-        """The reply's numbers."""
-        return self.numbers.line()
+        self.say(error or line(self.numbers.reply))
 
     @property
     def speed(self) -> float:
         """Letters per second of decoding; 0.0 before there is a reply."""
-        return letters_per_second(self.view.text, self.numbers.stats.decode_seconds) if self.numbers.stats else 0.0
+        return letters_per_second(self.view.text, self.numbers.reply.decode_seconds) if self.is_done else 0.0
 
     def kept(self) -> KeptReply:
         """The reply as it may be kept."""
-        return KeptReply(self.contestant.name, self.view.pieces, self.line, self.numbers.stats)
+        return KeptReply(self.contestant.name, self.view.pieces, self.numbers.reply)
 
 
 class CompareScreen(Screen[KeptReply | None]):

@@ -26,7 +26,7 @@ While writing
 On a message (Shift+Tab goes there, or a click)
   c  b         copy it, or its last code block
   e  r         say the question differently; another reply
-  Left, Right  other versions of it
+  Left, Right  other versions of it; with Shift: its wide code to the left and right
   Enter        unfold a long question, or what was thought
   Esc          back to writing
 

@@ -1,6 +1,6 @@
-"""The screen that shows why speculation is on or off.
+"""The screen that says whether replies are faster and why; what that rests on is one key further.
 
-Knows the text of its sections; knows neither the engine nor how they are found out.
+Knows the text of its pages; knows neither how they are found out nor a chat.
 """
 
 from __future__ import annotations
@@ -15,23 +15,37 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import sections
+from app.tui.shared_engine import SharedEngine
+from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation, Pass
 
 HALF = 3  # sections in the left column
 
 
 class WhyScreen(Screen[None]):
-    """The sections one under the other; in two columns where there is room."""
+    """Three sentences and a picture; tables one under the other, in two columns where there is room."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f2", "dismiss", "Back to the chat")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,f2", "dismiss", "Back to the chat"),
+        Binding("t,enter", "turn", "Tables and formulas"),
+    ]
 
-    def __init__(self, explanation: Explanation, passes: Sequence[Pass]) -> None:
+    def __init__(
+        self, explanation: Explanation, stats: Stats, passes: Sequence[Pass], engine: SharedEngine | None
+    ) -> None:
         super().__init__()
+        self.sentences, self.picture = three_sentences(stats, explanation, engine), picture(stats)
         self.sections = sections(explanation, passes)
 
     def compose(self) -> ComposeResult:
-        """Everything is there at once."""
+        """Both pages; one of them is seen."""
+        with VerticalScroll(id="summary"):
+            for question, answer in self.sentences:
+                yield Static(Content(question), classes="title")
+                yield Static(Content(answer), classes="text")
+            yield Static(self.picture, id="picture")
         with VerticalScroll(id="why"):
             for column in (self.sections[:HALF], self.sections[HALF:]):
                 with Vertical(classes="column"):
@@ -41,3 +55,12 @@ class WhyScreen(Screen[None]):
                         if section.table:
                             yield Static(Content(section.table), classes="table")
         yield Footer()
+
+    def on_mount(self) -> None:
+        """The page that is seen takes the keys that scroll."""
+        self.query_one("#summary").focus()
+
+    def action_turn(self) -> None:
+        """Shows the other page."""
+        self.toggle_class("-tables")
+        self.query_one("#why" if self.has_class("-tables") else "#summary").focus()

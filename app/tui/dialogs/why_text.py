@@ -1,4 +1,4 @@
-"""The decision about speculation in tables and words, for people who never heard of it.
+"""What the decision about speculation rests on, in tables and words.
 
 Knows what the controller explains; knows no widgets.
 """
@@ -23,7 +23,7 @@ class Section:
 
 
 def sections(explanation: Explanation, passes: Sequence[Pass]) -> list[Section]:
-    """The decision first, then what it rests on. `passes` are those of the chat so far."""
+    """The decision first, then what it rests on. `passes` are those of the replies on screen."""
     if not explanation.pass_seconds:  # another server makes them
         return [Section("Now", f"Nothing is decided here: {explanation.why_plain}.")]
     return [
@@ -42,9 +42,9 @@ def decision(explanation: Explanation) -> Section:
     if explanation.fixed_k is not None:
         text = f"You asked for {explanation.fixed_k} draft tokens always, so nothing is decided here."
     elif explanation.chosen is not None:
-        promised = (
-            f"about {explanation.rate:.0f} tok/s, {explanation.rate / plain:.2f} times the {plain:.0f} of plain decode"
-        )
+        most = max(max(each.tokens) for each in explanation.drafters)  # a plain pass takes no longer than a wider one
+        rate = min(explanation.rate, most * plain)
+        promised = f"about {rate:.0f} tok/s, {rate / plain:.2f} times the {plain:.0f} of plain decode"
         text = f"The drafter '{explanation.chosen}' guesses ahead where it is sure, because that promises {promised}."
     else:
         text = f"Plain decode, {plain:.0f} tok/s: {explanation.why_plain}."
@@ -124,8 +124,8 @@ def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
         )
     head = f"{'K':>4} {'passes':>7} {'expected':>9} {'observed':>9} {'accepted':>9}"
     text = (
-        "Tokens per pass in this chat. Long drafts are made where the drafter is sure, so they do better than the "
-        "average acceptance says."
+        "Tokens per pass of the replies on screen. Long drafts are made where the drafter is sure, so they do better "
+        "than the average acceptance says."
     )
     return Section("Expected and observed", text, "\n".join([head, *rows]) if rows else "Nothing was drafted yet.")
 
@@ -156,7 +156,7 @@ def ledger(explanation: Explanation) -> Section:
         "the limit, "
         "but for two passes at the very first start."
     )
-    return Section("The ledger of probes", text, "\n".join(rows))
+    return Section("What trying again costs", text, "\n".join(rows))
 
 
 def state(drafter: DrafterFacts) -> str:

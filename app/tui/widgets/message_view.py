@@ -6,11 +6,9 @@ Knows the message that it shows; knows no other message, no store and no engine.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -20,7 +18,9 @@ from textual.widgets import Collapsible, Label, Markdown, Static
 
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
+from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
+from app.tui.widgets.reply_markdown import ReplyMarkdown
 
 SHOWN_LINES = 14  # of a question, before it is folded
 COLORS = {
@@ -31,12 +31,6 @@ COLORS = {
     "layerskip": "$text-warning",
 }
 OTHER = "$text-accent"
-FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-
-
-def markdown_parser() -> MarkdownIt:
-    """As Textual reads Markdown, but what looks like HTML is text: `List<String>` is no tag."""
-    return MarkdownIt("gfm-like", {"html": False})
 
 
 class MessageView(Vertical, can_focus=True):
@@ -50,6 +44,8 @@ class MessageView(Vertical, can_focus=True):
         Binding("left", "request('older')", "Older version", id="turn.older", show=False),
         Binding("right", "request('newer')", "Newer version", id="turn.newer", show=False),
         Binding("enter,space", "unfold", "Unfold", id="turn.unfold", show=False),
+        Binding("shift+left", "scroll_code(-1)", "Code to the left", id="turn.code_left", show=False),
+        Binding("shift+right", "scroll_code(1)", "Code to the right", id="turn.code_right", show=False),
         Binding("up,k", "app.focus_previous", "Up", show=False),
         Binding("down,j", "app.focus_next", "Down", show=False),
     ]
@@ -80,7 +76,7 @@ class MessageView(Vertical, can_focus=True):
         else:
             with Collapsible(title="Thinking", classes="thinking"):
                 yield Static(classes="thought")
-            yield Markdown(open_links=False, classes="answer", parser_factory=markdown_parser)
+            yield ReplyMarkdown()
             yield Static(classes="tokens")
         yield Label(classes="foot", markup=False)
 
@@ -112,6 +108,11 @@ class MessageView(Vertical, can_focus=True):
         else:
             thinking = self.query_one(Collapsible)
             thinking.collapsed = not thinking.collapsed
+
+    def action_scroll_code(self, direction: int) -> None:
+        """Scrolls the reply's wide code sideways."""
+        for answer in self.query(ReplyMarkdown):
+            answer.scroll_code(direction)
 
     async def append(self, pieces: Sequence[Piece]) -> None:
         """Shows more of the reply; only the end of the Markdown is rendered again."""
@@ -157,8 +158,8 @@ class MessageView(Vertical, can_focus=True):
 
     def code(self) -> str:
         """The last code block as raw text, or ""."""
-        blocks = FENCE.findall(self.text)
-        return str(blocks[-1][1]) if blocks else ""
+        blocks = [each.content for each in markdown_parser().parse(self.text) if each.type in ("fence", "code_block")]
+        return blocks[-1] if blocks else ""
 
 
 def color(drafter: str) -> str:

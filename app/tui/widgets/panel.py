@@ -1,11 +1,10 @@
-"""The side panel: live graphs of draft length, acceptance and tokens per pass, and who guesses.
+"""The graphs of the last reply, pass by pass: how much was guessed, how much of that was right, what came of it.
 
-Knows passes and what the controller explains; chooses nothing.
+Knows the numbers of a reply; chooses nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
@@ -13,30 +12,32 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from runtime.engine.stats import ELSEWHERE
-from runtime.speculative.control.explain import Explanation, Pass
+from app.tui.numbers import guesses_per_pass, is_elsewhere, sources
+from runtime.engine.stats import Stats
+from runtime.speculative.control.explain import Pass
 
 SHOWN = 240  # passes in a graph
-WINDOW = 8  # passes that a point of the acceptance graph looks back on
-GRAPHS = ("k", "acceptance", "tokens")
+POINTS = 28  # of a graph, so that a single pass is no solid block
+WINDOW = 8  # passes that a point of the second graph looks back on
+GRAPHS = ("guesses", "right", "tokens")
 
 
 class SidePanel(Vertical):
-    """Graphs of the chat's last passes."""
+    """Graphs of a reply beside the chat; where that is narrow, in a strip below it."""
 
     def compose(self) -> ComposeResult:
         """A title and a graph each."""
         for name in GRAPHS:
-            yield Static(id=f"{name}-title", classes="title")
-            yield Sparkline(id=f"{name}-graph")
+            with Vertical(classes="graph"):
+                yield Static(id=f"{name}-title", classes="title")
+                yield Sparkline(id=f"{name}-graph")
         yield Static(id="who")
 
-    _passes: Sequence[Pass] = ()
-    _explanation: Explanation | None = None
+    _stats = Stats()
 
-    def show(self, passes: Sequence[Pass], explanation: Explanation | None) -> None:
+    def show(self, stats: Stats) -> None:
         """Shows the passes up to now, as soon as the panel is seen."""
-        self._passes, self._explanation = passes, explanation
+        self._stats = stats
         if self.display:
             self.draw()
 
@@ -45,23 +46,22 @@ class SidePanel(Vertical):
         self.draw()
 
     def draw(self) -> None:
-        """Draws titles and graphs anew."""
-        passes, explanation = self._passes, self._explanation
-        shown = [each for each in passes[-SHOWN:] if each.drafters != (ELSEWHERE,)]
-        rates = rolling([each for each in shown if each.n_drafted])
-        last = shown[-1] if shown else None
-        self._graph("k", f"K, draft length: {last.n_drafted if last else '-'}", [each.n_drafted for each in shown])
-        self._graph("acceptance", f"acceptance: {rates[-1]:.0%}" if rates else "acceptance: -", rates)
-        self._graph(
-            "tokens",
-            f"tokens per pass: {last.n_accepted + 1 if last else '-'}",
-            [each.n_accepted + 1 for each in shown],
-        )
-        self.query_one("#who", Static).update(Content("\n".join(drafter_shares(shown, explanation))))
+        """Draws titles and graphs anew. The titles have the numbers of the whole reply, as they are told elsewhere."""
+        stats = self._stats
+        shown = [] if is_elsewhere(stats) else stats.steps[-SHOWN:]
+        guesses = f"{guesses_per_pass(stats):.1f} " if shown else ""
+        right = f"{stats.acceptance_rate:.0%} of " if stats.draft_n else ""
+        tokens = f"{stats.tokens_per_target_pass:.1f} " if shown else ""
+        self._graph("guesses", f"{guesses}guesses/pass", [each.n_drafted for each in shown])
+        self._graph("right", f"{right}guesses right", rolling([each for each in shown if each.n_drafted]))
+        # The bottom is the one token that every pass brings
+        self._graph("tokens", f"{tokens}tokens/pass", [max(0, each.n_tokens - 1) for each in shown])
+        self.query_one("#who", Static).update(Content("\n".join(shares(stats))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
         self.query_one(f"#{name}-title", Static).update(Content(title), layout=False)
-        self.query_one(f"#{name}-graph", Sparkline).data = [0.0, *data]  # graphs begin at zero
+        before = [0.0] * max(1, POINTS - len(data))  # a graph begins at zero, and its points at the right
+        self.query_one(f"#{name}-graph", Sparkline).data = [*before, *data] if data else []
 
 
 def rolling(drafted: Sequence[Pass]) -> list[float]:
@@ -70,12 +70,10 @@ def rolling(drafted: Sequence[Pass]) -> list[float]:
     return [sum(each.n_accepted for each in window) / sum(each.n_drafted for each in window) for window in windows]
 
 
-def drafter_shares(passes: Sequence[Pass], explanation: Explanation | None) -> list[str]:
-    """Which drafters these passes used, and what asking others cost."""
-    if explanation is not None and not explanation.pass_seconds:
+def shares(stats: Stats) -> list[str]:
+    """Whose guesses the passes checked, and how many had none."""
+    if is_elsewhere(stats):
         return ["Another server has the model,", "and tells of no passes."]
-    counts = Counter(each.drafter.replace("none", "plain decode") for each in passes)
-    lines = [f"{n / len(passes):4.0%} {name}" for name, n in counts.most_common()]
-    if explanation is not None and explanation.decode_seconds:
-        lines += ["", f"{explanation.probe_seconds / explanation.decode_seconds:.1%} of the time", "went into probes"]
-    return lines
+    lines = [f"{n / stats.n_passes:4.0%} by {name}" for name, n in sources(stats).most_common()]
+    plain = stats.drafters["none"]
+    return ["guesses, by pass:", *lines, f"{plain / stats.n_passes:4.0%} none"] if stats.steps else []

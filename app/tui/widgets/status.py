@@ -35,11 +35,14 @@ class StatusLine(Vertical):
         yield Static(id="numbers")
         yield Static(id="sentence")
 
-    def show_progress(self, what: str, share: float) -> None:
-        """Shows how much of something is done, in place of the numbers."""
+    def show_progress(self, what: str, share: float | None = None) -> None:
+        """Shows what is done, in place of the numbers, and how much of it, where that is known."""
         self.add_class("-busy")
         self.query_one("#what", Label).update(what)
-        self.query_one("#progress ProgressBar", ProgressBar).update(progress=share)
+        bar = self.query_one("#progress ProgressBar", ProgressBar)
+        bar.display = share is not None
+        if share is not None:
+            bar.update(progress=share)
 
     def end_progress(self) -> None:
         """Shows the numbers again."""

@@ -12,15 +12,18 @@ from typing import Any
 
 from textual import on
 from textual.containers import VerticalScroll
+from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from app.chats.branch import ChatBranch
 from app.chats.store import StoredMessage
+from app.tui.numbers import stats_of
 from app.tui.pieces import GOES_ON, Piece
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import Offer, Welcome
+from runtime.speculative.control.explain import Pass
 
 SHOWN = 20  # messages of a long chat that are put on screen at once
 MOST = 4 * SHOWN  # that are there at the same time
@@ -48,6 +51,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self._is_requested = self._is_changing = False  # is a part on its way, or being put there?
         self.below = Static(id="below")  # a line for what happens below what is seen, to be put there
         self._offers: Sequence[Offer] = ()
+
+    @property
+    def scroll_offset(self) -> Offset:
+        """Never before the first message: Textual's anchor has a short chat stand at the bottom."""
+        return Offset(max(0, round(self.scroll_x)), max(0, round(self.scroll_y)))
 
     async def show(self, branch: ChatBranch, at: int | None = None) -> None:
         """Shows a branch at its end, or has the focus at a message of it. What it has in common with the one that was
@@ -274,6 +282,10 @@ class Transcript(VerticalScroll, can_focus=False):
     def views(self, role: str) -> list[MessageView]:
         """The messages of one side that are on screen."""
         return [view for view in self.query(MessageView) if view.role == role]
+
+    def passes(self) -> list[Pass]:
+        """Those of the replies on screen, as they were kept."""
+        return [each for view in self.views("assistant") for each in stats_of(view.facts).steps]
 
     def _find(self, message_id: int) -> MessageView | None:
         return next((view for view in self.query(MessageView) if view.message_id == message_id), None)

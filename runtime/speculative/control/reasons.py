@@ -37,8 +37,8 @@ def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float
     if state.is_disabled:
         return Reason(
             "cost",
-            f"the {name} drafter was slower than plain decode here, although {state.acceptance.rate:.0%} of it is "
-            "accepted",
+            f"the {name} drafter was slower than plain decode here, although it was right {state.acceptance.rate:.0%} "
+            "of the time so far",
         )
     if state.expected_gain > 0:
         return Reason(
@@ -46,8 +46,8 @@ def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float
         )
     gain = state.rate / plain_rate
     text = (
-        f"{state.acceptance.rate:.0%} of what the {name} drafter says is accepted, good for {gain:.2f} times plain "
-        "decode at best"
+        f"the {name} drafter was right {state.acceptance.rate:.0%} of the time so far, good for {gain:.2f} times "
+        "plain decode at best"
     )
     return Reason("acceptance", text)
 

@@ -1,0 +1,121 @@
+"""Whether replies are faster here, why, and what would make them faster: three sentences and a picture for everyone.
+
+Knows the numbers of a reply and what the controller explains; knows no widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from app.tui.numbers import DISTURBED, LEAST, sources, times
+from app.tui.shared_engine import SharedEngine
+from runtime.engine.stats import Stats
+from runtime.speculative.control.explain import Explanation
+
+BAR = 32  # characters of the longest bar
+ALIKE = 0.05  # of a ratio, within which two speeds are called the same
+SEVERAL = 4  # tokens of a pass whose cost is told
+OFTEN = 0.6  # share of guesses that are right, from which on other guesses would not help much
+
+
+def is_faster(stats: Stats) -> str:
+    """Is the last reply on screen faster than the model alone would have been?"""
+    if not stats.steps:
+        return "This chat has no reply yet; after the first one you see here whether it was faster."
+    ratio, speed = times(stats), stats.predicted_per_second
+    if ratio is None:
+        return no_comparison(stats)
+    alone = f"the {speed / ratio:.0f} tokens a second of the model alone"
+    if abs(ratio - 1) <= ALIKE:
+        return f"Neither faster nor slower: the last reply came at {speed:.0f}, about {alone}."
+    answer = "Yes" if ratio > 1 else "No"
+    return f"{answer}: the last reply came {ratio:.2f} times as fast, {speed:.0f} instead of {alone}."
+
+
+def no_comparison(stats: Stats) -> str:
+    """Why nothing is claimed of that reply."""
+    if stats.held_up >= DISTURBED:
+        return (
+            f"Hard to say: other programs took {stats.held_up:.0%} of the time of the last reply, so a comparison "
+            "would not be fair."
+        )
+    if stats.predicted_n < LEAST:
+        return f"Too early to say: the last reply had {stats.predicted_n} tokens, and it takes {LEAST} to compare."
+    return "Hard to say: how fast the model is alone was not measured."
+
+
+def because(stats: Stats, explanation: Explanation) -> str:
+    """Why that is so."""
+    if not stats.steps:
+        return (
+            "Guesses at the next words are checked several at a time, which can cost less than writing them one by one."
+        )
+    if not stats.draft_n:
+        reason = stats.reason.text if stats.reason is not None else explanation.why_plain
+        return f"The model wrote every token by itself{': ' * bool(reason)}{reason}."
+    text = (
+        f"{stats.acceptance_rate:.0%} of the guesses by {sources(stats).most_common(1)[0][0]} were right, so each pass "
+        f"of the model brought {stats.tokens_per_target_pass:.1f} tokens instead of 1"
+    )
+    return f"{text}, though most passes had no guess: {stats.reason.text}." if stats.reason is not None else f"{text}."
+
+
+def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
+    """What would help, the surest first."""
+    if engine is not None and engine.given_up:
+        return f"More free memory would make it faster: {engine.given_up}."
+    if stats.held_up >= DISTURBED:
+        return "It would be faster without the other programs that compute at the same time."
+    if explanation.fixed_k is not None:
+        return "Without --fixed-k the number of guesses would be chosen by what pays."
+    return other_guesses(stats, explanation) or cheaper_passes(explanation)
+
+
+def other_guesses(stats: Stats, explanation: Explanation) -> str:
+    """Whether more of the guesses could be right; "" where most of them are."""
+    if all(each.is_model_free for each in explanation.drafters):
+        return "A small model that guesses would help: `slipstream models pair` finds the one that pays here."
+    if stats.draft_n and stats.acceptance_rate < OFTEN:
+        return "Text that is easier to guess is faster: lists, code, and edits of what the chat has said already."
+    return ""
+
+
+def cheaper_passes(explanation: Explanation) -> str:
+    """What is left where guesses are good."""
+    widths = explanation.pass_seconds
+    if len(widths) >= SEVERAL and widths[0] and (cost := widths[SEVERAL - 1] / widths[0]) > SEVERAL / 2:
+        return (
+            f"Checking {SEVERAL} tokens takes {cost:.1f} times as long as 1 on this machine: where that is cheaper, as "
+            "on a graphics card, it would be faster."
+        )
+    return "A smaller model or a stronger quantization would help most; the guesses do about what they can."
+
+
+def picture(stats: Stats) -> Content:
+    """The speed of the last reply beside that of the model alone; without a comparison, who made its tokens."""
+    ratio, speed = times(stats), stats.predicted_per_second
+    if ratio is not None:
+        return bars([("the model alone", speed / ratio), ("with guesses", speed)], "tok/s")
+    written = stats.predicted_n - stats.draft_n_accepted
+    return bars([("written", written), ("guessed right", stats.draft_n_accepted)], "tokens") if written else Content("")
+
+
+def bars(rows: Sequence[tuple[str, float]], unit: str) -> Content:
+    """Two bars, the second in colour."""
+    most = max(value for _, value in rows)
+    lines = [
+        Content.assemble(f"{name:>16}  ", ("█" * round(BAR * value / most), color), f"  {value:.0f} {unit}\n")
+        for (name, value), color in zip(rows, ("$foreground 40%", "$success"), strict=True)
+    ]
+    return Content.assemble(*lines)
+
+
+def three_sentences(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> list[tuple[str, str]]:
+    """Questions and their answers."""
+    return [
+        ("Is it faster?", is_faster(stats)),
+        ("Why?", because(stats, explanation)),
+        ("What would make it faster?", faster_still(stats, explanation, engine)),
+    ]

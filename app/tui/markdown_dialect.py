@@ -1,0 +1,69 @@
+"""Markdown as language models write it: HTML is text, a line break is one, doctests are code, `__init__` keeps its
+underscores and `main.py` is no address.
+
+Knows markdown-it's rules; knows no widgets.
+"""
+
+from __future__ import annotations
+
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+
+DOCTEST = ">>>"
+DUNDER = re.compile(r"__[A-Za-z]\w*?__(?!\w)")
+INDENTS = "indents"  # of a token's lines, among its `meta`
+PARAGRAPHS = ["paragraph", "reference", "blockquote", "list"]  # what a doctest may end
+
+
+def markdown_parser() -> MarkdownIt:
+    """A parser of that dialect."""
+    parser = MarkdownIt("gfm-like", {"html": False})
+    if parser.linkify is not None:
+        parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+    parser.block.ruler.before("blockquote", "doctest", doctest, {"alt": PARAGRAPHS})
+    parser.inline.ruler.before("emphasis", "dunder", dunder)
+    parser.core.ruler.push("line_breaks", line_breaks)
+    return parser
+
+
+def doctest(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """Block rule: from >>> to the next empty line it is Python, which would be three bars of a quote."""
+    begin = state.bMarks[first] + state.tShift[first]
+    if not state.src.startswith(DOCTEST, begin) or state.is_code_block(first):
+        return False
+    if silent:
+        return True
+    end = first + 1
+    while end < last and not state.isEmpty(end) and state.sCount[end] >= state.blkIndent:
+        end += 1
+    token = state.push("fence", "code", 0)
+    token.info, token.markup, token.map = "pycon", "```", [first, end]
+    token.content = state.getLines(first, end, state.sCount[first], True)
+    state.line = end
+    return True
+
+
+def dunder(state: StateInline, silent: bool) -> bool:
+    """Inline rule: a name of Python between double underscores is not set in bold."""
+    found = DUNDER.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.pending += found[0]
+    state.pos = found.end()
+    return True
+
+
+def line_breaks(state: StateCore) -> None:
+    """Core rule: where the model began a line one begins, as far to the right."""
+    for token in state.tokens:
+        if token.type == "inline":
+            lines = token.content.split("\n")
+            token.meta[INDENTS] = [len(line) - len(line.lstrip(" ")) for line in lines]
+            for child in token.children or ():
+                if child.type == "softbreak":
+                    child.type = "hardbreak"

@@ -1,0 +1,93 @@
+"""Replies as Markdown on screen: what a model meant is what is seen, while it comes and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets._markdown import MarkdownFence
+
+from app.tui.markdown_dialect import markdown_parser
+from app.tui.widgets.message_view import MessageView
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
+
+path = chats_path
+WIDE = "very_long_name(" + ", ".join(f"argument_{i}" for i in range(20)) + ")"
+
+
+def lines(chat: ChatPilot) -> list[str]:
+    """The lines of the reply on screen, without what is at their sides."""
+    return [line[3:-1].rstrip() for line in chat.seen().splitlines()[4:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (">>> bin(2)\n'0b10'\n\nText", ["fence", "paragraph_open"]),
+        ("It is so:\n>>> bin(2)\n'0b10'", ["paragraph_open", "fence"]),
+        ("> a quote", ["blockquote_open", "paragraph_open"]),
+        ("    >>> bin(2)", ["code_block"]),
+        ("- item\n\n  >>> bin(2)\n\n- item", ["bullet_list_open", "list_item_open", "paragraph_open", "fence"]),
+    ],
+)
+def test_a_doctest_is_code_up_to_the_next_empty_line(text: str, kinds: list[str]) -> None:
+    found = [each.type for each in markdown_parser().parse(text)]
+    assert [kind for kind in found if not kind.endswith("_close") and kind != "inline"][: len(kinds)] == kinds
+
+
+@pytest.mark.parametrize(
+    "text", ["a.__init__ and __main__", "List<String> and <b>b</b>", "main.py, os.path", "f(*args, **kwargs)"]
+)
+def test_what_is_no_markup_stays_as_it_is(text: str) -> None:
+    children = markdown_parser().parse(text)[1].children or []
+    assert {each.type for each in children} == {"text"}
+    assert "".join(each.content for each in children) == text
+
+
+@piloted
+async def test_lines_begin_where_the_model_began_them(path: Path) -> None:
+    text = "key\n  A function\n    of `one` argument\n\n- item\n  goes on"
+    async with opened(path, ScriptedEngine(text)) as chat:
+        await chat.ask("Q")
+        assert lines(chat)[:6] == ["key", "  A function", "    of one argument", "", "• item", "  goes on"]
+
+
+@piloted
+async def test_columns_of_a_table_are_aligned_and_no_wider_than_needed(path: Path) -> None:
+    table = "| name | n |\n|:--|--:|\n| alpha | 1 |\n| beta | 22222 |\n"
+    async with opened(path, ScriptedEngine(table), size=(119, 24)) as chat:
+        await chat.ask("Q")
+        assert [line.strip() for line in lines(chat) if "alpha" in line] == ["│ alpha │     1 │"]
+
+
+@piloted
+async def test_wide_code_scrolls_by_key(path: Path) -> None:
+    async with opened(path, ScriptedEngine(f"```python\n{WIDE}\n```")) as chat:
+        await chat.ask("Q")
+        assert "argument_19" not in chat.seen()
+        await chat.press("shift+tab", *["shift+right"] * 30)
+        await chat.until("argument_19", gone="very_long_name")
+        await chat.press(*["shift+left"] * 30)
+        await chat.until("very_long_name", gone="argument_19")
+
+
+@piloted
+async def test_text_is_no_wider_than_one_reads_and_code_may_be(path: Path) -> None:
+    async with opened(path, ScriptedEngine(f"{'word ' * 60}\n\n```python\n{WIDE}\n```"), size=(200, 30)) as chat:
+        await chat.ask("Q")
+        await chat.press("ctrl+b")
+        view = chat.app.screen.query(MessageView).last()
+        assert max(block.region.width for block in view.query("MarkdownParagraph")) == 100
+        assert view.query_one(MarkdownFence).region.width > 150
+
+
+@piloted
+async def test_what_comes_piece_by_piece_looks_as_what_is_there_at_once(path: Path) -> None:
+    text = "Text:\n>>> bin(2)\n'0b10'\n\n| a | b |\n|--:|---|\n| 1 | 2 |\n| 333 | [wait]4 |\n\nkey\n  value"
+    async with opened(path, ScriptedEngine(text)) as chat:
+        await chat.say("Q")
+        await chat.until("0b10", "333")
+        engine_of(chat).go.set()
+        await chat.idle()
+        await chat.until("│", "333 │ 4", "value")
