@@ -40,7 +40,8 @@ def test_a_screen_looks_as_it_did(
         chat = ChatPilot(app, pilot)
         await chat.idle()
         app.theme = theme
-        app.screen.query_one("#prompt").cursor_blink = False  # type: ignore[attr-defined]
+        chat.screen.prompt.cursor_blink = False
+        chat.screen.prompt.notify_style_update()  # draws the line anew: it may be there without the cursor
         if screen != "welcome":
             await chat.ask("What is a deque?")
         await chat.press(*SCREENS[screen])

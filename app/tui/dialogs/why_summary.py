@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from app.tui.numbers import DISTURBED, LEAST, sources, times
+from app.tui.numbers import DISTURBED, LEAST, is_elsewhere, sources, times
 from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation
@@ -22,7 +22,7 @@ OFTEN = 0.6  # share of guesses that are right, from which on other guesses woul
 
 def is_faster(stats: Stats) -> str:
     """Is the last reply on screen faster than the model alone would have been?"""
-    if not stats.steps:
+    if not stats.predicted_n:
         return "This chat has no reply yet; after the first one you see here whether it was faster."
     ratio, speed = times(stats), stats.predicted_per_second
     if ratio is None:
@@ -48,6 +48,8 @@ def no_comparison(stats: Stats) -> str:
 
 def because(stats: Stats, explanation: Explanation) -> str:
     """Why that is so."""
+    if is_elsewhere(stats):
+        return f"{explanation.why_plain}."
     if not stats.steps:
         return (
             "Guesses at the next words are checked several at a time, which can cost less than writing them one by one."
@@ -64,6 +66,8 @@ def because(stats: Stats, explanation: Explanation) -> str:
 
 def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
     """What would help, the surest first."""
+    if is_elsewhere(stats):
+        return "That is the other server's to say."
     if engine is not None and engine.given_up:
         return f"More free memory would make it faster: {engine.given_up}."
     if stats.held_up >= DISTURBED:
