@@ -95,21 +95,23 @@ def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
         trimmer = Trimmer(target.pair.target, plain, latest_replies)
         for path in fit:
             for each in (path, *trimmed(trimmer, path)):
-                try_one(target, plain, each, trials)
+                try_one(target, plain, each, trials, trials.get(path))
     finally:
         plain.close()
     return trials
 
 
-def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial]) -> None:
-    """Adds how that model did to `trials`; tells the person."""
+def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial], whole: Trial | None) -> None:
+    """Adds how that model did to `trials`; tells the person, of a copy beside how the `whole` model did."""
     say(f"{path} ({gigabytes(path.stat().st_size)}): measuring ...")
     try:
         trials[path] = trial = target.try_out(plain, path)
     except SlipstreamError as error:
         say(f"{path}: no: {error}")
     else:
-        say(f"{path}: {trial.gain:.2f} times the speed without it, {trial.acceptance:.0%} of its guesses accepted")
+        beside = f" ({whole.acceptance:.0%} with all words)" if whole else ""
+        accepted = f"{trial.acceptance:.0%} of its guesses accepted{beside}"
+        say(f"{path}: {trial.gain:.2f} times the speed without it, {accepted}")
 
 
 def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
