@@ -21,6 +21,7 @@ import tarfile
 from importlib.metadata import version
 from pathlib import Path
 
+PACKAGE = "llama-cpp-python"
 BACKENDS = ("vulkan", "cuda", "metal", "rpc")
 LEFT_OUT = ("SERVER", "TESTS", "EXAMPLES", "APP")
 # Debian 12's headers lack what these lines use, and they serve validation only
@@ -33,20 +34,23 @@ class BuildError(Exception):
 
 def run(*command: str | Path) -> None:
     """Raises BuildError with the end of what the command said."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"{command[0]} cannot be run ({error.strerror}). Install cmake and ninja.") from error
     if done.returncode:
         raise BuildError(f"{' '.join(map(str, command[:3]))} failed: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def sources(folder: Path) -> Path:
     """The sources of the installed release's llama.cpp. Raises BuildError where they cannot be fetched."""
-    name = f"llama_cpp_python-{version('llama-cpp-python')}"
+    name = f"llama_cpp_python-{version(PACKAGE)}"
     vendored = folder / name / "vendor" / "llama.cpp"
     if not vendored.is_dir():
         archive = folder / f"{name}.tar.gz"
         if not archive.is_file():
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
-            run(*pip, "--no-build-isolation", "--dest", folder, name.replace("_", "-").replace("python-", "python=="))
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE]
+            run(*pip, "--dest", folder, f"{PACKAGE}=={version(PACKAGE)}")
         with tarfile.open(archive) as file:
             file.extractall(folder, [member for member in file if "/vendor/" in member.name], filter="data")
     return vendored
@@ -55,9 +59,9 @@ def sources(folder: Path) -> Path:
 def without_validation(source: Path) -> None:
     """Takes Vulkan's validation settings out of the file, whose types old headers lack."""
     text = source.read_text()
-    source.write_text(
-        VALIDATION.sub("", text).replace(", layers, extensions, &layer_setting_info)", ", layers, extensions)")
-    )
+    changed = VALIDATION.sub("", text).replace(", layers, extensions, &layer_setting_info)", ", layers, extensions)")
+    if changed != text:  # else all that depends on it would be compiled again
+        source.write_text(changed)
 
 
 def built(backend: str, folder: Path, jobs: int) -> Path:

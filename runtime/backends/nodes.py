@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,7 @@ ggml = lib._lib
 ggml.ggml_tensor_overhead.restype = ctypes.c_size_t
 ggml.ggml_op_name.restype = ctypes.c_char_p
 ggml.ggml_backend_buffer_is_host.restype = ctypes.c_bool
-ggml.ggml_backend_buffer_is_host.argtypes = ggml.ggml_backend_buffer_name.argtypes = [ctypes.c_void_p]
-ggml.ggml_backend_buffer_name.restype = ctypes.c_char_p
+ggml.ggml_backend_buffer_is_host.argtypes = [ctypes.c_void_p]
 ggml.ggml_backend_sched_set_eval_callback.argtypes = [ctypes.c_void_p] * 3
 for _transfer in (ggml.ggml_backend_tensor_get, ggml.ggml_backend_tensor_set):
     _transfer.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
@@ -117,8 +116,9 @@ class Nodes:
         run()
         self._addresses, self._scheduler = list(self._watch), scheduler_of(context)
         tensors = [Tensor.from_buffer_copy(Tensor.from_address(address)) for address in self._addresses]
-        if not is_verified(tensors):
-            raise EarlyExitError("its layers are not all on the CPU, or on Vulkan, and elsewhere this was not verified")
+        buffers = {tensor.buffer for tensor in tensors if not tensor.view_src}
+        if len(buffers) > 1 or not all(ggml.ggml_backend_buffer_is_host(buffer) for buffer in buffers):
+            raise EarlyExitError("its graph does not run on the CPU alone, and elsewhere this was not verified")
         self._base, end = min(self._addresses), max(self._addresses) + ctypes.sizeof(Tensor)
         self._memory = np.ctypeslib.as_array((ctypes.c_int32 * ((end - self._base) // 4)).from_address(self._base))
         self._facts = np.concatenate(
@@ -293,17 +293,6 @@ class Nodes:
     def _write(self, address: int, rows: Rows) -> bool:
         ggml.ggml_backend_tensor_set(address, rows.ctypes.data, 0, rows.nbytes)
         return True
-
-
-def is_verified(tensors: Sequence[Tensor]) -> bool:
-    """Is that graph where skipping its nodes was seen to work: in the processor's memory, or with all layers on one
-    device of Vulkan? CUDA may replay a recorded graph, for which a node's flags come too late.
-    """
-    buffers = {tensor.buffer for tensor in tensors if not tensor.view_src}
-    layers = {tensor.buffer for tensor in tensors if tensor.name.startswith(b"l_out-")}
-    if len(buffers) == 1:
-        return all(map(ggml.ggml_backend_buffer_is_host, buffers))
-    return len(layers) == 1 and all(ggml.ggml_backend_buffer_name(each).startswith(b"Vulkan") for each in layers)
 
 
 def yes() -> bool:
