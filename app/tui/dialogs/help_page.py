@@ -18,6 +18,7 @@ While writing
   Tab          complete a /command or an @file
   Esc          stop the reply
   PgUp, PgDn   scroll
+  Home, End    while nothing is written: the first and the last message (Ctrl+Home, Ctrl+End: always)
   Ctrl+P       command palette
   Ctrl+C       twice: leave
 
