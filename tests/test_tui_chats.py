@@ -55,7 +55,7 @@ async def test_a_chat_gets_its_title_from_the_model_when_nobody_asks(
         await chat.until("Slipstream · scripted · How do I boil eggs well?")
         await asyncio.sleep(0.3)
         assert len(engine.asked) == 2
-        assert engine.asked[1][0][-1].content == titles.REQUEST
+        assert engine.asked[1][0][-1].content == "Title of: How do I boil eggs well?"
         await chat.press("ctrl+n")
         engine.replies[1:2] = ["Eight minutes.", "Eight minutes."]
         await chat.ask("How do I boil eggs best?")  # gives way

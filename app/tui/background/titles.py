@@ -5,7 +5,6 @@ Knows engines and when to give way to whoever asks; renames nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,11 +12,11 @@ from textual.message import Message as Event
 from textual.widget import Widget
 
 from app.chats.branch import ChatBranch
-from app.chats.titles import REQUEST, title_from, title_of
+from app.chats.titles import request_for, title_from, title_of
 from app.tui.session import Session
 from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SlipstreamError
-from runtime.engine import Message, Sampling
+from runtime.engine import Sampling
 
 QUIET = 4.0  # seconds in which nobody has asked for anything
 LONGEST = 24  # tokens of a title
@@ -25,11 +24,11 @@ LONGEST = 24  # tokens of a title
 
 @dataclass(frozen=True, slots=True)
 class TitleRequest:
-    """A chat that is called after its first line, and what was said in it."""
+    """A chat that is called after the first line of its question."""
 
     chat: int
     title: str
-    talk: Sequence[Message]
+    question: str
 
 
 class Titles(Widget):
@@ -56,7 +55,7 @@ class Titles(Widget):
         if branch.id is None or len(messages) != 2 or not messages[1].content:
             return
         if branch.title == title_of(messages[0].content):
-            self._request = request = TitleRequest(branch.id, branch.title, branch.prompt())
+            self._request = request = TitleRequest(branch.id, branch.title, messages[0].content)
             self.set_timer(QUIET, partial(self._begin, request))
 
     def cancel(self) -> None:
@@ -74,10 +73,10 @@ class Titles(Widget):
 
     def _find(self, engine: SharedEngine, request: TitleRequest) -> None:
         """In the thread."""
-        talk = (*request.talk, Message("user", REQUEST))
+        ask, is_unwanted = request_for(request.question), lambda: request is not self._request
         try:
-            chunks = engine.reply(talk, Sampling(temperature=0), LONGEST, cancel=lambda: request is not self._request)
-            title = title_from("".join(chunk.text for chunk in chunks), request.talk)
+            chunks = engine.reply(ask, Sampling(temperature=0), LONGEST, cancel=is_unwanted)
+            title = title_from("".join(chunk.text for chunk in chunks), request.question)
         except SlipstreamError:  # it has no room, or no template, or is being closed
             return
         if title and request is self._request:
