@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from app.chats.database import StoreError
-from app.chats.store import Store, title_of
+from app.chats.store import Store
+from app.chats.titles import title_from, title_of
 from app.chats.transcript import as_json, as_markdown
 
 
@@ -252,6 +253,21 @@ def test_prompts_come_oldest_first_and_once(store: Store) -> None:
 )
 def test_a_chat_is_titled_by_its_first_line(text: str, title: str) -> None:
     assert title_of(text) == title
+
+
+@pytest.mark.parametrize(
+    ("reply", "title"),
+    [
+        ("Boiling eggs", "Boiling eggs"),
+        ('**Title: "Eggs, boiled well"**\n\nThis title', "Eggs, boiled well"),
+        ("Eggs that are boiled well, and whatever else could be told of them", "Eggs that are boiled well"),
+        ("Sure! Here is a title for this conversation: Boiling Eggs", ""),  # an answer, not a title
+        ("The history of France", ""),
+        ("", ""),
+    ],
+)
+def test_a_title_of_a_model_is_taken_where_it_is_one(reply: str, title: str) -> None:
+    assert title_from(reply, "How do I boil eggs that are well done?") == title
 
 
 def test_exports_hold_the_branch_and_the_system_prompt(store: Store) -> None:

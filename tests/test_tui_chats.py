@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from app.chats.store import Store
 from app.tui.actions.chats import open_chat
+from app.tui.background import titles
 from app.tui.widgets.message_view import MessageView
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -38,6 +42,25 @@ async def test_chats_are_titled_found_renamed_and_deleted(path: Path) -> None:
         await chat.press("ctrl+d", "ctrl+d")
         await chat.press("escape")
         assert [each.title for each in chat.session.store.chats()] == ["Yellow things"]
+
+
+@piloted
+async def test_a_chat_gets_its_title_from_the_model_when_nobody_asks(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(titles, "QUIET", 0.1)
+    engine = ScriptedEngine("Eight minutes in boiling water.", "[wait]Never heard", "Title: **Boiling eggs**")
+    async with opened(path, engine) as chat:
+        await chat.ask("How do I boil eggs well?")
+        await chat.until("Slipstream · scripted · How do I boil eggs well?")
+        await asyncio.sleep(0.3)
+        assert len(engine.asked) == 2
+        assert engine.asked[1][0][-1].content == "Title of: How do I boil eggs well?"
+        await chat.press("ctrl+n")
+        engine.replies[1:2] = ["Eight minutes.", "Eight minutes."]
+        await chat.ask("How do I boil eggs best?")  # gives way
+        await chat.until("Slipstream · scripted · Boiling eggs")
+        assert [each.title for each in chat.session.store.chats()] == ["Boiling eggs", "How do I boil eggs well?"]
 
 
 @piloted
@@ -105,8 +128,9 @@ async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(p
         assert [views.first().message_id, views.last().message_id] == [21, 100]  # no more than that is there at once
         transcript.scroll_to(y=0, animate=False)
         await chat.until("Message 20.", gone="Message 80.")
-        await chat.press("pageup")
-        await chat.until("Message 19.")
+        for _ in range(20):  # earlier ones come as soon as they can
+            await chat.press("pageup")
+        await chat.until("Message 0.", gone="Message 20.")
         await chat.ask("Last?")
         await chat.until("Message 4999.", "Last?", "Hello.")
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from runtime.core.errors import ContextError, SettingsError, StoppedError
+from runtime.core.errors import ContextError, SettingsError, StoppedError, TemplateError
 from runtime.engine import Sampling, Talk
 from runtime.engine.chat_template import Message
+from runtime.engine.prompt import PromptEncoder
 from runtime.engine.window import fit, to_block, without_oldest
 from tests.conftest import OpenEngine
 
@@ -74,6 +75,16 @@ def test_a_reply_that_goes_on_leaves_turns_out_too(open_demo: OpenEngine) -> Non
     *chunks, last = open_demo(n_ctx=128).reply(talk, WILD, max_tokens=3, when_full="drop-oldest")
     assert sum(len(chunk.tokens) for chunk in chunks) == 3
     assert "oldest turns were left out" in last.notice
+
+
+def test_a_model_without_a_template_gets_plain_turns_where_that_may_be(open_demo: OpenEngine) -> None:
+    vocab = open_demo().vocab
+    encoder = PromptEncoder(vocab, "", "base.gguf", 128)
+    ids = encoder.encode(Talk((SYSTEM, Message("user", "What is a list?")), "It is", plain=True))
+    text = b"".join(vocab.pieces[token] for token in ids).decode()
+    assert text == "Be brief.\n\nUser: What is a list?\n\nAssistant:It is"
+    with pytest.raises(TemplateError, match=r"base.gguf has no chat template"):
+        encoder.encode(Talk((SYSTEM, Message("user", "What is a list?"))))
 
 
 def long_talk(n: int) -> list[Message]:

@@ -20,8 +20,8 @@ from platformdirs import user_data_path
 
 from app.chats.chat_file import ChatFile
 from app.chats.database import StoreError
+from app.chats.titles import LONGEST, title_of
 
-TITLE = 48  # characters
 DELETED = "This chat was deleted in another window. Begin a new one."
 BRANCH = """
 WITH RECURSIVE branch(id, parent, role, content, facts, depth) AS (
@@ -170,7 +170,7 @@ class Store:
 
     def rename(self, chat: int, title: str) -> None:
         """Gives the chat another title."""
-        self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * TITLE], chat)
+        self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * LONGEST], chat)
 
     def set_system(self, chat: int, system: str) -> None:
         """Gives the chat another system prompt."""
@@ -208,13 +208,3 @@ class Store:
     def close(self) -> None:
         """Leaves the file in order; what could not be written is, where there is room again."""
         self._file.close()
-
-
-def title_of(text: str) -> str:
-    """A title for a chat that begins with this text: its first line, cut between words."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "New chat")
-    if len(line) <= TITLE:
-        return line
-    if " " in line[:TITLE]:
-        return line[:TITLE].rpartition(" ")[0].strip() + " …"
-    return line[: TITLE - 1] + "…"

@@ -22,13 +22,14 @@ from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
 from app.chats.branch import ChatBranch
-from app.tui.actions import asking, first_steps, messages, models
+from app.tui.actions import asking, chats, first_steps, messages, models
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
 from app.tui.background.downloads import DownloadProgress, Downloads
 from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
+from app.tui.background.titles import Titles
 from app.tui.commands import bindings, parse
 from app.tui.completion import complete
 from app.tui.numbers import sentence, stats_of, summary
@@ -45,6 +46,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine.stats import Stats
 
 REMARK = 20.0  # seconds for which it is told what happened to the chats
+PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:) and may answer as it likes."
 NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 WIDE = 120  # columns from which on the graphs are there at once
 
@@ -240,8 +242,16 @@ class ChatScreen(Screen[None]):
         self.show_numbers()
         self.status.show_numbers(self._ready())
         self.editors.start()
+        self.say_what_lacks()
         await self.go_on()
         self.run_worker(first_steps.offer(self), group="first steps", exclusive=True)
+
+    def say_what_lacks(self) -> None:
+        """Says it of a model that was not made for talking, where nothing else must be said."""
+        engine = self.session.engine
+        if engine is not None and not (engine.facts.template or sentence(self.shown_numbers(), engine)):
+            self.session.note(PLAIN)
+            self.status.show_sentence(PLAIN)
 
     @on(events.ModelFailed)
     async def show_failure(self, event: events.ModelFailed) -> None:
@@ -283,6 +293,13 @@ class ChatScreen(Screen[None]):
         if event.remark:
             self.status.show_sentence(event.remark)
         await self.go_on()
+        if not self.host.is_busy:
+            self.host.titles.plan(self.branch)
+
+    @on(Titles.Found)
+    async def take_title(self, event: Titles.Found) -> None:
+        """Gives a chat the title that the model found, unless it was renamed or deleted meanwhile."""
+        await self.attempt(chats.take_title, self, event.chat, event.before, event.title)
 
     async def go_on(self) -> None:
         """Does what has waited for the engine, if that is free now; then asks what waits to be asked."""

@@ -49,7 +49,7 @@ class ScriptedEngine:
 
     def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
         self.pair = Pair("scripted", target=None)  # type: ignore[arg-type]
-        self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx, template="scripted"), list(replies), drafter
+        self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx), list(replies), drafter
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.go, self.closed = threading.Event(), False
         self.memory_level, self.given_up = "OK", ""

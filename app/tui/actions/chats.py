@@ -76,6 +76,15 @@ def set_title(screen: ChatScreen, chat: int, title: str | None) -> None:
         screen.show_title()
 
 
+def take_title(screen: ChatScreen, chat: int, before: str, title: str) -> None:
+    """Gives a chat another title, if it is still called as `before`."""
+    if screen.session.store.chat(chat).title == before:
+        screen.session.store.rename(chat, title)
+        if screen.branch.id == chat:
+            screen.branch.title = title
+            screen.show_title()
+
+
 def export(screen: ChatScreen, argument: str) -> None:
     """Writes this chat to a file; with the numbers of its replies, if that is said."""
     if screen.branch.id is None:

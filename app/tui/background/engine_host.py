@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 from textual import on
+from textual.app import ComposeResult
 from textual.widget import Widget
 
 from app.chats.branch import INTERRUPTED, TOO_LONG
@@ -26,6 +27,7 @@ from app.tui.background.events import (
 )
 from app.tui.background.pace import Pace
 from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
+from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line
 from app.tui.pieces import GOES_ON, Piece, marks_of, text_of
 from app.tui.session import Session
@@ -49,12 +51,16 @@ class EngineHost(Widget):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self.session, self.numbers = session, ChatNumbers()
+        self.session, self.numbers, self.titles = session, ChatNumbers(), Titles(session)
         self.reply: ActiveReply | None = None
         self.coming: Pair | None = None  # which takes the place of the session's once it is open
         self._pace, self._is_tending = Pace(), False
         self._left = Event()  # nobody wants another engine now
         self._opening: Event | None = None  # set when the latest pair is open or was given up
+
+    def compose(self) -> ComposeResult:
+        """What asks the engine between replies."""
+        yield self.titles
 
     def on_mount(self) -> None:
         """What has come is written, and memory looked after, from time to time."""
@@ -80,6 +86,7 @@ class EngineHost(Widget):
     def load(self, pair: Pair) -> None:
         """Opens a pair; the one that is open stays until then. Not while replying."""
         before, self.coming = self._opening, pair
+        self.titles.cancel()
 
         def is_unwanted() -> bool:
             return self._left.is_set() or self.coming is not pair
@@ -143,6 +150,7 @@ class EngineHost(Widget):
         """Makes a reply. Only while idle."""
         assert self.session.engine is not None
         assert self.reply is None
+        self.titles.cancel()
         self.reply = ActiveReply(self.session.engine, request)
         self.numbers.reply, self._pace = Stats(), Pace()
         work = partial(make_reply, self.reply, self.post_message)

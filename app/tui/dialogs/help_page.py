@@ -19,6 +19,7 @@ While writing
   Esc          close that list; take back what waits to be sent; stop the reply
   Ctrl+_       undo (Ctrl+/ too); Ctrl+Y redoes
   PgUp, PgDn   scroll
+  Home, End    while nothing is written: the first and the last message (Ctrl+Home, Ctrl+End: always)
   Ctrl+P       command palette
   Ctrl+Z       back to the shell for a while; fg returns
   Ctrl+C       twice: leave

@@ -1,0 +1,58 @@
+"""What chats are called: after their first line, or as a model puts it. Knows text; asks no model itself."""
+
+from __future__ import annotations
+
+import re
+
+from runtime.engine import Message
+
+LONGEST = 48  # characters
+MOST_WORDS = 9
+LEAST_SAID = 2 / 3  # of its words are words of the question
+BEGINNING = 400  # characters of a question that a title is asked for
+EXAMPLES = (
+    ("Could you please tell me how to boil eggs so that the yolk stays soft?", "Soft boiled eggs"),
+    ("Why does my car make a noise when I brake?", "Noise when braking"),
+    ("Write me a letter to my landlord about the broken heating", "Letter about broken heating"),
+)
+WORD = re.compile(r"\w+")
+AROUND = " \t*_#`'\"“”‘’«»().,:;!?-"
+STEM = 4  # letters that two forms of a word have in common
+
+
+def title_of(text: str) -> str:
+    """A title for a chat that begins with this text: its first line, cut between words."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "New chat")
+    if len(line) <= LONGEST:
+        return line
+    if " " in line[:LONGEST]:
+        return line[:LONGEST].rpartition(" ")[0].strip() + " …"
+    return line[: LONGEST - 1] + "…"
+
+
+def request_for(question: str) -> list[Message]:
+    """What a model is asked for a title; by examples, which small models understand, too."""
+    turns = [Message("user", "Give each question a title of two to five words.\n\nTitle of: " + EXAMPLES[0][0])]
+    turns.append(Message("assistant", EXAMPLES[0][1]))
+    for example, title in EXAMPLES[1:]:
+        turns += [Message("user", f"Title of: {example}"), Message("assistant", title)]
+    return [*turns, Message("user", f"Title of: {question[:BEGINNING]}")]
+
+
+def title_from(reply: str, question: str) -> str:
+    """The title in what a model answered; "" where it is none: too long, or not about what was asked."""
+    line = next((line for line in reply.splitlines() if line.strip(AROUND)), "")
+    title = re.sub(r"^\W*title( of)?\W*:\s*", "", line, flags=re.IGNORECASE).strip(AROUND)
+    for text in (title, re.split(r"[,;(]", title)[0].strip(AROUND)):
+        if len(text) <= LONGEST and is_about(text, question.lower()):
+            return text
+    return ""
+
+
+def is_about(title: str, question: str) -> bool:
+    """Are these a few words, most of which are in the question in one form or another?"""
+    words = WORD.findall(title.lower())
+    stems = [word[:STEM] for word in words if len(word) >= STEM]
+    return (
+        bool(stems) and len(words) <= MOST_WORDS and sum(map(question.__contains__, stems)) >= LEAST_SAID * len(stems)
+    )

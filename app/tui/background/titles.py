@@ -1,0 +1,83 @@
+"""Chats get a title from the model that answered, in a moment in which nobody asks it for anything.
+
+Knows engines and when to give way to whoever asks; renames nothing itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from textual.message import Message as Event
+from textual.widget import Widget
+
+from app.chats.branch import ChatBranch
+from app.chats.titles import request_for, title_from, title_of
+from app.tui.session import Session
+from app.tui.shared_engine import SharedEngine
+from runtime.core.errors import SlipstreamError
+from runtime.engine import Sampling
+
+QUIET = 4.0  # seconds in which nobody has asked for anything
+LONGEST = 24  # tokens of a title
+
+
+@dataclass(frozen=True, slots=True)
+class TitleRequest:
+    """A chat that is called after the first line of its question."""
+
+    chat: int
+    title: str
+    question: str
+
+
+class Titles(Widget):
+    """Finds a title for one chat at a time; `cancel` gives way. Posts Found."""
+
+    DEFAULT_CSS = "Titles { display: none; }"
+
+    class Found(Event):
+        """The model has a title for a chat that was called otherwise."""
+
+        def __init__(self, chat: int, before: str, title: str) -> None:
+            super().__init__()
+            self.chat, self.before, self.title = chat, before, title
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._request: TitleRequest | None = None
+
+    def plan(self, branch: ChatBranch) -> None:
+        """Has a chat that has just begun named, if nobody asks for anything in the next few seconds."""
+        self.cancel()
+        messages = branch.messages()
+        if branch.id is None or len(messages) != 2 or not messages[1].content:
+            return
+        if branch.title == title_of(messages[0].content):
+            self._request = request = TitleRequest(branch.id, branch.title, messages[0].content)
+            self.set_timer(QUIET, partial(self._begin, request))
+
+    def cancel(self) -> None:
+        """The title is not wanted, or not now."""
+        self._request = None
+
+    def on_unmount(self) -> None:
+        """The thread ends within a step."""
+        self.cancel()
+
+    def _begin(self, request: TitleRequest) -> None:
+        engine = self._session.engine
+        if request is self._request and engine is not None:
+            self.run_worker(partial(self._find, engine, request), thread=True, group="engine")
+
+    def _find(self, engine: SharedEngine, request: TitleRequest) -> None:
+        """In the thread."""
+        ask, is_unwanted = request_for(request.question), lambda: request is not self._request
+        try:
+            chunks = engine.reply(ask, Sampling(temperature=0), LONGEST, cancel=is_unwanted)
+            title = title_from("".join(chunk.text for chunk in chunks), request.question)
+        except SlipstreamError:  # it has no room, or no template, or is being closed
+            return
+        if title and request is self._request:
+            self.post_message(self.Found(request.chat, request.title, title))
