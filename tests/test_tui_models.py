@@ -108,6 +108,19 @@ async def test_of_two_models_chosen_at_once_the_later_one_answers(path: Path) ->
 
 
 @piloted
+async def test_the_reasons_name_the_model_that_answers_and_the_one_that_wrote(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two"), ScriptedEngine("three"), pair=named("first")) as chat:
+        await chat.ask("Q")
+        await chat.press("f2")
+        await chat.until("first", "Is it faster?", gone="answers now")
+        await chat.press("escape")
+        await chat.say("/model demo")
+        await chat.until("demo is ready")
+        await chat.press("f2")
+        await chat.until("demo answers now; the last reply here is by first")
+
+
+@piloted
 async def test_esc_leaves_a_model_that_is_being_loaded(path: Path) -> None:
     first, slow, is_wanted = ScriptedEngine("Still here."), ScriptedEngine("slow"), Event()
 

@@ -11,6 +11,7 @@ from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
 from app.tui.dialogs.why_screen import WhyScreen
+from app.tui.pieces import clean
 from runtime.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -35,7 +36,15 @@ def why(screen: ChatScreen, argument: str) -> None:
     if explanation is None:
         raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
     stats, passes = screen.shown_numbers(), screen.transcript.passes()
-    screen.app.push_screen(WhyScreen(explanation, stats, passes, screen.session.engine))
+    screen.app.push_screen(WhyScreen(whose(screen), explanation, stats, passes, screen.session.engine))
+
+
+def whose(screen: ChatScreen) -> str:
+    """The model that answers, and the one that wrote the last reply on screen where that is another."""
+    answers, replies = screen.session.pair.name, screen.transcript.views("assistant")
+    wrote = replies[-1].facts.get("model", answers) if replies else answers
+    text = answers if wrote == answers else f"{answers} answers now; the last reply here is by {wrote}"
+    return clean(text)
 
 
 def show_help(screen: ChatScreen, argument: str) -> None:

@@ -62,7 +62,7 @@ class Side(Vertical):
         super().__init__(classes="side")
         self.contestant, self.numbers = contestant, ChatNumbers()
         self.view = MessageView(blank(at), (1, 1))
-        self.is_done = False
+        self.is_done = self._is_followed = False
 
     def compose(self) -> ComposeResult:
         """The name, what it does now, and the reply, which scrolls."""
@@ -70,10 +70,6 @@ class Side(Vertical):
         yield Static(Content("waits"), classes="state")
         with VerticalScroll(can_focus=False):
             yield self.view
-
-    def on_mount(self) -> None:
-        """A reply is followed to its end."""
-        self.query_one(VerticalScroll).anchor()
 
     def say(self, state: str) -> None:
         """Says what it does now."""
@@ -85,13 +81,22 @@ class Side(Vertical):
         self.numbers.add(batch.passes, batch.explanation)
         if batch.pieces:
             await self.view.append(batch.pieces)
+            self.call_after_refresh(self._follow)
             self.say(" · ".join(summary(self.numbers.reply, reply.engine.facts.n_ctx)[:3]))
+
+    def _follow(self) -> None:
+        """Stays at the end of a reply once it is longer than the screen; an anchor puts a short one at the bottom."""
+        around = self.query_one(VerticalScroll)
+        if around.max_scroll_y and not self._is_followed:
+            self._is_followed = True
+            around.anchor()
 
     async def end(self, reply: ActiveReply, stats: Stats | None, error: str) -> None:
         """Shows the whole reply with its numbers."""
         await self.grow(reply)
         self.numbers.reply, self.is_done = stats or self.numbers.reply, not error
         await self.view.settle(reply.pieces, {})
+        self.call_after_refresh(self._follow)
         self.say(error or line(self.numbers.reply))
 
     @property

@@ -33,14 +33,16 @@ class WhyScreen(Screen[None]):
     ]
 
     def __init__(
-        self, explanation: Explanation, stats: Stats, passes: Sequence[Pass], engine: SharedEngine | None
+        self, whose: str, explanation: Explanation, stats: Stats, passes: Sequence[Pass], engine: SharedEngine | None
     ) -> None:
         super().__init__()
+        self.whose = whose
         self.sentences, self.picture = three_sentences(stats, explanation, engine), picture(stats)
         self.sections = sections(explanation, passes)
 
     def compose(self) -> ComposeResult:
         """Both pages; one of them is seen."""
+        yield Static(Content(self.whose), id="whose")
         with VerticalScroll(id="summary"):
             for question, answer in self.sentences:
                 yield Static(Content(question), classes="title")

@@ -26,7 +26,7 @@ class SuggestionList(OptionList, can_focus=False):
         """Shows these, one of them marked."""
         if suggestions != self._shown:
             self._shown = suggestions
-            width = min(WIDEST, max((len(name(each)) for each in suggestions), default=0))
+            width = min(WIDEST, self.app.size.width // 2, max((len(name(each)) for each in suggestions), default=0))
             self.clear_options()
             self.add_options(Option(row(each, width)) for each in suggestions)
         self.display = bool(suggestions)
