@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
 from app.chats.branch import ChatBranch
-from app.tui.actions import asking, messages, models
+from app.tui.actions import asking, messages, models, views
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
 from app.tui.background.downloads import DownloadProgress, Downloads
@@ -29,7 +29,6 @@ from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
 from app.tui.commands import COMMAND_NAMES, bindings, parse
 from app.tui.desktop.attach import attach
-from app.tui.numbers import sentence, stats_of, summary
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.message_view import MessageView
@@ -38,7 +37,6 @@ from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
-from runtime.engine.stats import Stats
 
 NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 WIDE = 120  # columns from which on the graphs are there at once
@@ -106,22 +104,7 @@ class ChatScreen(Screen[None]):
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
         """Shows the numbers of the last reply on screen, and what must not be overlooked."""
-        engine, stats = self.session.engine, self.shown_numbers()
-        told = summary(stats, engine.facts.n_ctx, engine.memory_level) if engine is not None else []
-        self.status.show_numbers(told or self._ready())
-        self.status.show_sentence(self.session.store.problem or sentence(stats, engine))
-        self.panel.show(stats)
-
-    def shown_numbers(self) -> Stats:
-        """Those of the last reply on screen: as they grow, or as they were kept with it."""
-        replies, coming = self.transcript.views("assistant"), self.host.reply
-        if not replies:
-            return Stats()
-        is_coming = coming is not None and coming.message_id == replies[-1].message_id
-        return self.host.numbers.reply if is_coming else stats_of(replies[-1].facts)
-
-    def _ready(self) -> list[str]:
-        return [f"{self.session.pair.name} is ready"] if self.session.engine is not None else []
+        views.show_numbers(self)
 
     async def attempt(self, action: Callable[..., object], *arguments: object) -> None:
         """Does something; what is wrong with it is said."""
@@ -206,7 +189,7 @@ class ChatScreen(Screen[None]):
         self.status.end_progress()
         self.show_title()
         self.show_numbers()
-        self.status.show_numbers(self._ready())
+        views.show_ready(self)
         self.editors.start()
         await self.go_on()
 
