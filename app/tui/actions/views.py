@@ -40,11 +40,10 @@ def show_ready(screen: ChatScreen) -> None:
 
 def shown_numbers(screen: ChatScreen) -> Stats:
     """The numbers of the last reply on screen: as they grow, or as they were kept with it."""
-    replies, coming = screen.transcript.views("assistant"), screen.host.reply
-    if not replies:
-        return Stats()
-    is_coming = coming is not None and coming.message_id == replies[-1].message_id
-    return screen.host.numbers.reply if is_coming else stats_of(replies[-1].facts)
+    if screen.host.is_replying:  # always in the chat on screen
+        return screen.host.numbers.reply
+    replies = screen.transcript.views("assistant")
+    return stats_of(replies[-1].facts) if replies else Stats()
 
 
 def tokens(screen: ChatScreen, argument: str) -> None:
