@@ -37,7 +37,13 @@ def test_a_doctest_is_code_up_to_the_next_empty_line(text: str, kinds: list[str]
 
 
 @pytest.mark.parametrize(
-    "text", ["a.__init__ and __main__", "List<String> and <b>b</b>", "main.py, os.path", "f(*args, **kwargs)"]
+    "text",
+    [
+        "a.__init__, __main__ and __class_getitem__",
+        "List<String> and <b>b</b>",
+        "main.py, os.path",
+        "f(*args, **kwargs)",
+    ],
 )
 def test_what_is_no_markup_stays_as_it_is(text: str) -> None:
     children = markdown_parser().parse(text)[1].children or []

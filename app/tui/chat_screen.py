@@ -22,7 +22,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
 from app.chats.branch import ChatBranch
-from app.tui.actions import asking, chats, first_steps, messages, models
+from app.tui.actions import asking, chats, first_steps, messages, models, views
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
@@ -32,7 +32,7 @@ from app.tui.background.engine_host import EngineHost
 from app.tui.background.titles import Titles
 from app.tui.commands import bindings, parse
 from app.tui.completion import complete
-from app.tui.numbers import sentence, stats_of, summary
+from app.tui.numbers import sentence
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.composer import Composer
@@ -43,7 +43,6 @@ from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
-from runtime.engine.stats import Stats
 
 REMARK = 20.0  # seconds for which it is told what happened to the chats
 PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:) and may answer as it likes."
@@ -124,22 +123,7 @@ class ChatScreen(Screen[None]):
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
         """Shows the numbers of the last reply on screen, and what must not be overlooked."""
-        engine, stats = self.session.engine, self.shown_numbers()
-        told = summary(stats, engine.facts.n_ctx, engine.memory_level) if engine is not None else []
-        self.status.show_numbers(told or self._ready())
-        self.status.show_sentence(self.session.store.problem or sentence(stats, engine))
-        self.panel.show(stats)
-
-    def shown_numbers(self) -> Stats:
-        """Those of the last reply on screen: as they grow, or as they were kept with it."""
-        replies, coming = self.transcript.views("assistant"), self.host.reply
-        if not replies:
-            return Stats()
-        is_coming = coming is not None and coming.message_id == replies[-1].message_id
-        return self.host.numbers.reply if is_coming else stats_of(replies[-1].facts)
-
-    def _ready(self) -> list[str]:
-        return [f"{self.session.pair.name} is ready"] if self.session.engine is not None else []
+        views.show_numbers(self)
 
     async def attempt(self, action: Callable[..., object], *arguments: object) -> None:
         """Does something; what is wrong with it is said."""
@@ -240,7 +224,7 @@ class ChatScreen(Screen[None]):
         self.status.end_progress()
         self.show_title()
         self.show_numbers()
-        self.status.show_numbers(self._ready())
+        views.show_ready(self)
         self.editors.start()
         self.say_what_lacks()
         await self.go_on()
@@ -249,7 +233,7 @@ class ChatScreen(Screen[None]):
     def say_what_lacks(self) -> None:
         """Says it of a model that was not made for talking, where nothing else must be said."""
         engine = self.session.engine
-        if engine is not None and not (engine.facts.template or sentence(self.shown_numbers(), engine)):
+        if engine is not None and not (engine.facts.template or sentence(views.shown_numbers(self), engine)):
             self.session.note(PLAIN)
             self.status.show_sentence(PLAIN)
 

@@ -14,7 +14,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 
 DOCTEST = ">>>"
-DUNDER = re.compile(r"__[A-Za-z]\w*?__(?!\w)")
+DUNDER = re.compile(r"__[A-Za-z](?:[A-Za-z0-9]|_(?!_))*__(?!\w)")
 INDENTS = "indents"  # of a token's lines, among its `meta`
 PARAGRAPHS = ["paragraph", "reference", "blockquote", "list"]  # what a doctest may end
 
