@@ -273,7 +273,10 @@ def test_a_server_that_is_not_there_or_speaks_another_language() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
 
         def greet() -> None:
-            deaf.accept()[0].sendall(b"220 mail.example ESMTP\r\n")
+            line, _ = deaf.accept()
+            with line:
+                line.recv(2**16)  # or the connection would be reset
+                line.sendall(b"220 mail.example ESMTP\r\n")
 
         threading.Thread(target=greet, daemon=True).start()
         with pytest.raises(UpstreamError, match="not HTTP"):
