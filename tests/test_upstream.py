@@ -18,6 +18,7 @@ import pytest
 from openai import OpenAI
 
 from app.cli import oneshot
+from app.models.seeking import opener
 from runtime.core.errors import ContextError, RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Grammar, Ids, Infill, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -348,3 +349,9 @@ def test_metrics_of_others_are_read() -> None:
     assert "21 of 30 draft tokens were accepted (70%)" in str(drafted_in(vllm))
     assert "a pass yields 2.50 tokens" in str(drafted_in('sglang:spec_accept_length{model="m"} 2.5\n'))
     assert "no drafts" in str(drafted_in("up 1\n"))
+
+
+def test_what_opens_engines_opens_this_one(ours: Running) -> None:
+    for draft in ("auto", "off"):
+        with closing(opener(draft)(find_pair(ours.url, {}), Options())) as engine:
+            assert engine.facts.upstream == f"Slipstream at {ours.url}/v1"
