@@ -16,18 +16,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from bench.demo import questions
 from bench.relay import delayed
 from bench.timing import Spread, ratios, report
 from runtime.engine import Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.stats import Stats
 from runtime.models.registry import Pair, load_registry
 from runtime.tools.worker import look_at_one
 
@@ -58,6 +58,15 @@ class Found:
     drafted: float  # tokens of a pass that had a draft
 
 
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """Tokens per second, and what was said, with the numbers."""
+
+    rate: float
+    texts: list[str]
+    stats: list[Stats]
+
+
 def free_port() -> int:
     """One that nobody listens at."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -83,31 +92,34 @@ def working(n: int, threads: int) -> Iterator[list[int]]:
 
 
 def measure(job: Job) -> Found:
-    """Opens both ways one after the other, as a worker serves one at a time. Run in a process of its own."""
-    plain, adaptive = (decode(job, drafters) for drafters in ((), ("model",)))
-    passes = [each for stats in adaptive[2] for each in stats.steps]
+    """Both ways, in turns, over the same lines to the workers, which hold the target twice. Run in a process of its
+    own; the first round only warms up.
+    """
+    with ExitStack() as stack:
+        options = [Options(drafters=drafters, rpc=job.workers) for drafters in ((), ("model",))]
+        engines = [stack.enter_context(closing(LoadedEngine(job.pair, each))) for each in options]
+        rounds = [[decode(engine, job.prompts) for engine in engines] for _ in range(job.rounds + 1)]
+    plain, adaptive = zip(*rounds[1:], strict=True)
+    passes = [each for reply in adaptive for stats in reply.stats for each in stats.steps]
     drafted = [each.n_drafted for each in passes if each.n_drafted]
-    n_tokens = sum(each.n_tokens for each in passes)
     return Found(
-        plain[0], adaptive[0], (plain[1], adaptive[1]), n_tokens / len(passes), sum(drafted) / max(1, len(drafted))
+        [each.rate for each in plain],
+        [each.rate for each in adaptive],
+        (plain[-1].texts, adaptive[-1].texts),
+        sum(each.n_tokens for each in passes) / len(passes),
+        sum(drafted) / max(1, len(drafted)),
     )
 
 
-def decode(job: Job, drafters: tuple[str, ...]) -> tuple[list[float], list[str], list[Any]]:
-    """Tokens per second of each round, the texts and the numbers of the last; the first round only warms up."""
-    engine = LoadedEngine(job.pair, Options(drafters=drafters, rpc=job.workers))
-    rates: list[float] = []
-    try:
-        for _ in range(job.rounds + 1):
-            texts, stats = [], []
-            for prompt in job.prompts:
-                *chunks, last = engine.reply(prompt, Sampling(temperature=0), max_tokens=TOKENS)
-                texts.append("".join(chunk.text for chunk in chunks))
-                stats.append(last.stats)
-            rates.append(sum(each.predicted_n for each in stats) / sum(each.decode_seconds for each in stats))
-    finally:
-        engine.close()
-    return rates[1:], texts, stats
+def decode(engine: LoadedEngine, prompts: tuple[Prompt, ...]) -> Replies:
+    """All prompts answered once."""
+    texts, stats = [], []
+    for prompt in prompts:
+        *chunks, last = engine.reply(prompt, Sampling(temperature=0), max_tokens=TOKENS)
+        texts.append("".join(chunk.text for chunk in chunks))
+        stats += [last.stats] if last.stats else []
+    rate = sum(each.predicted_n for each in stats) / sum(each.decode_seconds for each in stats)
+    return Replies(rate, texts, stats)
 
 
 def elsewhere(job: Job) -> Found:

@@ -19,6 +19,7 @@ PAGES = (
     "docs/how-it-works.md",
     "docs/drafters.md",
     "docs/real-models.md",
+    "docs/machines.md",
 )
 NAMED = re.compile(r"`((?:[\w-]+/)+[\w.-]*|[\w-]+\.(?:py|toml|md|svg))`|\]\(([\w./-]+\.(?:md|svg|py))\)")
 

@@ -24,8 +24,9 @@ from app.doctor.command import in_words, rpc_in_words
 from app.settings import read_settings
 from bench.relay import delayed
 from runtime.backends import rpc, workers
+from runtime.backends.model import load_error
 from runtime.backends.workers import WorkerError, ask
-from runtime.core.errors import NoMemoryError, RegistryError, SettingsError
+from runtime.core.errors import ModelError, NoMemoryError, RegistryError, SettingsError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading.reaching import reach
@@ -38,6 +39,8 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import load_registry, parse_registry
 from runtime.process.client import EngineProcess
+from runtime.process.losses import Losses
+from runtime.process.model_process import ProcessLostError
 from runtime.tools.worker import WorkerFacts, look_at_one
 from tests.support.far import BUILD, GIB, free_port, needs_rpc, real_worker, speaking, worker_of
 from tests.support.waiting import PATIENCE
@@ -128,7 +131,7 @@ def test_one_that_answers_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(workers, "ANSWER", 0.1)
     done = threading.Event()
     with speaking(lambda line: bool(done.wait(PATIENCE)) and None) as address:
-        with pytest.raises(WorkerError, match=f"The worker {address} does not answer: it serves one program at a time"):
+        with pytest.raises(NoMemoryError, match=f"The worker {address} does not answer: it serves one"):
             ask(address)
         done.set()
 
@@ -315,6 +318,19 @@ def test_with_layers_on_two_workers_the_text_is_the_same_and_goes_on_without_one
     assert len(said) == 1
     assert f"The worker {addresses[1]} cannot be reached" in said[0]
     assert said[0].endswith("so the model is run without it.")
+
+
+def test_a_worker_without_memory_is_named() -> None:
+    """In the words of the library, as it was seen to say."""
+    said = ["error loading model: unable to allocate RPC0[box:7] buffer", "failed to load model"]
+    error = load_error(Path("m.gguf"), said)
+    assert isinstance(error, NoMemoryError)
+    assert str(error).startswith("The worker box:7 has no memory for its layers of m.gguf.")
+    losses = Losses(Options(rpc=("box:7",), drafters=()))
+    lost = ProcessLostError("it said: ggml-rpc.cpp:569: Remote RPC server crashed or returned malformed response")
+    losses.note(lost, "load", "m.gguf")
+    with pytest.raises(ModelError, match=r"A worker broke off, .* see what it says there \(box:7\)"):
+        losses.note(lost, "load", "m.gguf")
 
 
 @needs_rpc

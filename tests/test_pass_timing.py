@@ -34,6 +34,19 @@ def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock
     assert costs.widths(0) == pytest.approx({width: 0.1 * width for width in range(1, 9)})
 
 
+def test_what_a_first_pass_takes_once_is_not_what_it_costs(clock: Clock) -> None:
+    """Even where there is time for one more of each width."""
+    costs, seen = PassCosts(), set[int]()
+
+    def run(width: int) -> float:
+        taken = 0.01 if width in seen else 0.2
+        seen.add(width)
+        return clock.advance(taken)
+
+    measure(costs, run, 4, deadline=0.75, warms=True)
+    assert costs.widths(0) == pytest.approx({1: 0.01, 2: 0.01, 4: 0.01, 3: 0.01})
+
+
 def test_the_fastest_number_of_threads_wins(clock: Clock) -> None:
     tried: list[int] = []
 

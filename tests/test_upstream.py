@@ -18,6 +18,7 @@ import pytest
 from openai import OpenAI
 
 from app.cli import oneshot
+from app.models.seeking import opener
 from runtime.core.errors import ContextError, RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Grammar, Ids, Infill, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -273,7 +274,10 @@ def test_a_server_that_is_not_there_or_speaks_another_language() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
 
         def greet() -> None:
-            deaf.accept()[0].sendall(b"220 mail.example ESMTP\r\n")
+            line, _ = deaf.accept()
+            with line:
+                line.recv(2**16)  # or the connection would be reset
+                line.sendall(b"220 mail.example ESMTP\r\n")
 
         threading.Thread(target=greet, daemon=True).start()
         with pytest.raises(UpstreamError, match="not HTTP"):
@@ -346,3 +350,9 @@ def test_metrics_of_others_are_read() -> None:
     assert "21 of 30 draft tokens were accepted (70%)" in str(drafted_in(vllm))
     assert "a pass yields 2.50 tokens" in str(drafted_in('sglang:spec_accept_length{model="m"} 2.5\n'))
     assert "no drafts" in str(drafted_in("up 1\n"))
+
+
+def test_what_opens_engines_opens_this_one(ours: Running) -> None:
+    for draft in ("auto", "off"):
+        with closing(opener(draft)(find_pair(ours.url, {}), Options())) as engine:
+            assert engine.facts.upstream == f"Slipstream at {ours.url}/v1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from runtime.models.library_limits import DRAFT_HEADS
 from runtime.models.plain_file import require_plain
 from runtime.models.soundness import contradiction
 
+NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # what the library says of a worker without memory
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
 
@@ -183,6 +185,11 @@ def explain_load(path: Path, complaints: list[str]) -> str:
         return (
             f"{path.name} has the architecture '{kind}', which this version of llama.cpp cannot run. Choose another "
             "model."
+        )
+    if worker := NO_ROOM_FAR.search(text):
+        return (
+            f"The worker {worker[1]} has no memory for its layers of {path.name}. Close programs there, or leave it "
+            "out of `--rpc`."
         )
     if "not within the file bounds" in text or "failed to read" in text or "unexpectedly reached end" in text:
         return f"{path.name} is damaged or incomplete. Download it again."

@@ -7,7 +7,8 @@ Asks the library; who is there is asked in `workers`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -17,6 +18,7 @@ from runtime.backends.workers import Worker
 from runtime.core.errors import SettingsError
 
 NAME = b"RPC"
+_held = Counter[str]()  # pairs on each worker
 _registered: dict[str, list[int]] = {}  # handles of devices by the worker's address
 
 
@@ -60,6 +62,17 @@ def register(worker: Worker) -> None:
     _registered[worker.address] = [device for device in library.device_handles() if device not in known]
     if worker.is_processor:
         library.note_processors(_registered[worker.address])
+
+
+def hold(addresses: Sequence[str]) -> Callable[[], None]:
+    """Says that this process has lines to these workers, which serve nobody else meanwhile. Returns what ends that."""
+    _held.update(addresses)
+    return lambda: _held.subtract(addresses)
+
+
+def is_held(address: str) -> bool:
+    """Has this process a line to that worker?"""
+    return _held[address] > 0
 
 
 def placement(workers: Sequence[str]) -> Any:

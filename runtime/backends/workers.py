@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-from runtime.core.errors import ModelError
+from runtime.core.errors import ModelError, NoMemoryError
 
 MAJOR, MINOR = 7, 0  # RPC_PROTO_*_VERSION in ggml-rpc.h of the llama.cpp that is used here
 ALLOC_BUFFER, GET_ALIGNMENT, GET_MAX_SIZE, GET_BASE, SET_TENSOR = 0, 1, 2, 3, 6  # enum rpc_cmd
@@ -31,6 +31,10 @@ TENSOR = struct.Struct("<QIQ4I4Ii16ii10QQQQ64si")  # rpc_tensor
 
 class WorkerError(ModelError):
     """A worker cannot be used."""
+
+
+class WorkerBusyError(WorkerError, NoMemoryError):
+    """Another program has the worker, so far as can be seen; what gives memory back gives it back as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ def connected(address: str) -> Iterator[Line]:
         try:
             yield Line(address, connection)
         except TimeoutError as error:
-            raise WorkerError(
+            raise WorkerBusyError(
                 f"The worker {address} does not answer: it serves one program at a time and another has it, or it is "
                 "no worker of llama.cpp's. End the other one, or start `slipstream worker` there."
             ) from error

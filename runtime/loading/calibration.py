@@ -17,6 +17,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import BETTER, TRIES
 
 BUDGET = 1.0  # seconds for all measurements of a model
+FAR_BUDGET = 6.0  # where each pass goes over a network
 MOST_THREADS, LONGEST = 4096, 3600.0  # and seconds of a pass: more was never measured
 HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
 
@@ -48,9 +49,16 @@ class Calibration:
 
 
 def calibrate(
-    backend: Backend, max_width: int, counts: list[int], cache: ProfileCache, clock: Clock = wall
+    backend: Backend,
+    max_width: int,
+    counts: list[int],
+    cache: ProfileCache,
+    clock: Clock = wall,
+    is_far: bool = False,
 ) -> Calibration:
-    """Sets the backend's threads. Takes BUDGET seconds, or a few passes when what is remembered still holds."""
+    """Sets the backend's threads. Takes BUDGET seconds, more where workers make the passes, or a few passes when what
+    is remembered still holds.
+    """
     calibration = remembered(cache)
     change = change_since(calibration, backend, clock) if calibration else 0.0
     if (
@@ -59,7 +67,7 @@ def calibrate(
         and not wants_more_threads(calibration.scaled(change), backend, max(counts))
     ):
         return calibration.scaled(change)
-    calibration = take(backend, max_width, counts, clock)
+    calibration = take(backend, max_width, counts, clock, is_far)
     cache.write(asdict(calibration))
     backend.set_threads(calibration.one, calibration.many)
     return calibration
@@ -99,7 +107,7 @@ def wants_more_threads(calibration: Calibration, backend: Backend, most: int) ->
     return is_faster
 
 
-def take(backend: Backend, max_width: int, counts: list[int], clock: Clock) -> Calibration:
+def take(backend: Backend, max_width: int, counts: list[int], clock: Clock, is_far: bool = False) -> Calibration:
     """Measures everything: threads first, because passes depend on them."""
     began, run = time.perf_counter(), pass_runner(backend, clock)
     one = many = fastest_threads(counts, lambda n: backend.set_threads(n, n), run, 1, began + 0.25 * BUDGET)
@@ -109,5 +117,5 @@ def take(backend: Backend, max_width: int, counts: list[int], clock: Clock) -> C
         )
     backend.set_threads(one, many)
     costs = PassCosts()
-    measure(costs, run, max_width, began + BUDGET)
+    measure(costs, run, max_width, began + (FAR_BUDGET if is_far else BUDGET), warms=is_far)
     return Calibration(one, many, costs.widths(0))

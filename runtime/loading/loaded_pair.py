@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from runtime.backends import library
+from runtime.backends import library, rpc
 from runtime.backends.devices import devices
 from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
@@ -89,6 +89,7 @@ class LoadedPair:
         if not asked:
             return
         self._workers, self._missing = reach(asked, self.options.patience, lambda: on_progress("target", 0.0))
+        self._closers.append(rpc.hold(self._workers))
         if near := [name for name in self.names if name in NEAR]:
             self.names = tuple(name for name in self.names if name not in NEAR)
             self.left_out = Reason(
@@ -183,7 +184,9 @@ class LoadedPair:
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
         n_rows = self.backend.n_rows
-        self.costs = self.profile.calibration(self.backend, self.pair.target, self._counts, n_rows, clock)
+        # Threads of a target on workers are theirs
+        counts = self._counts[-1:] if self._workers else self._counts
+        self.costs = self.profile.calibration(self.backend, self.pair.target, counts, n_rows, clock)
         self.draft_costs: Calibration | None = None
         if self.draft is not None:
             path = self.pair.draft or self.pair.target

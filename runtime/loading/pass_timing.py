@@ -87,8 +87,10 @@ def fastest_threads(
     return best
 
 
-def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> None:
+def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms: bool = False) -> None:
     """Times passes until the deadline: width 1 always, then 2, 4, 8, and others up to `max_width`.
+
+    Where it `warms`, the first pass of each width does not count: workers ask much that they ask only once.
 
     In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between
     points is known best. Plain passes follow one another, so theirs comes after another like it; a draft's width is
@@ -101,8 +103,8 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float) -> Non
         for width in ROUNDS * widths:
             if time.perf_counter() >= deadline:
                 break
-            if width == 1:
-                run(1)
+            if width == 1 or (warms and width not in taken):
+                run(width)
             taken.setdefault(width, []).append(timed(run, width, 1, deadline))
     for width, seconds in taken.items():
         costs.set(width, median(seconds))

@@ -50,7 +50,8 @@ class TargetProfile:
     def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int, clock: Clock) -> Calibration:
         """What passes of that model cost beside this target; `counts` are numbers of threads."""
         cache = self.cache("calibration", counts, max_width, fingerprint(path))
-        return calibrate(backend, max_width, counts, cache, clock)
+        is_far = bool(self._options.rpc) and max_width > 1  # a draft model's passes are made here
+        return calibrate(backend, max_width, counts, cache, clock, is_far)
 
     def exactness(self, backend: LlamaBackend, costs: PassCosts) -> Exactness:
         """What the self-test of the target finds. Where rounding depends on the width of passes and a wider one costs

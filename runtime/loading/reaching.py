@@ -24,7 +24,7 @@ def reach(
     """
     rpc.require()
     deadline = time.monotonic() + patience
-    found: dict[str, Worker] = {}
+    found: dict[str, Worker | None] = {address: None for address in addresses if rpc.is_held(address)}
     while True:
         missing = ask_all([address for address in addresses if address not in found], found)
         if missing is None or time.monotonic() >= deadline:
@@ -34,12 +34,12 @@ def reach(
         time.sleep(LOOK)
     if missing and not patience:
         raise missing
-    for worker in found.values():
+    for worker in filter(None, found.values()):
         rpc.register(worker)
     return tuple(address for address in addresses if address in found), missing
 
 
-def ask_all(addresses: Sequence[str], found: dict[str, Worker]) -> WorkerError | None:
+def ask_all(addresses: Sequence[str], found: dict[str, Worker | None]) -> WorkerError | None:
     """Adds those that answer; returns what is wrong with the first that does not."""
     missing: WorkerError | None = None
     for address in addresses:

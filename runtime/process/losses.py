@@ -11,6 +11,7 @@ from runtime.core.errors import ModelError
 from runtime.loading.options import Options
 from runtime.process.model_process import ProcessLostError
 
+WORKER_LOST = "RPC server crashed"  # of what llama.cpp says last where a worker breaks off
 MEMORY = 60.0  # seconds for which a loss counts
 SUSPICIOUS = 2  # losses at a place, after which something is left out that may be the cause
 GPU, DRAFTS = "GPU", "drafts"
@@ -31,9 +32,15 @@ class Losses:
         n = self._recent()[place]
         if n >= SUSPICIOUS + len(self._possible_causes):
             raise ModelError(
-                f"{name} cannot be run: its process was lost {n} times at the same place ({lost}). "
-                "Close other programs, if memory is short, or try another file of this model."
+                f"{name} cannot be run: its process was lost {n} times at the same place ({lost}). {self._remedy(lost)}"
             ) from lost
+
+    def _remedy(self, lost: ProcessLostError) -> str:
+        """What can be done about it."""
+        if self._options.rpc and WORKER_LOST in str(lost):
+            workers = ", ".join(self._options.rpc)
+            return f"A worker broke off, as one does whose memory is too small: see what it says there ({workers})."
+        return "Close other programs, if memory is short, or try another file of this model."
 
     def forgive(self, place: Hashable) -> None:
         """It has been passed with what was asked for, so nothing there is the cause."""

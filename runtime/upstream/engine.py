@@ -7,10 +7,7 @@ them is passed on.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from runtime.core.backend import OnProgress
@@ -19,12 +16,13 @@ from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import Prompt
 from runtime.engine.reply import Chunk
-from runtime.engine.window import POLICIES, talk_of, without_oldest
+from runtime.engine.window import POLICIES
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.upstream.connection import Connection, EventStream
+from runtime.upstream.exchange import NOTHING, Event, Exchange
 from runtime.upstream.reply import UpstreamReply
 from runtime.upstream.request import body_of, path_of
 from runtime.upstream.server import PROGRAMS, UNKNOWN, Server, look_at
@@ -33,7 +31,6 @@ from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
 
 LOOK, GLANCE = 0.05, 0.005  # seconds to wait for more of a reply: alone, and where others want their turn
 DROPPED = "The oldest turns were left out, as the server says that the conversation is too long for its model."
-Came = dict[str, Any] | BaseException | None  # an event, what went wrong, or the end
 
 
 class UpstreamEngine(Engine):
@@ -49,7 +46,7 @@ class UpstreamEngine(Engine):
         self._drafted: Drafted | None = None
         self._look_at_metrics()
         self.facts = facts_of(self._server, self._connection, options or Options())
-        self._streams = set[EventStream]()
+        self._exchanges = set[Exchange]()
 
     def encode(self, prompt: Prompt) -> list[int]:
         """As Engine says; the ids are those of Words."""
@@ -91,71 +88,54 @@ class UpstreamEngine(Engine):
         prompt = self._words.decode(ask.prompt)
         if not prompt:
             raise ContextError("The prompt is empty. Say something.")
-        body = body_of(ask, prompt, self._server)
+        self._stream(ask)  # what cannot be asked is refused now
         self._reply = UpstreamReply(self._words, ask.stops)
-        return self._chunks(
-            self._reply, EventStream(self._connection, path_of(prompt), body), ask, cancel, on_prefill, pauses
-        )
+        return self._chunks(self._reply, ask, cancel, on_prefill, pauses)
+
+    def _stream(self, ask: Ask) -> EventStream:
+        """The events that answer it. Raises SettingsError for what cannot be asked."""
+        prompt = self._words.decode(ask.prompt)
+        return EventStream(self._connection, path_of(prompt), body_of(ask, prompt, self._server))
 
     def _chunks(
-        self, reply: UpstreamReply, stream: EventStream, ask: Ask, cancel: Callable[[], bool],
-        on_prefill: Callable[[int, int], None], pauses: bool,
+        self, reply: UpstreamReply, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None],
+        pauses: bool,
     ) -> Iterator[Chunk]:  # fmt: skip
-        came = self._read(stream)
+        exchange = Exchange(ask, self._stream)
+        self._exchanges.add(exchange)
         try:
-            while not reply.is_over:
-                event = waited_for(came, GLANCE if pauses else LOOK)
-                if cancel():
-                    reply.finish_reason = "cancelled"
-                    break
-                if event is NOTHING:
-                    if pauses:
-                        yield Chunk("")
-                    continue
-                if event is None:
-                    break
-                if isinstance(event, ContextError) and (shorter := shortened(ask)) and not reply.has_begun:
-                    reply.notice = DROPPED
-                    ask = shorter
-                    stream, came = self._again(stream, ask)
-                    continue
-                if isinstance(event, BaseException):
-                    raise event
+            for event in self._events(reply, exchange, cancel, GLANCE if pauses else LOOK):
                 yield from self._taken(reply, event, on_prefill)
+                if event is NOTHING and pauses:
+                    yield Chunk("")
         finally:
-            self._streams.discard(stream)
-            stream.stop()
+            self._exchanges.discard(exchange)
+            exchange.stop()
         if reply.finish_reason is None:
             raise self._connection.broken()
         self._look_at_metrics()
         yield reply.end()
 
-    def _again(self, stream: EventStream, ask: Ask) -> tuple[EventStream, SimpleQueue[Came]]:
-        """Another attempt, with less."""
-        self._streams.discard(stream)
-        prompt = self._words.decode(ask.prompt)
-        again = EventStream(self._connection, path_of(prompt), body_of(ask, prompt, self._server))
-        return again, self._read(again)
-
-    def _read(self, stream: EventStream) -> SimpleQueue[Came]:
-        """The events as they come, read on a thread of its own, as a reply may wait for long."""
-        came = SimpleQueue[Came]()
-        self._streams.add(stream)
-
-        def work() -> None:
+    def _events(
+        self, reply: UpstreamReply, exchange: Exchange, cancel: Callable[[], bool], seconds: float
+    ) -> Iterator[Event]:
+        """The events of a reply as long as it is wanted, and NOTHING now and then while none comes."""
+        while not reply.is_over:
             try:
-                for event in stream.events():
-                    came.put(event)
-                came.put(None)
-            except BaseException as error:
-                came.put(error)
+                event = exchange.next(seconds)
+            except ContextError:
+                if reply.has_begun or not exchange.ask_for_less():
+                    raise
+                reply.notice = DROPPED
+                continue
+            if cancel():
+                reply.finish_reason = "cancelled"
+                return
+            if event is None:
+                return
+            yield event
 
-        threading.Thread(target=work, daemon=True, name="upstream").start()
-        return came
-
-    def _taken(
-        self, reply: UpstreamReply, event: dict[str, Any], on_prefill: Callable[[int, int], None]
-    ) -> Iterator[Chunk]:
+    def _taken(self, reply: UpstreamReply, event: Event, on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         """What an event brings; the prompt has been read when the first text comes."""
         if progress := reply.progress(event):
             done, total = progress
@@ -192,8 +172,8 @@ class UpstreamEngine(Engine):
 
     def close(self) -> None:
         """Ends the replies that are being made."""
-        for stream in tuple(self._streams):
-            stream.stop()
+        for exchange in tuple(self._exchanges):
+            exchange.stop()
 
     @property
     def turn_seconds(self) -> float:
@@ -214,26 +194,6 @@ class UpstreamEngine(Engine):
     def given_up(self) -> str:
         """Nothing."""
         return ""
-
-
-NOTHING: Came = {}
-
-
-def waited_for(came: SimpleQueue[Came], seconds: float) -> Came:
-    """What comes within that time, or NOTHING."""
-    try:
-        return came.get(timeout=seconds)
-    except Empty:
-        return NOTHING
-
-
-def shortened(ask: Ask) -> Ask | None:
-    """The same without its oldest turn, where one may be left out."""
-    talk = talk_of(ask.prompt) if ask.when_full == "drop-oldest" else None
-    if talk is None:
-        return None
-    kept = without_oldest(talk.messages)
-    return replace(ask, prompt=replace(talk, messages=tuple(kept))) if len(kept) < len(talk.messages) else None
 
 
 def where(server: Server, connection: Connection) -> str:
