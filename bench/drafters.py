@@ -24,6 +24,7 @@ import psutil
 from bench.demo import questions
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
+from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
@@ -113,6 +114,22 @@ def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], sett
     return {name: tokens[name] / seconds[name] for name in all_ways}
 
 
+def opened(setting: Setting, all_ways: dict[str, Way], stack: ExitStack) -> dict[str, LoadedEngine]:
+    """An engine for each way; those that cannot be had here, such as early exit on a GPU, are left out and told."""
+    engines, lacking = dict[str, LoadedEngine](), set[str]()
+    for name, way in list(all_ways.items()):
+        way.drafters = tuple(each for each in way.drafters if each not in lacking)
+        try:
+            engines[name] = LoadedEngine(setting.pair, Options(drafters=way.drafters, threads=setting.threads))
+        except SettingsError as error:
+            print(f"{setting.pair.name}, {name} is left out. {error}", flush=True)
+            lacking.add(name)
+            del all_ways[name]
+        else:
+            stack.callback(engines[name].close)
+    return engines
+
+
 def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
     """Bytes that only this process holds after a reply for which it drafted."""
     with patch.object(profile, "folder", lambda: folder):
@@ -128,12 +145,7 @@ def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Wa
     all_ways = ways(setting.pair.draft)
     with ExitStack() as stack:
         stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
-        engines = {
-            name: LoadedEngine(setting.pair, Options(drafters=way.drafters, threads=setting.threads))
-            for name, way in all_ways.items()
-        }
-        for engine in engines.values():
-            stack.callback(engine.close)
+        engines = opened(setting, all_ways, stack)
         found = rounds(partial(rates, engines, all_ways, setting), runs)
     alone = elsewhere(held, setting, (), folder)
     for name, way in all_ways.items():

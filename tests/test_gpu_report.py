@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
+import pytest
 
 from bench import gpu
+from bench.drafters import Setting, Way, opened
 from bench.gpu import Part, parts, run_all, write
+from runtime.backends import nodes
+from runtime.models.registry import load_registry
 
 HANGS = (
     "import subprocess, sys, time\n"
@@ -71,3 +76,16 @@ def test_libraries_that_are_not_there_are_told_by_every_part(tmp_path: Path) -> 
     assert done.returncode == 0
     assert "failed with code 1" in done.stdout
     assert "not found" in (tmp_path / "report.md").read_text()
+
+
+def test_a_drafter_that_cannot_be_had_is_left_out_of_the_others_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Early exit, where layers are on a device."""
+    monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
+    ways = {name: Way(tuple(name.split("+"))) for name in ("ngram", "layerskip", "ngram+layerskip")}
+    with ExitStack() as stack:
+        engines = opened(Setting(load_registry()["demo"], [], 1, 1), ways, stack)
+        assert list(engines) == list(ways) == ["ngram", "ngram+layerskip"]
+        assert ways["ngram+layerskip"].drafters == ("ngram",)
+    assert "layerskip is left out" in capsys.readouterr().out
