@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from runtime.core.errors import ContextError
-from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling
+from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
@@ -172,6 +172,22 @@ def test_turns_may_be_left_out_of_a_conversation_that_does_not_fit(engine: AnyEn
     *_, last = engine.reply([*long, *QUESTION], GREEDY, 3, when_full="drop-oldest")
     assert last.stats is not None
     assert last.stats.prompt_n == len(engine.encode(QUESTION))
+
+
+def test_who_cancels_before_the_reply_begins_hears_that_it_ended(engine: AnyEngine) -> None:
+    long = [Message("user", "many words " * (engine.facts.n_ctx // 2)), Message("assistant", "Yes.")]
+    for prompt in ([*long, *QUESTION], QUESTION):
+        chunks = list(engine.reply(prompt, GREEDY, cancel=lambda: True, when_full="drop-oldest"))
+        assert (chunks[-1].finish_reason, tokens_of(chunks)) == ("cancelled", [])
+    assert text_of(list(engine.reply(QUESTION, GREEDY))).startswith("Join two")
+
+
+def test_a_conversation_goes_on_after_what_its_reply_has_begun_with(engine: AnyEngine) -> None:
+    whole = text_of(list(engine.reply(QUESTION, GREEDY)))
+    begun = whole[: whole.index(" ", len(whole) // 3)]
+    if not isinstance(engine, ScriptedEngine):  # which says the same whatever it is asked
+        assert begun + text_of(list(engine.reply(Talk(tuple(QUESTION), begun), GREEDY))) == whole
+    assert engine.encode(Talk(tuple(QUESTION))) == engine.encode(QUESTION)
 
 
 def test_a_reply_that_nobody_wants_to_hear_to_its_end_harms_no_other(engine: AnyEngine) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from runtime.core.errors import ContextError, SettingsError, StoppedError, TemplateError
+from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine import Sampling, Talk
 from runtime.engine.chat_template import Message
 from runtime.engine.prompt import PromptEncoder
@@ -63,11 +63,6 @@ def test_the_next_questions_of_a_full_chat_begin_with_the_same_turns() -> None:
     assert all(0 <= more - n < 16 for n, more in enumerate(left_out, start=1))  # a turn has 16 characters
     assert len(set(left_out)) < 10
     assert to_block(talk, 0, 256) == 0
-
-
-def test_who_cancels_does_not_wait_for_what_is_left_out(open_demo: OpenEngine) -> None:
-    with pytest.raises(StoppedError):
-        open_demo(n_ctx=128).reply(long_talk(20), WILD, cancel=lambda: True, when_full="drop-oldest")
 
 
 def test_a_reply_that_goes_on_leaves_turns_out_too(open_demo: OpenEngine) -> None:

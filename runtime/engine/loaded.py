@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError, SettingsError
+from runtime.core.errors import ContextError, SettingsError, StoppedError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
@@ -62,10 +62,7 @@ class LoadedEngine(Engine):
     def answer(
         self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
     ) -> Iterator[Chunk]:
-        """The reply in chunks, as `reply` says; it is ready to be made when this returns.
-
-        Raises StoppedError too, when it is cancelled before that.
-        """
+        """The reply in chunks, as `reply` says; it is ready to be made when this returns."""
         if self._loaded.target.is_embedder:
             raise SettingsError(
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
@@ -73,7 +70,10 @@ class LoadedEngine(Engine):
             )
         sampler = self._sampler(ask)
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", cancel)
-        ids = self._begun(window, ask.max_tokens)
+        try:
+            ids = self._begun(window, ask.max_tokens)
+        except StoppedError:
+            return cancelled()
         expected = self.vocab.encode(ask.prediction, special=False) if ask.prediction else ()
         report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)
         reply = Reply(
@@ -201,6 +201,11 @@ class LoadedEngine(Engine):
     def close(self) -> None:
         """Frees the models."""
         self._loaded.close()
+
+
+def cancelled() -> Iterator[Chunk]:
+    """A reply that nobody wanted any more before it began."""
+    yield Chunk("", finish_reason="cancelled", stats=Stats())
 
 
 def facts_of(loaded: LoadedPair) -> EngineFacts:

@@ -201,7 +201,7 @@ def sendable(message: object) -> object:
 
 def failed(error: Exception, number: int = 0) -> Failed:
     """An error that can be sent; one that is a fault of ours with where it was raised."""
-    if isinstance(error, SlipstreamError | StoppedError):
+    if isinstance(error, SlipstreamError):
         return Failed(error, number)
     if isinstance(error, MemoryError):
         return Failed(NoMemoryError(NO_MEMORY), number)

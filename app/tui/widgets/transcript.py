@@ -5,7 +5,7 @@ Knows the branch that it shows, to read it; makes no replies and changes no chat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -15,12 +15,13 @@ from textual.containers import VerticalScroll
 from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Button, Static
+from textual.widgets import Button
 
 from app.chats.branch import ChatBranch
 from app.chats.store import StoredMessage
 from app.tui.numbers import stats_of
 from app.tui.pieces import GOES_ON, Piece
+from app.tui.widgets.below import COMES, HAS_ENDED, BelowLine
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import Offer, Welcome
 from runtime.speculative.control.explain import Pass
@@ -30,7 +31,6 @@ MOST = 4 * SHOWN  # that are there at the same time
 WELCOME = (
     "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key.\nA / begins a command, an @ attaches a file."
 )
-COMING, HAS_ENDED = "▾ The reply goes on below. End shows it.", "▾ The reply has ended below. End shows it."
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -49,7 +49,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._first = self._last = 0  # which of them are on screen
         self._coming: int | None = None  # the message that grows
         self._is_requested = self._is_changing = False  # is a part on its way, or being put there?
-        self.below = Static(id="below")  # a line for what happens below what is seen, to be put there
+        self.below = BelowLine()  # to be put there
         self._offers: Sequence[Offer] = ()
 
     @property
@@ -92,7 +92,7 @@ class Transcript(VerticalScroll, can_focus=False):
             self._first, self._last = first, last
             await self.mount_all(views or [Welcome(WELCOME, self._offers)])
             await self._frame()
-        self._note("")
+        self.below.say("")
 
     async def offer(self, offers: Sequence[Offer]) -> None:
         """Shows these wherever a chat is empty."""
@@ -104,26 +104,23 @@ class Transcript(VerticalScroll, can_focus=False):
         """Shows other messages after the first so many."""
         stay = {each.id for each in self._messages[:n_same]}
         with self.app.batch_update():
-            await self._remove([view for view in self.query(MessageView) if view.message_id not in stay])
+            await self.remove_children([view for view in self.query(MessageView) if view.message_id not in stay])
             await self.mount_all(self._views_of(n_same, len(self._messages)))
             self._last = len(self._messages)
             await self._trim_top()
         await self._end_offers()
 
-    async def _remove(self, widgets: Iterable[Widget]) -> None:
-        await self.remove_children(list(widgets))
-
     async def _trim_top(self) -> None:
         """No more views than there may be."""
         views = list(self.query(MessageView))
         if (n := len(views) - MOST) > 0:
-            await self._remove(views[:n])
+            await self.remove_children(views[:n])
             self._first += n
         await self._frame()
 
     async def _frame(self) -> None:
         """A button at either end where there are more messages."""
-        await self._remove(self.query(Button))
+        await self.remove_children(self.query(Button))
         if self._first:
             await self.mount(more_button(self._first, "earlier"), before=0)
         if n := len(self._messages) - self._last:
@@ -176,7 +173,7 @@ class Transcript(VerticalScroll, can_focus=False):
         with self.app.batch_update():
             await self.mount_all(self._views_of(self._first, first), before=top)
             far = views[max(0, MOST - (first - self._first)) :]
-            await self._remove(far)
+            await self.remove_children(far)
             self._last -= len(far)
             await self._frame()
         self.call_after_refresh(self.scroll_to_widget, top, animate=False, top=True)
@@ -231,7 +228,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._put(max(0, n - SHOWN), n)
         self._coming = message.id if message.role == "assistant" else None
         self._messages.append(message)
-        await self._remove(self.query("#welcome"))
+        await self.remove_children("#welcome")
         await self.mount(self._view(message))
         self._last += 1
         self.anchor()
@@ -255,16 +252,11 @@ class Transcript(VerticalScroll, can_focus=False):
     def _tell(self, has_ended: bool = False) -> None:
         """Says below what the reply does, where one has scrolled up."""
         if self._is_at_end and self._last == len(self._messages):
-            self._note("")
+            self.below.say("")
         elif self._coming is not None:
-            self._note(COMING)
+            self.below.say(COMES)
         elif has_ended:
-            self._note(HAS_ENDED)
-
-    def _note(self, text: str) -> None:
-        if self.below.display != bool(text) or text != self.below.content:
-            self.below.update(text)
-            self.below.display = bool(text)
+            self.below.say(HAS_ENDED)
 
     async def _end_offers(self) -> None:
         """What is offered of the last reply is not offered of those before it."""
