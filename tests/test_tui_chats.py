@@ -14,7 +14,7 @@ from app.tui.actions.chats import open_chat
 from app.tui.background import titles
 from app.tui.widgets.message_view import MessageView
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import chats_path, engine_of, opened, piloted
+from tests.support.tui import PATIENCE, chats_path, engine_of, opened, piloted
 
 path = chats_path
 
@@ -53,8 +53,9 @@ async def test_a_chat_gets_its_title_from_the_model_when_nobody_asks(
     async with opened(path, engine) as chat:
         await chat.ask("How do I boil eggs well?")
         await chat.until("Slipstream · scripted · How do I boil eggs well?")
-        await asyncio.sleep(0.3)
-        assert len(engine.asked) == 2
+        async with asyncio.timeout(PATIENCE):
+            while len(engine.asked) < 2:
+                await asyncio.sleep(0.01)
         assert engine.asked[1][0][-1].content == "Title of: How do I boil eggs well?"
         await chat.press("ctrl+n")
         engine.replies[1:2] = ["Eight minutes.", "Eight minutes."]
