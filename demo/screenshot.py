@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
+from app.tui.chat_settings import ChatSettings
 from app.tui.session import Session
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
@@ -30,7 +31,8 @@ QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What d
 async def picture(path: Path) -> None:
     """Asks, shows the tokens' colours and the graphs, and writes the picture."""
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(load_registry()["demo"], Options(), Store(Path(folder) / "chats.db"), LoadedEngine)
+        settings = ChatSettings(Store(Path(folder) / "chats.db"))
+        session = Session(load_registry()["demo"], Options(), settings, LoadedEngine)
         app = ChatApp(session)
         async with app.run_test(size=SIZE) as pilot:
             screen = app.screen

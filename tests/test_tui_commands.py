@@ -25,7 +25,7 @@ def box(chat: ChatPilot) -> PromptBox:
 async def test_a_slash_lists_every_command_and_typing_narrows_it(path: Path) -> None:
     async with opened(path, size=(120, 40)) as chat:
         await chat.type("/")
-        await chat.until("/help Keys and commands", "/why What decides")
+        await chat.until("/help Keys and commands", "/why Whether replies are faster")
         assert chat.screen.composer.suggestions.option_count == len(COMMANDS)
         await chat.type("exp")
         await chat.until("/export [--numbers]", "Write this chat", gone="/help")

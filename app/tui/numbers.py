@@ -127,7 +127,7 @@ def sentence(stats: Stats, engine: SharedEngine | None) -> str:
         return str(engine.facts.left_out)
     if stats.reason is None:
         return ""
-    return f"{'mostly without guesses' if stats.draft_n else 'no guesses'}: {stats.reason.text}"
+    return f"{'most passes had no guess' if stats.draft_n else 'no guesses'}: {stats.reason.text}"
 
 
 def kept(stats: Stats) -> dict[str, Any]:
