@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from runtime.backends import library, staging
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState, SavedStates, usable
+from runtime.backends.saved_states import SavedState, SavedStates
 from runtime.backends.staging import Rows
 from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix, usable
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
 from runtime.models.heads import STATES
 

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.checkpoints import UINT8_P, Checkpoint, longest
 from runtime.backends.tree import MAIN
-from runtime.core.draft import Tokens, common_prefix
-
-
-def usable(n_shared: int, n_asked: int, grain: int) -> int:
-    """Of the first tokens that a text shares with one of which `n_asked` were asked for, those that need not be read
-    again: all of them where it goes on, else a multiple of `grain`.
-    """
-    return n_shared if n_shared >= n_asked - 1 else n_shared - n_shared % grain
+from runtime.core.draft import Tokens, common_prefix, usable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

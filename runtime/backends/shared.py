@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from runtime.backends.cell_map import CellMap, Seat
 from runtime.backends.llama import INT8_P, INT32_P, NEGLIGIBLE, LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState, usable
-from runtime.core.draft import Draft, Logits, Tokens, common_prefix
+from runtime.backends.saved_states import SavedState
+from runtime.core.draft import Draft, Logits, Tokens, common_prefix, usable
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells
 

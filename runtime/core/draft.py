@@ -126,3 +126,10 @@ def merge(drafts: Sequence[Draft]) -> Draft:
                 probs.append((draft.probs[i] if draft.probs else certain(token)).without(siblings))
             places.append(nodes[key])
     return Draft(tuple(tokens), tuple(parents), tuple(probs))
+
+
+def usable(n_shared: int, n_asked: int, grain: int) -> int:
+    """Of the first tokens that a text shares with one of which `n_asked` were asked for, those that need not be read
+    again: all of them where it goes on, else a multiple of `grain`.
+    """
+    return n_shared if n_shared >= n_asked - 1 else n_shared - n_shared % grain

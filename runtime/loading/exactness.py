@@ -7,12 +7,15 @@ Knows a backend and numbers; what is promised on the strength of it is the engin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.backends.llama import LlamaBackend
 from runtime.core.backend import Backend, SharedPasses, Tokenizer
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+
+if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
+    from runtime.backends.llama import LlamaBackend
 
 CONTEXT = 32  # tokens before the rows that are compared
 # The same for passes that are all padded to one width: devices that need it divide sums over long contexts

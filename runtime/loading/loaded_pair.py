@@ -178,9 +178,8 @@ class LoadedPair:
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
-        clock = (
-            steadiest() if self._n_taken and not self._workers else wall
-        )  # who waits for a worker has no core either
+        # Who waits for a worker has no core either
+        clock = steadiest() if self._n_taken and not self._workers else wall
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
         n_rows = self.backend.n_rows
@@ -195,11 +194,18 @@ class LoadedPair:
         room, draft = self.options.max_k, self.draft
         self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, self._shape, room)
         self._makers = self._drafters.makers(self.names)
+        self._test_rounding()
+
+    def _test_rounding(self) -> None:
+        """Up to which width passes are exact, and in which pieces prompts must be read."""
         # Padded passes decide about the text, drafts or not
-        is_asked = self._makers or shared_passes(self.backend) or library.has_gpu()
-        self.exactness = self.profile.exactness(self.backend, self.costs.costs()) if is_asked else Exactness(1, 1)
+        if self._makers or shared_passes(self.backend) or library.has_gpu():
+            self.exactness = self.profile.exactness(self.backend, self.costs.costs())
+            reads_alike = self.exactness.prefill
+        else:
+            self.exactness, reads_alike = Exactness(1, 1), self.profile.reads_alike(self.backend)
         self.costs = self.costs.padded(self.exactness.padded)
-        if not (is_asked and self.exactness.prefill) and not self.target.is_recurrent:
+        if not reads_alike and not self.target.is_recurrent:
             self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:

@@ -66,6 +66,15 @@ class TargetProfile:
         rows = 0 if known.is_exact or self._options.fast else self._padding(backend, known.width, costs)
         return replace(known, width=min(rows, known.tried), together=False, padded=rows) if rows else known
 
+    def reads_alike(self, backend: LlamaBackend) -> bool:
+        """Do prompts round alike, whatever the pieces in which they are read?"""
+        cache = self.cache("pieces")
+        known = cache.read().get("are_alike")
+        if not isinstance(known, bool):
+            known = self_test(backend, 2, vocab=backend.model.vocab).prefill
+            cache.write({"are_alike": known})
+        return known
+
     def _padding(self, backend: LlamaBackend, width: int, costs: PassCosts) -> int:
         """Rows to which all passes are padded from now on; 0 where none are. Decided once for all settings, because it
         decides about the text.
