@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.load import free_port
+
 PATIENCE = 90.0  # seconds until something must be seen on a busy machine
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -122,3 +124,17 @@ def test_the_persons_own_editor_has_the_terminal_and_gives_it_back(terminal: Ter
     terminal.until("hello")
     terminal.keys("F7")
     terminal.until("hello there")
+
+
+def test_a_chat_shares_the_model_of_the_server_that_runs_already(terminal: Terminal) -> None:
+    port = free_port()
+    terminal.begin(100, 24)
+    terminal.line(f"{sys.executable} -m app.cli serve demo --threads 1 --quiet --port {port} &")
+    terminal.until("everything fits")
+    terminal.line(f"{sys.executable} -m app.cli chat --attach --port {port} --chats {terminal.folder / 'chats.db'}")
+    terminal.until(f"127.0.0.1:{port} is ready")
+    terminal.line("What does os.path.join do?")
+    terminal.until("Join two or more pathname components", "tok/s")
+    terminal.keys("C-q")
+    terminal.until("sane$")
+    terminal.line("kill %1")

@@ -15,7 +15,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C among the imports is no traceback
     fill_gaps()
     args = sys.argv[1:] or ["chat"] * is_terminal()
-    is_elsewhere = any(each.startswith(("http://", "https://")) for each in args)  # a server has the model
+    is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # a server has the model
     if args[:1] and args[0] in LOADING and {"-h", "--help"}.isdisjoint(args) and not is_elsewhere:
         prepare_models()
     from app.cli.main import main as command

@@ -126,6 +126,7 @@ def chat(
     system: opt.ChatSystem = None,
     temperature: opt.Temperature = None,
     seed: opt.Seed = None,
+    attach: opt.Attach = False,
     serve: opt.Serve = False,
     port: opt.Port = None,
     socket: opt.Socket = None,
@@ -140,6 +141,8 @@ def chat(
     from app.cli import oneshot
     from app.cli.keys import chosen_key
 
+    if attach:
+        pair, port = oneshot.running_server(port, serve or socket is not None), None
     chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     oneshot.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
     told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}

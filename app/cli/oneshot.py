@@ -98,6 +98,18 @@ def choose(
     return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
 
 
+def running_server(port: int | None, is_serving: bool) -> str:
+    """The address of the server on this machine whose model a chat shares."""
+    if is_serving:
+        raise typer.BadParameter(
+            "A chat with a server over TCP serves nobody itself. Leave --serve and --socket out.",
+            param_hint="'--attach'",
+        )
+    from app.server.command import PORT
+
+    return f"http://127.0.0.1:{port or PORT}"
+
+
 def with_prediction(pair: Pair, options: Options) -> Options:
     """Lets the drafter take part that makes use of a prediction, unless nothing may be drafted."""
     names = pair.drafters if options.drafters is None else options.drafters

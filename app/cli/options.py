@@ -112,6 +112,7 @@ Chats = Annotated[Path | None, output(help="The file that chats are kept in.", s
 Html = Annotated[Path | None, output(help="Write a report with plots to this file.")]
 JsonFile = Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")]
 
+Attach = Annotated[bool, listening("--attach", help="Share the model of the server that runs here already, at --port.")]
 Serve = Annotated[bool, listening("--serve", help="Answer editors from the same model meanwhile.")]
 Host = Annotated[str, listening(help="Address; others than this machine's own need a key.")]
 Parallel = Annotated[int, listening(min=1, help="Chats that are answered at once.")]
