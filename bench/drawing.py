@@ -24,10 +24,11 @@ from app.chats.store import Store
 from app.tui.actions.chats import new
 from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
+from app.tui.chat_settings import ChatSettings, Values
 from app.tui.session import Session
 from runtime.engine import Chunk, Engine, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
+from runtime.models.registry import Pair, load_registry
 
 QUESTION = "What does os.path.join do?"
 LENGTHS = (60, 600)  # tokens of a reply: as the pair says it by itself, and a long one
@@ -52,6 +53,20 @@ class Clocked(LoadedEngine):
             yield chunk
 
 
+class Asked(ChatSettings):
+    """What is asked of every reply, whatever was set."""
+
+    wanted, length = Sampling(), 0
+
+    def sampling(self, pair: Pair, chosen: Values) -> Sampling:
+        """As wanted."""
+        return self.wanted
+
+    def max_tokens(self, pair: Pair, chosen: Values) -> int:
+        """As long as wanted."""
+        return self.length
+
+
 def endless(engine: Engine) -> Sampling:
     """Never ends a reply, so that it is as long as asked for."""
     ends = [token for token in range(engine.facts.n_vocab) if engine.is_end(token)]
@@ -65,14 +80,13 @@ def alone(engine: Clocked, sampling: Sampling, n_tokens: int) -> float:
     return engine.speed
 
 
-async def shown(engine: Clocked, screen: ChatScreen, pilot: Pilot[None], n_tokens: int) -> float:
+async def shown(engine: Clocked, screen: ChatScreen, pilot: Pilot[None]) -> float:
     """tok/s of decoding while the chat shows it."""
-    screen.session.max_tokens = n_tokens
     await new(screen, "")
-    before = screen.host.numbers.reply
+    engine.speed = 0.0
     screen.prompt.insert(QUESTION)
     await pilot.press("enter")
-    while screen.host.numbers.reply is before or screen.host.numbers.reply.stats is None:
+    while not engine.speed or screen.host.is_replying:
         await asyncio.sleep(0.01)
     await pilot.pause(0.2)
     return engine.speed
@@ -82,18 +96,19 @@ async def compare(path: Path, n_rounds: int, options: Options) -> dict[int, list
     """By length: (alone, shown) of each round."""
     pair = load_registry()["demo"]
     engine = Clocked(pair, options)
-    session = Session(pair, options, Store(path), lambda *_: engine)
+    settings = Asked(Store(path))
+    session = Session(pair, options, settings, lambda *_: engine)
     app, found = ChatApp(session), {n: list[tuple[float, float]]() for n in LENGTHS}
     async with app.run_test(size=SIZE) as pilot:
         screen = app.screen
         assert isinstance(screen, ChatScreen)
         while screen.host.is_busy:
             await pilot.pause(0.05)
-        session.sampling = endless(engine)
+        settings.wanted = endless(engine)
         for n in [LENGTHS[0], *LENGTHS * n_rounds]:  # the first is to warm up
-            found[n].append(
-                (await asyncio.to_thread(alone, engine, session.sampling, n), await shown(engine, screen, pilot, n))
-            )
+            settings.length = n
+            by_itself = await asyncio.to_thread(alone, engine, settings.wanted, n)
+            found[n].append((by_itself, await shown(engine, screen, pilot)))
     engine.close()
     session.store.close()
     return {n: rows[n == LENGTHS[0] :] for n, rows in found.items()}

@@ -18,24 +18,25 @@ from textual.events import Key
 from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
+from app.tui.chat_settings import ChatSettings
 from app.tui.session import Session
-from runtime.engine import Engine, Options, Sampling
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 
 N_KEYS, PAUSE = 100, 0.05  # keys, seconds between them
-HOT = Sampling(temperature=2.0, seed=1)  # says things until it is stopped
+HOT = {"temperature": 2.0, "seed": 1}  # says things until it is stopped
 
 
 async def measure(path: Path) -> tuple[list[float], int, float]:
     """Seconds per key, keys that were lost, tok/s meanwhile."""
-    session = Session(load_registry()["demo"], Options(), Store(path), Engine)
+    session = Session(load_registry()["demo"], Options(), ChatSettings(Store(path), HOT), LoadedEngine)
     app, taken = ChatApp(session), list[float]()
     async with app.run_test(size=(120, 40)) as pilot:
         screen = app.screen
         assert isinstance(screen, ChatScreen)
         while screen.host.is_busy:
             await pilot.pause(0.05)
-        session.sampling = HOT
         screen.prompt.insert("What does os.path.join do?")
         await pilot.press("enter")
         written = len(screen.prompt.text)
@@ -49,7 +50,7 @@ async def measure(path: Path) -> tuple[list[float], int, float]:
             await wait_for_paint(app)
             taken.append(time.perf_counter() - began)
             await asyncio.sleep(PAUSE)
-        lost, speed = written + N_KEYS - len(screen.prompt.text), screen.host.numbers.reply.per_second()
+        lost, speed = written + N_KEYS - len(screen.prompt.text), screen.host.numbers.reply.predicted_per_second
         screen.host.cancel()
         while screen.host.is_replying:
             await pilot.pause(0.05)
