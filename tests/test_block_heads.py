@@ -28,7 +28,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from tests.support.architectures.writer import write_family
-from tests.support.heads import HeadShape, block_head_for, head_for, write_head
+from tests.support.heads import PROMPT, HeadShape, block_head_for, head_for, said_both_ways, write_head
 from tests.support.shapes import TINY, write_random
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
@@ -174,24 +174,14 @@ def test_as_much_of_a_block_is_drafted_as_is_wanted(
     backend.close()
 
 
-PROMPT = tuple(range(300, 340))
-
-
 @pytest.mark.parametrize(
     "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
 )
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
     file = write_head(tmp_path / "head.gguf", block_head_for(target_file))
-    options = Options(512, fixed_k=3, threads=1, slots=slots)
-    texts, n_drafted = list[tuple[int, ...]](), 0
-    for drafters in ((), ("dflash",)):
-        engine = LoadedEngine(Pair("any", target_file, file), replace(options, drafters=drafters))
-        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
-        texts.append(tuple(token for chunk in chunks for token in chunk.tokens))
-        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
-        engine.close()
-    assert texts[0] == texts[1]
+    (plain, drafting), n_drafted = said_both_ways(Pair("any", target_file, file), "dflash", sampling, slots)
+    assert plain == drafting
     assert n_drafted > 0
 
 

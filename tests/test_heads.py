@@ -32,7 +32,7 @@ from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
 from tests.support.architectures.families import FAMILIES, TEXT
 from tests.support.architectures.writer import random_tensors, write, write_family
-from tests.support.heads import head_for, write_head
+from tests.support.heads import PROMPT, head_for, said_both_ways, write_head
 from tests.support.shapes import TINY, write_random
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
@@ -216,7 +216,6 @@ def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> No
     np.testing.assert_array_equal(trail.waiting[-1], states[899])
 
 
-PROMPT = tuple(range(300, 340))
 SAMPLINGS = pytest.mark.parametrize(
     "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
 )
@@ -226,15 +225,8 @@ SAMPLINGS = pytest.mark.parametrize(
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
-    options = Options(512, fixed_k=3, threads=1, slots=slots)
-    texts, n_drafted = list[tuple[int, ...]](), 0
-    for drafters in ((), ("eagle",)):
-        engine = LoadedEngine(Pair("any", target_file, file), replace(options, drafters=drafters))
-        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
-        texts.append(tuple(token for chunk in chunks for token in chunk.tokens))
-        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
-        engine.close()
-    assert texts[0] == texts[1]
+    (plain, drafting), n_drafted = said_both_ways(Pair("any", target_file, file), "eagle", sampling, slots)
+    assert plain == drafting
     assert n_drafted > 0
 
 

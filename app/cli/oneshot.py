@@ -82,11 +82,8 @@ def choose(
         pair = replace(pair, draft=None)
     elif pair.draft is None and not pair.upstream:
         pair = replace(pair, draft=remembered(pair.target))
-    if (
-        pair.draft is None
-        and not pair.upstream
-        and (name := next((name for name in names or () if name in FROM_FILES), None))
-    ):
+    lacks_file = pair.draft is None and not pair.upstream
+    if lacks_file and (name := next((name for name in names or () if name in FROM_FILES), None)):
         raise typer.BadParameter(
             f"The drafter '{name}' needs {FROM_FILES[name]}. Name one with --draft FILE.", param_hint="'--drafters'"
         )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 
+from runtime.engine import Ids, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.registry import Pair
+
+PROMPT = tuple(range(300, 340))  # ids that tiny targets have
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +133,16 @@ def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
     if shape.window:
         writer.add_sliding_window(shape.window)
         writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.depth)])
+
+
+def said_both_ways(pair: Pair, drafter: str, sampling: Sampling, slots: int) -> tuple[list[tuple[int, ...]], int]:
+    """What the pair says to PROMPT without drafts and with three of that drafter in each pass, and how many it made."""
+    options = Options(512, fixed_k=3, threads=1, slots=slots)
+    said, n_drafted = list[tuple[int, ...]](), 0
+    for drafters in ((), (drafter,)):
+        engine = LoadedEngine(pair, replace(options, drafters=drafters))
+        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
+        said.append(tuple(token for chunk in chunks for token in chunk.tokens))
+        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
+        engine.close()
+    return said, n_drafted
