@@ -14,7 +14,6 @@ from runtime.backends.staging import Rows
 from runtime.core.draft import Tokens, common_prefix
 from runtime.models.heads import STATES
 
-
 SPARE = 64  # rows for which there is room behind, so that it is seldom that those that wait have to be moved
 
 

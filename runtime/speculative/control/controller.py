@@ -198,8 +198,6 @@ class Controller:
 
     def _pays_now(self, state: DrafterState) -> bool:
         """Is the drafter worth asking after the confidence that was last seen of it?"""
-        if state.is_on_credit and not self._can_afford_probe(state):
-            return False
         if state.policy is None or state.is_disabled:
             return self._pays(state)
         gain: float = state.policy.asked[state.acceptance.last]
@@ -334,10 +332,12 @@ class Controller:
         if outcome.is_probe:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
-            if state.is_on_credit:
-                self.probes.charge(lost)
             state.update_pace(n_tokens, total)
             state.cusum_update(lost, 1 / self.plain_rate, self.allowed)
+            if state.is_on_credit:
+                self.probes.charge(lost)
+                if not self._can_afford_probe(state):
+                    state.disable()
 
     @property
     def is_steady(self) -> bool:

@@ -59,7 +59,6 @@ class DrafterState:
         self.policy: Policy | None = None  # of one that is not model-free
         self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
-        self.n_uses = 0  # steps that it was asked in because it pays
         self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was disabled
         self.typical_loss = 0.0  # seconds that a step with it loses or gains on average
         self.cooldown = LAST_PROBE  # steps that it will be disabled for
@@ -82,7 +81,7 @@ class DrafterState:
     @property
     def is_on_credit(self) -> bool:
         """Is it new, and has it cost more than it brought so far?"""
-        return self.is_new and not self.is_model_free and self.n_uses > 0 and self.gained <= 0
+        return self.is_new and not self.is_model_free and not self.is_disabled and self.gained <= 0
 
     @property
     def is_probe_due(self) -> bool:
@@ -133,7 +132,6 @@ class DrafterState:
     def note_use(self) -> None:
         """The drafter is asked because it pays: pauses between probes begin short again."""
         self.since_probe, self.probe_interval, self.n_right_probes = 0, FIRST_PROBE, 0
-        self.n_uses += 1
 
     def note_lookup(self) -> None:
         """It is looked up."""
@@ -177,9 +175,9 @@ class DrafterState:
         if self.gained > patience:
             self.cooldown = LAST_PROBE
         if self.lost > patience + allowed:
-            self._disable()
+            self.disable()
 
-    def _disable(self) -> None:
+    def disable(self) -> None:
         """Disables the drafter until its cooldown is over, and doubles the next."""
         self.is_disabled, self.lost, self.gained, self.since_probe = True, 0.0, 0.0, 0
         self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)
