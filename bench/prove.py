@@ -2,7 +2,8 @@
 
 Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds,
 temperatures, drafters and Ks against plain decode, token for token, also of two to eight replies at once that come and
-are given up by chance; heads have random weights. Grammars against a validator. One table: cells tried, mismatches,
+are given up by chance; heads have random weights. Texts of tiny models that bring layers of their own to draft with
+(MTP), as token ids. Grammars against a validator. One table: cells tried, mismatches,
 smallest p-value.
 """
 
@@ -21,15 +22,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from rich.progress import track
 
 from bench.timing import report
 from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.core.errors import SettingsError
-from runtime.engine import Grammar, Message, Options, Sampling
+from runtime.engine import Grammar, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
+from runtime.models.registry import Pair, load_registry
+from tests.support.architectures.writer import write_family
 from tests.support.company import Case, in_company, n_different
 from tests.support.forms import SCHEMA, follows_schema
 from tests.support.heads import block_head_for, head_for, write_head
@@ -42,6 +45,8 @@ ALONE = ("model", "eagle", "dflash", "ngram", "layerskip", "lookahead", "suffix"
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 PLAIN = Options(drafters=())
 HEADS = {"eagle": head_for, "dflash": block_head_for}
+MTP = "qwen35mtp", "glm4moe"  # families of tiny models that bring a drafting layer
+N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # of a prompt to those, and which
 COMPANIES = (  # replies at once, and what drafts for them
     (2, "none"), (2, "all"), (3, "suffix"), (3, "eagle"), (3, "dflash"), (4, "none"), (4, "model"), (5, "ngram"),
     (6, "lookahead"), (7, "layerskip"), (8, "none"), (8, "all"),
@@ -175,6 +180,31 @@ class Proof:
         return ["JSON by schema", str(len(forms)), str(sum(not follows_schema(said.text) for said in forms)), "", ""]
 
 
+def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
+    """How drafts from a tiny model's own layers compare with its plain decode."""
+    pair, said = Pair("own layers", write_family(family, Path(temporary().name))), list[list[tuple[int, ...]]]()
+    n_guessed = 0
+    for drafters in ((), ("mtp",)):
+        engine = LoadedEngine(pair, Options(512, drafters, fixed_k=k if drafters else None, threads=THREADS, fast=True))
+        said.append([])
+        for ids, sampling in own_layers_cases(n_prompts):
+            chunks = list(engine.reply(ids, sampling, MAX_TOKENS))
+            said[-1].append(tuple(token for chunk in chunks for token in chunk.tokens))
+            n_guessed += sum(sum(chunk.drafted) for chunk in chunks)
+        engine.close()
+    wrong = sum(a != b for a, b in zip(*said, strict=True))
+    title = f"mtp of {family}, K {'adaptive' if k is None else k}"
+    return [title, str(len(said[0])), str(wrong), "", str(n_guessed)]
+
+
+def own_layers_cases(n_prompts: int) -> Iterator[tuple[Ids, Sampling]]:
+    """Every prompt of made-up ids, temperature and seed (temperature 0 once)."""
+    for i, temperature, seed in product(range(n_prompts), TEMPERATURES, SEEDS):
+        if temperature or seed == SEEDS[0]:
+            ids = np.random.default_rng(i).integers(FIRST_ID, LAST_ID, N_IDS).tolist()
+            yield Ids(tuple(ids)), Sampling(temperature, seed=seed)
+
+
 def main() -> None:
     """Prints the table and a JSON line."""
     parser = argparse.ArgumentParser(description="Prove that drafters change nothing.")
@@ -187,6 +217,7 @@ def main() -> None:
         proving = pool.submit(laws, args.draws)
         ways = [pool.submit(proof.row, name, k) for name, k in product(KINDS, KS)]
         ways += [pool.submit(proof.company_row, *each) for each in COMPANIES]
+        ways += [pool.submit(own_layers_row, family, k, args.prompts) for family, k in product(MTP, KS)]
         rows = [way.result() for way in track(ways, "texts")]
         values = proving.result()
     rows.append(proof.form_row())

@@ -213,7 +213,7 @@ def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> No
     assert (trail.begin, trail.n_known) == (30, 40)
     trail.hear(text[:900], 40, states[40:900])
     assert (trail.begin, trail.n_known, len(trail.waiting)) == (900 - heads.STATES, 900, heads.STATES)
-    np.testing.assert_array_equal(trail.waiting[-1], states[899])
+    np.testing.assert_array_equal(trail.waiting.rows[-1], states[899])
 
 
 SAMPLINGS = pytest.mark.parametrize(

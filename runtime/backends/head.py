@@ -85,15 +85,18 @@ class HeadBackend:
 
     def hear(self, tokens: Tokens, start: int, states: Rows) -> None:
         """The target decoded the last of `tokens` [n], from `start` on, with these states [n - start, width]."""
-        source = max(reversed(self._trails), key=lambda each: each.shared(tokens))
-        goes_on = source.shared(tokens) >= source.n_tokens - NEGLIGIBLE
-        trail = source if goes_on else self._trails[0]
-        if trail is not source and source.shared(tokens) >= start > 0:
-            lib.llama_memory_seq_rm(self.memory, trail.sequence, -1, -1)
-            lib.llama_memory_seq_cp(self.memory, source.sequence, trail.sequence, -1, -1)
-            trail.become(source)
+        n_shared, source = max(
+            ((each.shared(tokens), each) for each in reversed(self._trails)), key=lambda each: each[0]
+        )
+        trail = source if n_shared >= source.n_tokens - NEGLIGIBLE else self._trails[0]
+        if trail is not source:
+            if n_shared >= start > 0:
+                lib.llama_memory_seq_rm(self.memory, trail.sequence, -1, -1)
+                lib.llama_memory_seq_cp(self.memory, source.sequence, trail.sequence, -1, -1)
+                trail.become(source)
+            n_shared = trail.shared(tokens)
         self._use(trail)
-        trail.hear(tokens, start, states)
+        trail.hear(tokens, start, states, n_shared)
 
     def knows(self, context: Tokens) -> bool:
         """Are the target's states known for all of `context` but its last token?"""
@@ -111,7 +114,7 @@ class HeadBackend:
         if (n_shared := trail.shared(context)) < min(trail.n_tokens, len(context)):
             trail.cut(n_shared)
         if not trail.steps and trail.n_true(context) <= trail.n_cells:
-            nothing = np.zeros((1, trail.waiting.shape[1]), dtype=np.float32)
+            nothing = np.zeros((1, trail.waiting.rows.shape[1]), dtype=np.float32)
             start = max(0, len(context) - 2)
             trail.start(start)
             trail.hear(context[: start + 1], start, nothing)
@@ -134,14 +137,15 @@ class HeadBackend:
         trail.n_tokens = max(trail.n_tokens, len(context))
         while (n := min(HEAD_ROWS, len(context) - 1 - trail.n_cells)) > 0:
             start = trail.n_cells
-            trail.steps = self._add_cells(trail, context[start + 1 : start + 1 + n], trail.waiting[:n])
-            trail.n_cells, trail.waiting = start + n, trail.waiting[n:]
+            trail.steps = self._add_cells(trail, context[start + 1 : start + 1 + n], trail.waiting.rows[:n])
+            trail.n_cells = start + n
+            trail.waiting.drop(n)
 
     def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[Step]:
         """Makes cells of the target's states, which may be more for a row than it takes; returns the last row."""
         states = self._taken(trail, waiting)
         self._decode(trail, trail.n_cells, tokens, states)
-        return [Step(int(tokens[-1]), states[-1:])]
+        return [Step(int(tokens[-1]), states[-1:].copy())]
 
     def _go_on(self, trail: Trail, tokens: Tokens) -> None:
         """Decodes what stands behind the cells, with the head's own states; what was there before is not made again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import llama_cpp.llama_cpp as lib
@@ -20,9 +20,11 @@ from runtime.core.errors import ModelError
 
 Rows = NDArray[np.float32]  # [rows, width]
 
-FLOATS, IDS, CONTEXT, NUMBER = (
-    ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int32), ctypes.c_void_p, ctypes.c_uint32,
+ADDRESS, IDS, CONTEXT, NUMBER = (
+    ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_void_p, ctypes.c_uint32,
 )  # fmt: skip
+
+N_VIEWS = 64  # of the library's buffers, that are kept: they seldom move
 
 
 class Bound(NamedTuple):
@@ -47,7 +49,7 @@ FUNCTIONS = {
         "llama_get_embeddings_layer_inp",
         "_Z30llama_get_embeddings_layer_inpP13llama_contextj",
         "?llama_get_embeddings_layer_inp@@YAPEAMPEAUllama_context@@I@Z",
-        FLOATS,
+        ADDRESS,
         (CONTEXT, NUMBER),
     ),
     "show_hidden": Bound(
@@ -61,7 +63,7 @@ FUNCTIONS = {
         "llama_get_embeddings_nextn",
         "_Z26llama_get_embeddings_nextnP13llama_context",
         "?llama_get_embeddings_nextn@@YAPEAMPEAUllama_context@@@Z",
-        FLOATS,
+        ADDRESS,
         (CONTEXT,),
     ),
 }
@@ -91,7 +93,7 @@ def show_layer(context: Any, layer: int) -> None:
 
 def layer_rows(context: Any, layer: int, n: int, width: int) -> Rows:
     """The layer's inputs [n, width] of the last pass, in the order of its batch: the library's own, until the next."""
-    return np.ctypeslib.as_array(functions()["layer"](context, layer), (n, width))
+    return rows_at(functions()["layer"](context, layer), n, width)
 
 
 def show_hidden(context: Any, masked: bool) -> None:
@@ -101,4 +103,10 @@ def show_hidden(context: Any, masked: bool) -> None:
 
 def hidden_rows(context: Any, n: int, width: int) -> Rows:
     """The last hidden states [n, width] of the last pass or encoding: the library's own, until the next."""
-    return np.ctypeslib.as_array(functions()["hidden"](context), (n, width))
+    return rows_at(functions()["hidden"](context), n, width)
+
+
+@lru_cache(maxsize=N_VIEWS)
+def rows_at(address: int, n: int, width: int) -> Rows:
+    """What stands there. A view takes longer to make than the states of a row to be copied."""
+    return np.frombuffer((ctypes.c_float * (n * width)).from_address(address), np.float32).reshape(n, width)

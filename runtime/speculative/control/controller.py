@@ -334,6 +334,10 @@ class Controller:
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
             state.cusum_update(lost, 1 / self.plain_rate, self.allowed)
+            if state.is_on_credit:
+                self.probes.charge(lost)
+                if not self._can_afford_probe(state):
+                    state.disable()
 
     @property
     def is_steady(self) -> bool:

@@ -79,6 +79,11 @@ class DrafterState:
         return sum(n * abs(now - then) for n, now, then in changes) > NEWS * sum(met)
 
     @property
+    def is_on_credit(self) -> bool:
+        """Is it new, and has it cost more than it brought so far?"""
+        return self.is_new and not self.is_model_free and not self.is_disabled and self.gained <= 0
+
+    @property
     def is_probe_due(self) -> bool:
         """Has the parked drafter waited for its next probe?"""
         return self.since_probe >= self.probe_interval
@@ -170,9 +175,9 @@ class DrafterState:
         if self.gained > patience:
             self.cooldown = LAST_PROBE
         if self.lost > patience + allowed:
-            self._disable()
+            self.disable()
 
-    def _disable(self) -> None:
+    def disable(self) -> None:
         """Disables the drafter until its cooldown is over, and doubles the next."""
         self.is_disabled, self.lost, self.gained, self.since_probe = True, 0.0, 0.0, 0
         self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)

@@ -36,9 +36,13 @@ class ProbeLedger:
             return min(lengths[0] << (state.n_right_probes - SURE), lengths[-1])
         return 0 if scores_unused and self._n_probes % VERIFIED else LEAST_K
 
+    def charge(self, lost: float) -> None:
+        """A step with a newcomer that has gained nothing yet cost so many seconds, as a probe would have."""
+        self.seconds += max(0.0, lost)
+
     def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float) -> None:
         """What a probe brought, and the seconds that it cost. One that was right is followed by another at once."""
-        self.seconds += max(0.0, lost)
+        self.charge(lost)
         if outcome.n_comparable and outcome.n_matched == outcome.n_comparable:
             state.n_right_probes, state.probe_interval = state.n_right_probes + 1, 0
         else:
