@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 PACKAGE = "llama-cpp-python"
-BACKENDS = ("vulkan", "cuda", "metal", "rpc")
+BACKENDS = ("vulkan", "cuda", "metal", "rpc", "cpu")
 LEFT_OUT = ("SERVER", "TESTS", "EXAMPLES", "APP")
 # Debian 12's headers lack what these lines use, and they serve validation only
 VALIDATION = re.compile(r" *VkBool32 enable_best_practice = .*?vk::LayerSettingsCreateInfoEXT [^;]*;\n", re.DOTALL)

@@ -24,6 +24,7 @@ import psutil
 from bench.demo import questions
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
+from runtime.backends import library
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -140,22 +141,22 @@ def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
         return int(psutil.Process().memory_full_info().uss)
 
 
-def measure(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[str, Way, list[float], list[float], int]]:
-    """Each way with its rates, those of plain decode in the same form, and the bytes that it adds."""
+def measure(
+    setting: Setting, runs: int, folder: Path
+) -> Iterator[tuple[str, Way, list[float], list[float], int | None]]:
+    """Each way with its rates, those of plain decode in the same form, and the bytes that it adds, where the models are
+    in the processor's memory.
+    """
     all_ways = ways(setting.pair.draft)
     with ExitStack() as stack:
         stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
         engines = opened(setting, all_ways, stack)
         found = rounds(partial(rates, engines, all_ways, setting), runs)
-    alone = elsewhere(held, setting, (), folder)
+    counted = () if library.has_gpu() else {way.drafters for way in all_ways.values()}  # its memory is another
+    bytes_held = {drafters: elsewhere(held, setting, drafters, folder) for drafters in counted}
     for name, way in all_ways.items():
-        yield (
-            name,
-            way,
-            found[name],
-            found[FORMED if way.form else PLAIN],
-            elsewhere(held, setting, way.drafters, folder) - alone,
-        )
+        added = bytes_held[way.drafters] - bytes_held[()] if bytes_held else None
+        yield name, way, found[name], found[FORMED if way.form else PLAIN], added
 
 
 def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[str], str, float]]:
@@ -168,7 +169,7 @@ def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[st
             str(spread(rates)),
             str(ratio),
             *way.figures,
-            f"{max(0, n_bytes) / 2**20:.1f}",
+            "-" if n_bytes is None else f"{max(0, n_bytes) / 2**20:.1f}",
             "same" if same else "ANOTHER",
         ]
         yield [setting.pair.name, name, *facts], name, round(ratio.median, 3)
@@ -177,7 +178,8 @@ def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[st
 def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
     """The bundled pair, then planted ones whose draft model is right as often as was asked."""
     asked = [[Message("user", question)] for question in questions()[: args.questions]]
-    yield Setting(load_registry()["demo"], asked, args.tokens, args.threads)
+    if not args.planted:
+        yield Setting(load_registry()["demo"], asked, args.tokens, args.threads)
     for head in args.head:
         pair = load_registry()["demo"]
         yield Setting(replace(pair, draft=head, name=f"demo, {head.name}"), asked, args.tokens, args.threads)
@@ -200,6 +202,7 @@ def options() -> argparse.ArgumentParser:
         "--acceptance", type=float, nargs="*", default=[0.5, 0.9], help="of the planted pairs; none leaves them out"
     )
     parser.add_argument("--head", type=Path, nargs="+", default=[], help="heads for the bundled target")
+    parser.add_argument("--planted", action="store_true", help="the planted pairs only")
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the planted targets")
     parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the planted draft models")
     parser.add_argument("--threads", type=int, default=None, help="threads, instead of measuring")

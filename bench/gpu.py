@@ -2,8 +2,8 @@
 
 Libraries are those that are installed, those of `--libraries FOLDER`, or built for `--build BACKEND`. Each part runs
 in a process of its own with a time limit, and all together in eight minutes after the build: a part that fails or takes
-too long is a line of the report, which is written anew after each. `--rehearse` runs the same parts as short as can be,
-on a processor or on Vulkan in software.
+too long is a line of the report, which is written anew after each. A pass is timed first, and where it takes longer
+than on a GPU, on a processor or on Vulkan in software, every part is asked for so much less.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from bench.build import BACKENDS, BuildError, built
 from bench.timing import machine
+from tests.support.shapes import SHAPES
 
 MINUTES = 8.0
 REPORT = Path("gpu-report.md")
@@ -31,17 +32,24 @@ DEVICES = (
     "print('compiled for', ', '.join(backends()))\n"
     "for kind, name, free, total in devices(): print(f'{kind}: {name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free')"
 )
+QUICK = 4e-3  # seconds of a pass of 135 M weights with which all parts end in time
+SPEED_LIMIT = 30.0  # seconds for timing it
+SLOW = 1e-2  # of a GPU's speed: with less, even the least of some parts takes minutes
+TOO_SLOW = "left out, because passes are so slow here that the least of it would not end in {limit:.0f} seconds"
 HAS_PEER = "import sys, xllamacpp; sys.exit('CUDA' not in xllamacpp.get_system_info())"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is run, and for how many seconds at most; `needs` is a program without which it makes no sense."""
+    """What is run, and for how many seconds at most; `needs` is a program without which it makes no sense. One that
+    `is_too_much` is not run.
+    """
 
     title: str
     command: tuple[str, ...]  # arguments of Python
     limit: float
     needs: str = ""
+    is_too_much: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +76,59 @@ def bench(name: str, *args: str) -> tuple[str, ...]:
     return ("-m", f"bench.{name}", *args)
 
 
-def parts(is_short: bool) -> list[Part]:
-    """In order of worth, because time may run out."""
-    shapes = [("tiny", "Q8_0")] if is_short else [(s, q) for s in ("135m", "1b", "8b") for q in ("Q8_0", "Q4_K_M")]
-    width = ("--seconds", "2", "--widest", "4") if is_short else ()
-    few = ("--runs", "1", "--questions", "1", "--tokens", "24", "--threads", "1")
-    drafters = (*few, "--acceptance", "0.9", "--shape", "tiny", "--draft", "tiny") if is_short else (
-        "--runs", "3", "--questions", "3", "--acceptance", "0.5", "0.9", "--shape", "1b", "--draft", "10m",
-    )  # fmt: skip
-    clients = ("--alone", "--clients", "1,2" if is_short else "1,2,4,8", "--temperatures", "0", "--rounds", "1")
-    proof = ("--draws", "50" if is_short else "500", "--prompts", "1" if is_short else "4")
+SPEED = Part("How long a pass takes", bench("widths", "135m", "--seconds", "1", "--widest", "1"), SPEED_LIMIT)
+
+
+def size_of(speed: Outcome) -> float:
+    """How much can be asked for, of what a GPU is asked for: 1 at most."""
+    last = speed.said.rstrip().rpartition("\n")[2]
+    seconds = SPEED_LIMIT if speed.how else json.loads(last)["ms"]["1"] / 1e3
+    return min(1.0, QUICK / seconds)
+
+
+def parts(size: float) -> list[Part]:
+    """So much of each, in order of worth, because time may run out."""
+    is_slow = size < SLOW
+
+    def scaled(most: int, least: int = 1) -> str:
+        return str(max(least, round(most * size)))
+
+    def fits(shape: str) -> bool:
+        return SHAPES[shape].n_weights <= size * SHAPES["8b"].n_weights
+
+    target, draft = ("tiny", "tiny") if is_slow else ("1b" if size == 1 else "135m", "10m")
+    shapes = [("tiny", "Q8_0")] if is_slow else [(s, q) for s in ("135m", "1b", "8b") for q in ("Q8_0", "Q4_K_M")]
+    width = ("--seconds", scaled(8), "--widest", scaled(16, 4))
+    few = ("--runs", scaled(2), "--questions", scaled(2), "--tokens", scaled(64, 16), "--threads", "1")
+    planted = ("--acceptance", *("0.9", "0.5")[: int(scaled(2))], "--shape", target, "--draft", draft)
+    planted += ("--planted",) if is_slow else ()
+    share = ("--runs", scaled(9), "--tokens", scaled(128, 4), "--shape", "tiny" if is_slow else "135m")
+    clients = ("--alone", "--temperatures", "0", "--rounds", "1", "--tokens", scaled(80, 8))
+    proof = ("--draws", scaled(500, 50), "--prompts", scaled(2), "--ways", scaled(26, 6), "--jobs", "4")
     return [
         Part("Devices", ("-c", DEVICES), 60),
         Part("slipstream doctor", ("-m", "app.cli", "doctor"), 90),
-        *(Part(f"T(n) and exactness: {s}, {q}", bench("widths", s, q, *width), 90) for s, q in shapes),
-        Part("Drafters, early exit, planted pairs", bench("drafters", *drafters), 180),
-        Part("Hidden states, and what only a device shows", ("-m", "pytest", "-m", "device", "tests/device"), 150),
-        Part("The loop's share of a step", bench("plain"), 90),
-        Part("Clients at once", bench("clients", *clients, "--tokens", "24" if is_short else "80"), 120),
-        Part("Quick proof", bench("prove", *proof), 120),
-        Part("Against llama.cpp's own server", bench("peers", "--questions", "4"), 120, HAS_PEER),
-    ]
+        *(
+            Part(
+                f"T(n) and exactness: {s}, {q}", bench("widths", s, q, *width), 90,
+                is_too_much=s != "tiny" and not fits(s),
+            )
+            for s, q in shapes
+        ),
+        Part("Drafters, early exit, planted pairs", bench("drafters", *few, *planted), 180),
+        Part("Hidden states, and what only a device shows", ("-m", "pytest", "-m", "device", "tests/device"), 180),
+        Part("The loop's share of a step", bench("plain", *share), 90),
+        Part("Clients at once", bench("clients", *clients), 120, is_too_much=is_slow),
+        Part("Quick proof", bench("prove", *proof), 120, is_too_much=is_slow),
+        Part("Against llama.cpp's own server", bench("peers", "--questions", scaled(4)), 120, HAS_PEER),
+    ]  # fmt: skip
 
 
 def run(part: Part, environment: dict[str, str], seconds: float) -> Outcome:
     """Runs it in a process group of its own, which is ended with it."""
     began = time.monotonic()
+    if part.is_too_much:
+        return Outcome(part, TOO_SLOW.format(limit=part.limit), 0.0, "")
     if part.needs and subprocess.run([sys.executable, "-c", part.needs], capture_output=True, check=False).returncode:
         return Outcome(part, "left out, because what it compares with was not built for a GPU", 0.0, "")
     limit = min(part.limit, seconds)
@@ -120,12 +155,22 @@ def end(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def run_all(wanted: Iterable[Part], environment: dict[str, str], minutes: float) -> Iterator[Outcome]:
+def run_all(wanted: Iterable[Part], environment: dict[str, str], deadline: float) -> Iterator[Outcome]:
     """Each in turn, as long as there is time."""
-    deadline = time.monotonic() + 60 * minutes
     for part in wanted:
         print(f"{part.title} ...", flush=True)
         yield run(part, environment, deadline - time.monotonic())
+
+
+def measured(args: argparse.Namespace, environment: dict[str, str]) -> Iterator[Outcome]:
+    """The pass first, then all that is wanted."""
+    deadline = time.monotonic() + 60 * args.minutes
+    speed = next(run_all([SPEED], environment, deadline))
+    yield speed
+    size = size_of(speed)
+    print(f"  so {size:.1%} of what a GPU is asked for", flush=True)
+    wanted = [part for part in parts(size) if args.only.casefold() in part.title.casefold()]
+    yield from run_all(wanted, environment, deadline)
 
 
 def write(path: Path, outcomes: list[Outcome]) -> None:
@@ -147,7 +192,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for all parts together")
     parser.add_argument("--only", default="", help="parts whose title has this in it")
-    parser.add_argument("--rehearse", action="store_true", help="the same parts, as short as can be")
     return parser.parse_args()
 
 
@@ -161,8 +205,7 @@ def main() -> None:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"} | (
         {"LLAMA_CPP_LIB_PATH": str(folder.resolve())} if folder else {}
     )
-    wanted = [part for part in parts(args.rehearse) if args.only.casefold() in part.title.casefold()]
-    for outcome in run_all(wanted, environment, args.minutes):
+    for outcome in measured(args, environment):
         outcomes.append(outcome)
         write(args.report, outcomes)
         print(f"  {outcome.how or 'well'}, {outcome.seconds:.0f} s", flush=True)

@@ -20,7 +20,7 @@ from runtime.backends.model import LlamaModel
 from runtime.loading.exactness import self_test
 from runtime.loading.pass_timing import n_cores, pass_runner, timed
 from runtime.loading.profile import PADDED
-from tests.support.shapes import FILE_TYPES, SHAPES, requantize, write_random
+from tests.support.shapes import FILE_TYPES, Q4_K, SHAPES, requantize, write_random
 
 WIDTHS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16
 WIDEST = max(WIDTHS)
@@ -28,7 +28,9 @@ N_CTX = 1024
 
 
 def weights(folder: Path, shape: str, quant: str) -> Path:
-    """Random ones, written as Q8_0 first."""
+    """Random ones, written as Q8_0 first where they cannot be written as they are."""
+    if quant == "Q4_K_M" and SHAPES[shape].width % Q4_K.weights == 0:
+        return write_random(folder / "q4_k_m.gguf", SHAPES[shape], k_quants=True)
     path = write_random(folder / "q8_0.gguf", SHAPES[shape])
     return path if quant == "Q8_0" else requantize(path, FILE_TYPES[quant], folder / f"{quant}.gguf")
 

@@ -14,7 +14,6 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 from numpy.typing import NDArray
 
-BLOCK_BYTES, BLOCK = 34, 32  # Q8_0: a half-precision scale and 32 signed bytes
 N_BASE = 257  # tokens of every vocabulary here: the bytes and an end mark
 
 # By name, values of llama.h's enum llama_ftype
@@ -36,6 +35,12 @@ class Shape:
     ffn: int
     vocab: int
 
+    @property
+    def n_weights(self) -> int:
+        """Those that a token reads: all layers' and the head's."""
+        kv = self.width // self.heads * self.kv_heads
+        return self.layers * self.width * (2 * self.width + 2 * kv + 3 * self.ffn) + self.vocab * self.width
+
 
 SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
 # Its vocabulary is smaller than the real one's 128k
@@ -50,12 +55,30 @@ LLAMA_8B = Shape(width=4096, layers=32, heads=32, kv_heads=8, ffn=14336, vocab=3
 SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B, "8b": LLAMA_8B}
 
 
-def random_q8(rows: int, columns: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """[rows, bytes] of Q8_0 weights of about 1 / sqrt(columns)."""
-    blocks = rng.integers(0, 256, size=(rows, columns // BLOCK, BLOCK_BYTES), dtype=np.uint8)
-    scale = np.float16(1.7 / 127 / columns**0.5)
-    blocks[:, :, :2] = np.frombuffer(scale.tobytes(), dtype=np.uint8)
-    return blocks.reshape(rows, -1)
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A quantization: the weights and bytes of a block, and at which byte its half-precision scales are, with their
+    values for random weights of about 1; a minimum's scale puts their mean at 0.
+    """
+
+    kind: GGMLQuantizationType
+    weights: int
+    n_bytes: int
+    scales: tuple[tuple[int, float], ...]
+
+
+Q8_0 = Blocks(GGMLQuantizationType.Q8_0, 32, 34, ((0, 1.7 / 127),))
+Q4_K = Blocks(GGMLQuantizationType.Q4_K, 256, 144, ((0, 1 / 257), (2, 7.5 / 257)))
+Q6_K = Blocks(GGMLQuantizationType.Q6_K, 256, 210, ((208, 1 / 1367),))
+
+
+def random_blocks(rows: int, columns: int, rng: np.random.Generator, blocks: Blocks = Q8_0) -> NDArray[np.uint8]:
+    """[rows, bytes] of weights of about 1 / sqrt(columns)."""
+    found = rng.integers(0, 256, size=(rows, columns // blocks.weights, blocks.n_bytes), dtype=np.uint8)
+    for at, value in blocks.scales:
+        scale = np.float16(value / columns**0.5)
+        found[:, :, at : at + 2] = np.frombuffer(scale.tobytes(), dtype=np.uint8)
+    return found.reshape(rows, -1)
 
 
 def byte_alphabet() -> list[str]:
@@ -65,14 +88,18 @@ def byte_alphabet() -> list[str]:
     return [chr(byte) for byte in shown] + [chr(256 + i) for i in range(len(hidden))]
 
 
-def write_random(path: Path, shape: Shape, architecture: str = "llama", spelled: str = "w", seed: int = 0) -> Path:
-    """Writes a model; `spelled` is how its vocabulary's words begin, so that two vocabularies can differ."""
+def write_random(
+    path: Path, shape: Shape, architecture: str = "llama", spelled: str = "w", seed: int = 0, *, k_quants: bool = False
+) -> Path:
+    """Writes a model; `spelled` is how its vocabulary's words begin, so that two vocabularies can differ. With
+    `k_quants` it is mixed as Q4_K_M is, without the minutes that quantizing a large one takes; else it is Q8_0.
+    """
     rng = np.random.default_rng(seed)
     writer = begin(path, shape, architecture)
     add_vocabulary(writer, [f"{spelled}{i}" for i in range(shape.vocab - N_BASE)], [f"{spelled[0]} 0"])
-    add_matrix(writer, "token_embd.weight", shape.vocab, shape.width, rng)
+    add_matrix(writer, "token_embd.weight", shape.vocab, shape.width, rng, Q6_K if k_quants else Q8_0)
     writer.add_tensor("output_norm.weight", np.ones(shape.width, dtype=np.float32))
-    add_layers(writer, shape, rng)
+    add_layers(writer, shape, rng, k_quants)
     return finish(writer, path)
 
 
@@ -90,7 +117,16 @@ def begin(path: Path, shape: Shape, architecture: str = "llama", n_ctx: int = 20
     return writer
 
 
-def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator) -> None:
+def blocks_of(name: str, layer: int, n_layers: int) -> Blocks:
+    """The quantization of a layer's matrix in Q4_K_M, which gives some of the values and of the feed-forward's last
+    matrices more bits.
+    """
+    eighth = n_layers // 8
+    has_more = layer < eighth or layer >= 7 * n_layers // 8 or (layer - eighth) % 3 == 2
+    return Q6_K if has_more and name in ("attn_v", "ffn_down") else Q4_K
+
+
+def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator, k_quants: bool = False) -> None:
     """Random weights of all layers."""
     s, kv = shape, shape.width // shape.heads * shape.kv_heads
     matrices = {
@@ -102,7 +138,8 @@ def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator) -> No
     matrices |= {"ffn_gate": (s.ffn, s.width), "ffn_up": (s.ffn, s.width), "ffn_down": (s.width, s.ffn)}
     for layer in range(s.layers):
         for name, (rows, columns) in matrices.items():
-            add_matrix(writer, f"blk.{layer}.{name}.weight", rows, columns, rng)
+            blocks = blocks_of(name, layer, s.layers) if k_quants else Q8_0
+            add_matrix(writer, f"blk.{layer}.{name}.weight", rows, columns, rng, blocks)
         for name in ("attn_norm", "ffn_norm"):
             writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(s.width, dtype=np.float32))
 
@@ -125,9 +162,11 @@ def requantize(source: Path, file_type: int, path: Path) -> Path:
     return path
 
 
-def add_matrix(writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.random.Generator) -> None:
-    """One random Q8_0 tensor."""
-    writer.add_tensor(name, random_q8(rows, columns, rng), raw_dtype=GGMLQuantizationType.Q8_0)
+def add_matrix(
+    writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.random.Generator, blocks: Blocks = Q8_0
+) -> None:
+    """One random tensor."""
+    writer.add_tensor(name, random_blocks(rows, columns, rng, blocks), raw_dtype=blocks.kind)
 
 
 def add_vocabulary(writer: GGUFWriter, words: list[str], merges: list[str]) -> None:

@@ -14,7 +14,7 @@ from tests.support.architectures.family import Family, Value
 from tests.support.architectures.shapes import tensor_shapes
 from tests.support.architectures.tensors import has, is_float, values
 from tests.support.architectures.vocabularies import ADDERS, TEMPLATE
-from tests.support.shapes import BLOCK, finish
+from tests.support.shapes import Q8_0, finish
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -77,7 +77,7 @@ def add_tensor(writer: GGUFWriter, name: str, data: NDArray[np.float32]) -> None
     """As a real file keeps it: Q8_0 where its rows are whole blocks, floats otherwise."""
     if is_float(name, data.shape):
         writer.add_tensor(name, data)
-    elif data.shape[-1] % BLOCK:
+    elif data.shape[-1] % Q8_0.weights:
         writer.add_tensor(name, data.astype(np.float16))
     else:
         kind = GGMLQuantizationType.Q8_0
