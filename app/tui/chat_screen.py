@@ -52,7 +52,9 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(),
         Binding("escape", "stop", "Stop", id="chat.stop", priority=True, show=False),
-        Binding(offering.KEY, "take_offered", "What is offered", id=offering.NAME, priority=True, show=False),
+        Binding(offering.KEY, "take_offered", "What is offered", id=offering.ID, priority=True, show=False),
+        # Enter where the terminal cannot tell them apart; Ctrl+L is the key that is told of
+        Binding("ctrl+m", "command('model')", "Model", show=False, priority=True),
         Binding("ctrl+home", "show_part('first')", "To the first message", id="chat.first", priority=True, show=False),
         Binding("ctrl+end", "show_part('last')", "To the last message", id="chat.last", priority=True, show=False),
         Binding("home", "show_part('first')", "To the first message", show=False),
