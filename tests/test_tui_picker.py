@@ -36,6 +36,15 @@ def placed(folder: Path, name: str) -> Path:
 
 
 @piloted
+async def test_ctrl_m_opens_the_list_where_a_terminal_tells_it_from_enter(path: Path) -> None:
+    async with opened(path) as chat:
+        await chat.ask("Q")
+        await chat.until("Hello.")
+        await chat.press("ctrl+m")
+        await chat.until("Load another model")
+
+
+@piloted
 async def test_every_model_is_listed_with_what_it_would_be_like_here(path: Path) -> None:
     async with opened(path, size=(110, 60), pair=DEMO) as chat:
         await chat.say("/model")

@@ -57,6 +57,20 @@ def test_no_more_of_a_long_talk_is_encoded_than_has_room() -> None:
     assert sum(encoded) < 300
 
 
+def test_a_talk_that_has_room_is_encoded_once_and_no_turn_is_counted() -> None:
+    encoded = list[int]()
+
+    def encode(messages: Sequence[Message]) -> list[int]:
+        encoded.append(len(messages))
+        return [0] * 6
+
+    def count(message: Message) -> int:
+        raise AssertionError(message)
+
+    assert fit(TALK, encode, count, 12) == (TALK, [0] * 6)
+    assert encoded == [6]
+
+
 def test_the_next_questions_of_a_full_chat_begin_with_the_same_turns() -> None:
     talk = [SYSTEM, *(Message(role, f"{i:07} ") for i in range(1000) for role in ("user", "assistant"))]
     left_out = [to_block(talk, n, 256) for n in range(1, 100)]

@@ -16,6 +16,7 @@ from runtime.engine import Message
 
 INTERRUPTED = "interrupted"  # how a reply ended of which nothing else is known
 TOO_LONG = "too_long"  # a fact of a reply whose question had no room in the context
+NO_ROOM = "no_room"  # a fact of a reply that would go on if the oldest turns were left out
 
 
 class ChatBranch:

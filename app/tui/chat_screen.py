@@ -6,7 +6,6 @@ is done one after the other, in this screen's turn.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
@@ -22,7 +21,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
 from app.chats.branch import ChatBranch
-from app.tui.actions import asking, chats, first_steps, messages, models, views
+from app.tui.actions import asking, chats, following, messages, models, offering, views
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
@@ -32,7 +31,6 @@ from app.tui.background.engine_host import EngineHost
 from app.tui.background.titles import Titles
 from app.tui.commands import bindings, parse
 from app.tui.completion import complete
-from app.tui.numbers import sentence
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.composer import Composer
@@ -45,8 +43,6 @@ from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 
 REMARK = 20.0  # seconds for which it is told what happened to the chats
-PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:) and may answer as it likes."
-NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
 WIDE = 120  # columns from which on the graphs are there at once
 
 
@@ -56,6 +52,9 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(),
         Binding("escape", "stop", "Stop", id="chat.stop", priority=True, show=False),
+        Binding(offering.KEY, "take_offered", "What is offered", id=offering.ID, priority=True, show=False),
+        # Enter where the terminal cannot tell them apart; Ctrl+L is the key that is told of
+        Binding("ctrl+m", "command('model')", "Model", show=False, priority=True),
         Binding("ctrl+home", "show_part('first')", "To the first message", id="chat.first", priority=True, show=False),
         Binding("ctrl+end", "show_part('last')", "To the last message", id="chat.last", priority=True, show=False),
         Binding("home", "show_part('first')", "To the first message", show=False),
@@ -76,7 +75,8 @@ class ChatScreen(Screen[None]):
         self.session = session
         self.branch = ChatBranch(session.store, system=session.settings.system)
         self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
-        self._numbers_shown = 0.0
+        self.numbers_shown = 0.0  # when
+        self.offered: offering.Offered | None = None  # by the line above the prompt
         self.host, self.downloads, self.editors = EngineHost(session), Downloads(), EditorAccess(session)
         self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
         known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
@@ -111,7 +111,7 @@ class ChatScreen(Screen[None]):
         """Shows the branch, at its end or with the focus at a message of it."""
         await self.transcript.show(self.branch, at)
         self.show_title()
-        self.show_numbers()
+        offering.look(self)
 
     def show_title(self) -> None:
         """Shows the names of the pair that answers and of the chat, and what was set otherwise than usual."""
@@ -164,6 +164,13 @@ class ChatScreen(Screen[None]):
         """Does a command without an argument."""
         await self.attempt(HANDLERS[event.name], self, "")
 
+    async def action_take_offered(self) -> None:
+        """Does what the line above the prompt offers."""
+        if self.offered is None:
+            self.notify("Nothing is offered now.")
+        else:
+            await self.attempt(HANDLERS[self.offered.command], self, "")
+
     def action_stop(self) -> None:
         """Ends what came last: suggestions, messages that wait, the reply, the rewriting of one, or a download."""
         if self.prompt.end_suggestions():
@@ -209,48 +216,18 @@ class ChatScreen(Screen[None]):
 
     @on(events.ModelLoading)
     def show_loading(self, event: events.ModelLoading) -> None:
-        """Shows how much of the file is read; what comes after that is measuring."""
-        if self.host.coming is None:
-            return
-        name = self.host.coming.name
-        if event.share < 1:
-            self.status.show_progress(f"Loading the {event.part} model of {name}", event.share)
-        else:
-            self.status.show_progress(f"Measuring how fast {name} is here")
+        """Shows how far the model is loaded."""
+        following.show_loading(self, event)
 
     @on(events.ModelReady)
     async def use_model(self) -> None:
-        """A question may be waiting, and editors."""
-        self.status.end_progress()
-        self.show_title()
-        self.show_numbers()
-        views.show_ready(self)
-        self.editors.start()
-        self.say_what_lacks()
-        await self.go_on()
-        self.run_worker(first_steps.offer(self), group="first steps", exclusive=True)
-
-    def say_what_lacks(self) -> None:
-        """Says it of a model that was not made for talking, where nothing else must be said."""
-        engine = self.session.engine
-        if engine is not None and not (engine.facts.template or sentence(views.shown_numbers(self), engine)):
-            self.session.note(PLAIN)
-            self.status.show_sentence(PLAIN)
+        """The model answers from now on."""
+        await following.use_model(self)
 
     @on(events.ModelFailed)
     async def show_failure(self, event: events.ModelFailed) -> None:
-        """Says why, and what answers now: the model that was there before, or none."""
-        self.status.end_progress()
-        self.show_title()
-        if self.session.engine is None:
-            self.waiting = None
-            self.composer.take_back()
-            self.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
-            return
-        self.show_numbers()
-        self.notify(f"{event.reason} {self.session.pair.name} still answers.", severity="error", markup=False)
-        self.editors.start()
-        await self.go_on()
+        """Says why there is no other model, and what answers now."""
+        await following.show_failure(self, event)
 
     @on(events.PromptRead)
     def show_reading(self, event: events.PromptRead) -> None:
@@ -259,39 +236,18 @@ class ChatScreen(Screen[None]):
 
     @on(events.ReplyGrew)
     async def show_growth(self) -> None:
-        """Shows what has come of the reply, and its numbers from time to time."""
-        if (reply := self.host.reply) is None:
-            return
-        self.status.end_progress()
-        await self.transcript.append(reply.message_id, self.host.collect())
-        if time.monotonic() - self._numbers_shown >= NUMBERS:
-            self._numbers_shown = time.monotonic()
-            self.show_numbers()
+        """Shows what has come of the reply."""
+        await following.show_growth(self)
 
     @on(events.ReplyEnded)
     async def settle_reply(self, event: events.ReplyEnded) -> None:
-        """Shows the complete reply with its numbers; something may be waiting."""
-        self.status.end_progress()
-        await self.transcript.settle(event.message_id, event.pieces, event.facts)
-        self.show_numbers()
-        if event.remark:
-            self.status.show_sentence(event.remark)
-        await self.go_on()
-        if not self.host.is_busy:
-            self.host.titles.plan(self.branch)
+        """Shows the complete reply."""
+        await following.settle_reply(self, event)
 
     @on(Titles.Found)
     async def take_title(self, event: Titles.Found) -> None:
         """Gives a chat the title that the model found, unless it was renamed or deleted meanwhile."""
         await self.attempt(chats.take_title, self, event.chat, event.before, event.title)
-
-    async def go_on(self) -> None:
-        """Does what has waited for the engine, if that is free now; then asks what waits to be asked."""
-        if self.waiting is not None and not self.host.is_busy:
-            action, self.waiting = self.waiting, None
-            await self.attempt(action, self)
-        if self.waiting is None and not self.host.is_busy:
-            await self.attempt(asking.ask_next, self)
 
     # From downloads and editors
 

@@ -20,12 +20,14 @@ DEFAULT = "--default"  # what is said for all chats
 UNSET = "default"  # takes a setting back
 OFF = ("none", "off")
 SAMPLING_NAMES = [each.name for each in fields(Sampling) if each.name != "logit_bias"]
-SETTING_NAMES = [*SAMPLING_NAMES, "max_tokens"]
+WHEN_FULL, ASK, LEAVE_OUT = "when_full", "ask", "leave-out"  # what becomes of the oldest turns in a full context
+SETTING_NAMES = [*SAMPLING_NAMES, "max_tokens", WHEN_FULL]
 WHOLE_NUMBERS = ("seed", "top_k", "max_tokens", "penalty_last_n")
 OPTIONAL = ("seed", "max_tokens")  # which may be none
 KEPT_VALUES, KEPT_SYSTEM = "settings", "system"  # the store's names for what holds for all chats
 
-Values = Mapping[str, float | None]  # by a setting's name
+Value = float | str | None
+Values = Mapping[str, Value]  # by a setting's name
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class ChatSettings:
     given_system: str | None = None
 
     @property
-    def for_all(self) -> dict[str, float | None]:
+    def for_all(self) -> dict[str, Value]:
         """What was said for all chats."""
         return readable(self.store.preference(KEPT_VALUES))
 
@@ -55,13 +57,13 @@ class ChatSettings:
         """Who says what; the later prevails."""
         usual = {name: getattr(Sampling(**pair.sampling_defaults), name) for name in SAMPLING_NAMES}
         return [
-            ("the model's own", {**usual, "max_tokens": None}),
+            ("the model's own", {**usual, "max_tokens": None, WHEN_FULL: ASK}),
             ("for all chats", self.for_all),
             ("by the command line", self.given),
             ("in this chat", chosen),
         ]
 
-    def values(self, pair: Pair, chosen: Values) -> dict[str, float | None]:
+    def values(self, pair: Pair, chosen: Values) -> dict[str, Value]:
         """What holds of each setting."""
         return {name: value for _, layer in self.layers(pair, chosen) for name, value in layer.items()}
 
@@ -75,13 +77,17 @@ class ChatSettings:
         number = self.values(pair, chosen)["max_tokens"]
         return None if number is None else int(number)
 
+    def leaves_out(self, pair: Pair, chosen: Values) -> bool:
+        """Are the oldest turns left out by themselves where the context is full?"""
+        return self.values(pair, chosen)[WHEN_FULL] == LEAVE_OUT
+
     def told(self, pair: Pair, chosen: Values, system: str) -> list[str]:
         """What is otherwise than the model's own, in a word or two each."""
         own = self.layers(pair, {})[0][1]
         other = [f"{name} {value}" for name, value in self.values(pair, chosen).items() if value != own[name]]
         return [*other, *["system prompt"] * bool(system)]
 
-    def change(self, argument: str, pair: Pair, chosen: Values) -> tuple[dict[str, float | None], str]:
+    def change(self, argument: str, pair: Pair, chosen: Values) -> tuple[dict[str, Value], str]:
         """Changes a setting by `[--default] name value`: what the chat is told from now on, and a sentence.
 
         Raises SettingsError.
@@ -100,17 +106,26 @@ class ChatSettings:
         return changed, f"{name} is {'none' if value is None else value} {where} from now on."
 
 
-def changed_values(values: Values, name: str, word: str) -> dict[str, float | None]:
+def changed_values(values: Values, name: str, word: str) -> dict[str, Value]:
     """The values with another one, or without it for `default`. Raises SettingsError."""
     rest = {each: value for each, value in values.items() if each != name}
     if word == UNSET:
         return rest
+    if name == WHEN_FULL:
+        return rest | {name: parse_when_full(word)}
     number = parse_number(name, word)
     if number is None and name not in OPTIONAL:
         raise SettingsError(f"{name} needs a number, such as: /set {name} {getattr(Sampling(), name)}")
     if name == "max_tokens" and number is not None and number < 1:
         raise SettingsError(f"max_tokens is {number}: it must be at least 1, or 'none'.")
     return rest | {name: number}
+
+
+def parse_when_full(word: str) -> str:
+    """What becomes of the oldest turns. Raises SettingsError."""
+    if word not in (ASK, LEAVE_OUT):
+        raise SettingsError(f"{WHEN_FULL} is either {ASK} or {LEAVE_OUT}. For example: /set {WHEN_FULL} {LEAVE_OUT}")
+    return word
 
 
 def parse_number(name: str, word: str) -> float | None:
@@ -125,7 +140,7 @@ def parse_number(name: str, word: str) -> float | None:
         ) from None
 
 
-def readable(text: str) -> dict[str, float | None]:
+def readable(text: str) -> dict[str, Value]:
     """Values as they were kept; what another version kept is left out."""
     try:
         found = json.loads(text) if text else {}

@@ -103,11 +103,27 @@ COMMANDS = (
     ),
     Command("continue", "", "Continue", "Go on with the last reply where it stopped", aliases=("more", "go")),
     Command(
+        "room",
+        "",
+        "Make room",
+        "Leave the oldest turns out when the context is full, in this chat or with --default in all",
+        "[--default]",
+        aliases=("context", "trim", "compact", "forget"),
+    ),
+    Command(
+        "diff",
+        "",
+        "Changes",
+        "What the last reply changes in a file that you named with @, to be written to it",
+        aliases=("apply", "accept", "patch", "changes"),
+    ),
+    Command("undo", "", "Take back", "Take back the edit of a file that was last accepted", aliases=("revert",)),
+    Command(
         "edit",
         "f4",
         "Edit",
         "Say the last question differently; the old branch stays as a version",
-        aliases=("undo", "change", "rewrite", "fork", "branch"),
+        aliases=("change", "rewrite", "fork", "branch"),
     ),
     Command(
         "copy",

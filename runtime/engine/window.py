@@ -17,6 +17,7 @@ from runtime.engine.prompt import Prompt, PromptEncoder, Talk
 
 POLICIES = ("stop", "drop-oldest")
 HEADROOM = 0.25  # of the context that turns are dropped for, so that it is not done again at once
+LETTERS = 4  # of a token of usual text
 TRIES = 4  # guesses at how many turns to leave out, before the number is halved in
 
 Encode = Callable[[Sequence[Message]], list[int]]
@@ -98,22 +99,39 @@ def fit(messages: Sequence[Message], encode: Encode, n_tokens: Count, most: int)
     template puts around messages is learned from the first attempts at the whole.
     """
     questions = questions_in(messages)
-    too_few, enough, n_tries, around = -1, max(0, len(questions) - 1), 0, 0.0
+    too_few, enough, n_tries = -1, max(0, len(questions) - 1), 0
     found: tuple[list[Message], list[int]] | None = None
+    tried: tuple[list[Message], list[int]] | None = None  # the latest attempt
     while found is None or too_few + 1 < enough:
-        guess = n_to_leave_out(messages, questions, n_tokens, most, around)
+        if tried is None and is_short(messages, most):
+            guess = 0
+        else:
+            guess = n_to_leave_out(messages, questions, n_tokens, most, around_each(tried, n_tokens))
         if found is not None and guess >= enough:
             break
         last = enough if found is None else enough - 1
         n = min(last, max(too_few + 1, guess)) if n_tries < TRIES else (too_few + 1 + last) // 2
         kept = without_oldest(messages, n)
         ids, n_tries = encode(kept), n_tries + 1
-        around = max(0.0, (len(ids) - sum(map(n_tokens, kept))) / len(kept)) if kept else 0.0
+        tried = kept, ids
         if len(ids) <= most or n == last == enough:
-            found, enough = (kept, ids), n
+            found, enough = tried, n
         else:
             too_few = n
     return found
+
+
+def is_short(messages: Sequence[Message], most: int) -> bool:
+    """Is the whole likely to have room, so that no turn need be counted?"""
+    return sum(len(message.content) for message in messages) <= LETTERS * most
+
+
+def around_each(tried: tuple[list[Message], list[int]] | None, n_tokens: Count) -> float:
+    """Tokens that the template put around each message of an attempt; 0.0 before there was any."""
+    if tried is None or not tried[0]:
+        return 0.0
+    kept, ids = tried
+    return max(0.0, (len(ids) - sum(map(n_tokens, kept))) / len(kept))
 
 
 def n_to_leave_out(

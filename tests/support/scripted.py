@@ -51,6 +51,7 @@ class ScriptedEngine:
         self.pair = Pair("scripted", target=None)  # type: ignore[arg-type]
         self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx), list(replies), drafter
         self.asked: list[tuple[Any, Sampling, int | None]] = []
+        self.predictions: list[str] = []
         self.go, self.closed = threading.Event(), False
         self.memory_level, self.given_up = "OK", ""
         self._stats = Stats()
@@ -63,6 +64,7 @@ class ScriptedEngine:
         self, prompt: str | Sequence[Message] | Talk | Ids, sampling: Sampling, max_tokens: int | None = None,
         stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[int, int], None] = lambda done, total: None, *, when_full: str = "stop",
+        prediction: str = "",
     ) -> Iterator[Chunk]:  # fmt: skip
         window = PromptWindow(prompt, Encoder(self), self.facts.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
         n = len(window.begin(max_tokens))
@@ -72,6 +74,7 @@ class ScriptedEngine:
             text = f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it."
             raise ContextError(text, n, self.facts.n_ctx)
         turns = prompt.messages if isinstance(prompt, Talk) and not prompt.begun else prompt
+        self.predictions.append(prediction)
         self.asked.append((list(turns) if isinstance(turns, Sequence) else turns, sampling, max_tokens))
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
         self._stats = Stats(prompt_n=n, plain_per_second=100.0)

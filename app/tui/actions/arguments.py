@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from app.tui.chat_settings import DEFAULT, UNSET, Values
+from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL, Values
 from app.tui.completion import Arguments, Suggestion, last_part, paths
 from app.tui.desktop.templates import names
 from app.tui.session import Session
@@ -18,6 +18,7 @@ from runtime.models.registry import Pair, hub_name, load_registry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+POLICIES = {ASK: "offers to leave out the oldest turns", LEAVE_OUT: "leaves them out by itself"}
 ANYWHERE = ("/", "~", ".")  # what the path of a file begins with
 
 
@@ -28,6 +29,7 @@ def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
         "compare": models,
         "pull": fetchable,
         "set": partial(settings, session, chosen),
+        "room": partial(words, (Suggestion(DEFAULT, "in all chats"),)),
         "system": prompts,
         "template": templates,
         "copy": partial(words, (Suggestion("code", "only its last code block"),)),
@@ -68,6 +70,8 @@ def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iter
     holds = session.settings.values(session.pair, {} if everywhere else chosen())
     named = [Suggestion(f"{everywhere}{name} ", f"{value} now", goes_on=True) for name, value in holds.items()]
     back = [Suggestion(f"{each.text}{UNSET}", "takes it back") for each in named if typed.startswith(each.text)]
+    full = f"{everywhere}{WHEN_FULL} "
+    back += [Suggestion(full + word, note) for word, note in POLICIES.items() if typed.startswith(full)]
     for_all = [] if everywhere else [Suggestion(f"{DEFAULT} ", "for all chats, not only this one", goes_on=True)]
     return words([*named, *for_all, *back], typed)
 

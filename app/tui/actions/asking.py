@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from app.chats.branch import NO_ROOM
 from app.chats.store import StoredMessage
+from app.tui.actions import offering
 from app.tui.background.active_reply import ReplyRequest
+from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
 from app.tui.desktop.attach import attach
+from app.tui.edits import expected_in
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -66,7 +70,9 @@ def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
     """Has the engine write the rest of that message."""
     settings, pair, chosen = screen.session.settings, screen.session.pair, screen.branch.settings
     sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
-    request = ReplyRequest(message, screen.branch.prompt(), sampling, max_tokens)
+    expected, leaves_out = expected_in(screen.branch.messages()), settings.leaves_out(pair, chosen)
+    request = ReplyRequest(message, screen.branch.prompt(), sampling, max_tokens, expected, leaves_out)
+    offering.look(screen)
     screen.transcript.anchor()
     screen.status.show_progress(READING, 0.0)
     screen.host.start(request)
@@ -92,9 +98,25 @@ async def regenerate(screen: ChatScreen, argument: str) -> None:
 def continue_reply(screen: ChatScreen, argument: str) -> None:
     """Has the last reply go on where it stopped."""
     last = screen.branch.messages()[-1:]
-    if screen.host.is_busy or not last or last[0].role != "assistant" or not last[0].content:
+    if screen.host.is_busy or not last or not may_go_on(last[0]):
         screen.notify("There is no reply that could go on now.")
     else:
+        start_reply(screen, last[0])
+
+
+def may_go_on(message: StoredMessage) -> bool:
+    """Is it a reply that has begun, or had no room to begin?"""
+    return message.role == "assistant" and bool(message.content or NO_ROOM in message.facts)
+
+
+def room(screen: ChatScreen, argument: str) -> None:
+    """Leaves the oldest turns out from now on, in this chat or in all; a reply that had no room goes on."""
+    settings = screen.session.settings
+    changed, _ = settings.change(f"{argument} {WHEN_FULL} {LEAVE_OUT}", screen.session.pair, screen.branch.settings)
+    screen.branch.set_settings(changed)
+    screen.show_title()
+    screen.notify(f"The oldest turns are left out when the context is full. /set {WHEN_FULL} {ASK} changes that.")
+    if (last := screen.branch.messages()[-1:]) and NO_ROOM in last[0].facts and not screen.host.is_busy:
         start_reply(screen, last[0])
 
 
@@ -104,4 +126,4 @@ def edit(screen: ChatScreen, argument: str) -> None:
         screen.prompt.begin_rewriting(questions[-1].message_id, questions[-1].text)
 
 
-COMMANDS = {"regenerate": regenerate, "continue": continue_reply, "edit": edit}
+COMMANDS = {"regenerate": regenerate, "continue": continue_reply, "room": room, "edit": edit}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from app.tui.actions import editing
 from app.tui.actions.asking import regenerate_message
 from app.tui.desktop.clipboard import copy_to_desktop
 from app.tui.widgets.message_view import MessageView
@@ -27,6 +28,8 @@ async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None
             await regenerate_message(screen, view.message_id)
         case "edit" if view.role == "user":
             screen.prompt.begin_rewriting(view.message_id, view.text)
+        case "diff" if view.role == "assistant":
+            editing.show_of(screen, view.message_id)
         case "older" | "newer" if not screen.host.is_busy:
             await show_version(screen, view.message_id, -1 if what == "older" else 1)
 

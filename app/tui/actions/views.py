@@ -26,7 +26,8 @@ def show_numbers(screen: ChatScreen) -> None:
     """Shows the numbers of the last reply on screen, and what must not be overlooked."""
     engine, stats = screen.session.engine, shown_numbers(screen)
     screen.panel.show(stats)
-    screen.status.show_sentence(screen.session.store.problem or sentence(stats, engine))
+    offered = screen.offered.sentence if screen.offered is not None else ""
+    screen.status.show_sentence(screen.session.store.problem or offered or sentence(stats, engine))
     if engine is not None and (told := summary(stats, engine.facts.n_ctx, engine.memory_level)):
         screen.status.show_numbers(told)
     else:

@@ -27,6 +27,8 @@ class ReplyRequest:
     prompt: Sequence[Message]
     sampling: Sampling
     max_tokens: int | None
+    expected: str = ""  # text that the reply is likely to repeat
+    leaves_out: bool = True  # the oldest turns, where the context is full
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from app.chats.branch import INTERRUPTED, TOO_LONG
+from app.chats.branch import INTERRUPTED, NO_ROOM, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
     ModelFailed,
@@ -217,7 +217,7 @@ class EngineHost(Widget):
         reply.is_saved = True
 
 
-def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, str]:
+def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, Any]:
     """What is said of a reply that did not end by itself."""
     reason, most = last.finish_reason if last is not None else None, reply.request.max_tokens
     if reason == "cancelled":
@@ -225,7 +225,16 @@ def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, str]:
     if last is None or reason != "length":
         return {}
     is_full = most is None or (last.stats is not None and last.stats.predicted_n < most)
-    return {"end": "cut off: the context is full" if is_full else "cut off" + GOES_ON}
+    return out_of_room(reply) if is_full else {"end": "cut off" + GOES_ON}
+
+
+def out_of_room(reply: ActiveReply) -> dict[str, Any]:
+    """Facts of a reply that the context has no more room for."""
+    n_questions = sum(each.role == "user" for each in reply.request.prompt)
+    may_leave_out = n_questions > 1 and not reply.request.leaves_out
+    return {"end": "cut off: the context is full" if reply.pieces else "no room: the context is full"} | (
+        {NO_ROOM: True} if may_leave_out else {}
+    )
 
 
 def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, Any], str]:
@@ -233,9 +242,11 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
     n_prompt = error.n_prompt if isinstance(error, ContextError) else 0
     if not n_prompt:
         return {}, str(error)
-    n_ctx = reply.engine.facts.n_ctx
+    n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
+    if NO_ROOM in facts:
+        return facts, f"The context is full: the chat has {n_prompt} tokens, and it holds {n_ctx}."
     if reply.pieces:
-        return {"end": "cut off: the context is full"}, (
+        return facts, (
             f"The reply cannot go on: with its question it has {n_prompt} tokens, and the context holds {n_ctx}. Ask "
             "something else."
         )

@@ -113,7 +113,8 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
         () if engine.facts.template else PLAIN_STOPS,
         cancel=reply.is_cancelled,
         on_prefill=on_prefill,
-        when_full="drop-oldest",
+        when_full="drop-oldest" if request.leaves_out else "stop",
+        prediction=request.expected,
     )
 
 

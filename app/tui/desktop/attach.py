@@ -1,8 +1,11 @@
-"""`@file` in a question: the text of the file is put after it. Knows files and text; knows no widgets."""
+"""`@file` in a question: the text of the file is put after it, and found there again. Knows files and text; knows no
+widgets.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.core.errors import SettingsError
@@ -16,13 +19,25 @@ def attach(text: str) -> str:
 
     What names no file is left as it is. Raises SettingsError for a file that is no text.
     """
-    blocks: list[str] = []
-    for quoted, bare in NAMED.findall(text):
-        path = Path(quoted or bare.rstrip(".,;:!?)")).expanduser()
-        if is_file(path):
-            blocks.append(block(path))
+    blocks = [block(path) for path in named_in(text) if is_file(path)]
     added = [each for each in dict.fromkeys(blocks) if each not in text]  # a question that is edited has some already
     return "\n\n".join([text.rstrip(), *added]) if added else text
+
+
+def named_in(text: str) -> Iterator[Path]:
+    """What an `@` stands before, whether there is such a file or not."""
+    for quoted, bare in NAMED.findall(text):
+        yield Path(quoted or bare.rstrip(".,;:!?)")).expanduser()
+
+
+def attached_in(question: str) -> dict[str, str]:
+    """The files that were attached to a question, by the paths that it names: their texts."""
+    found: dict[str, str] = {}
+    for path in named_in(question) if "@" in question else ():
+        attached = rf"^{re.escape(str(path))}:\n(`{{3,}})[^`\n]*\n(.*?)\n\1$"
+        if match := re.search(attached, question, re.DOTALL | re.MULTILINE):
+            found[str(path)] = match[2]
+    return found
 
 
 def is_file(path: Path) -> bool:
@@ -34,14 +49,23 @@ def is_file(path: Path) -> bool:
 
 
 def block(path: Path) -> str:
-    """The file as a fenced code block with its name, fenced by more backticks than it has."""
+    """The file as a fenced code block with its name."""
+    return f"{path}:\n{fenced(str(path), read(path))}"
+
+
+def read(path: Path) -> str:
+    """The file's text with the line ends that are usual here, none at its end. Raises SettingsError."""
     try:
         if path.stat().st_size > MOST:
             raise SettingsError(f"{path} is larger than {MOST >> 20} MiB. Attach a part of it.")
-        content = path.read_text(encoding="utf8").rstrip("\n")
+        return path.read_text(encoding="utf-8-sig").rstrip("\n")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}). Attach a file that you may read.") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path} is not UTF-8 text, so it cannot be attached. Convert it first.") from error
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", content)), default=0))
-    return f"{path}:\n{fence}{path.suffix[1:]}\n{content}\n{fence}"
+
+
+def fenced(path: str, text: str) -> str:
+    """A file's text as a block of code, fenced by more backticks than it has."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}{Path(path).suffix[1:]}\n{text}\n{fence}"

@@ -16,6 +16,7 @@ While writing
   Ctrl+J       new line (Shift+Enter too, where the terminal can)
   Up, Down     what you said before
   /  @         list commands, or files; Up and Down choose, Tab completes
+  F9           take what the line above the prompt offers
   Esc          close that list; take back what waits to be sent; stop the reply
   Ctrl+_       undo (Ctrl+/ too); Ctrl+Y redoes
   PgUp, PgDn   scroll
@@ -26,12 +27,14 @@ While writing
 
 On a message (Shift+Tab goes there, or a click)
   c  b         copy it, or its last code block
+  d            what it changes in a file that you named with @
   e  r         say the question differently; another reply
   Left, Right  other versions of it; with Shift: its wide code to the left and right
   Enter        unfold a long question, or what was thought
   Esc          back to writing
 
-@file in a question attaches the text of the file, @"a file" one with a space in its name.
+@file in a question attaches the text of the file, @"a file" one with a space in its name. A reply
+that has the file edited comes faster, and its changes can be seen and written to the file.
 A long paste becomes a chip and is sent whole.
 Keys can be changed in the keymap file.
 """

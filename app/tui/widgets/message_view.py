@@ -18,6 +18,7 @@ from textual.widgets import Collapsible, Label, Markdown, Static
 
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
+from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.widgets.reply_markdown import ReplyMarkdown
@@ -41,6 +42,7 @@ class MessageView(Vertical, can_focus=True):
         Binding("b", "request('copy_code')", "Copy code", id="turn.copy_code"),
         Binding("r", "request('regenerate')", "Regenerate", id="turn.regenerate"),
         Binding("e", "request('edit')", "Edit", id="turn.edit"),
+        Binding("d", "request('diff')", "Changes", id="turn.diff", show=False),
         Binding("left", "request('older')", "Older version", id="turn.older", show=False),
         Binding("right", "request('newer')", "Newer version", id="turn.newer", show=False),
         Binding("enter,space", "unfold", "Unfold", id="turn.unfold", show=False),
@@ -51,7 +53,7 @@ class MessageView(Vertical, can_focus=True):
     ]
 
     class Requested(Message):
-        """What to do with this message: copy, copy_code, regenerate, edit, older, newer."""
+        """What to do with this message: copy, copy_code, regenerate, edit, diff, older, newer."""
 
         def __init__(self, view: MessageView, what: str) -> None:
             super().__init__()
@@ -93,9 +95,9 @@ class MessageView(Vertical, can_focus=True):
         return Content("\n".join(lines))
 
     def _show_foot(self) -> None:
-        text = " · ".join(
-            part for part in (self.facts.get("line", ""), self.facts.get("end", ""), self._version) if part
-        )
+        accepted = self.facts.get(ACCEPTED)
+        written = f"written to {clean(', '.join(accepted))}" if accepted else ""
+        text = " · ".join(filter(None, (self.facts.get("line"), self.facts.get("end"), written, self._version)))
         foot = self.query_one(".foot", Label)
         foot.update(text)
         foot.display = bool(text)
@@ -130,6 +132,11 @@ class MessageView(Vertical, can_focus=True):
         """Shows the complete reply, rendered once more, with its numbers."""
         self.pieces, self.text, self.facts = list(pieces), text_of(pieces), facts
         await self._show_reply()
+        self._show_foot()
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """Shows what else became of the reply."""
+        self.facts = facts
         self._show_foot()
 
     async def _show_reply(self) -> None:

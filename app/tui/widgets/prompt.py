@@ -78,7 +78,12 @@ class PromptBox(TextArea):
         self._pasted: list[str] = []
 
     async def _on_key(self, event: events.Key) -> None:
-        """Keys that edit are done here and not as bindings, which letters overtake that were typed after them."""
+        """Does what a key means, in the order of the keys.
+
+        Textual's TextArea inserts a letter at once, while a key that is bound (Backspace, Ctrl+U, Home) goes up to the
+        app, which has its action run after the keys that have arrived meanwhile: in a burst, letters overtake it. So
+        bound keys are done here.
+        """
         if event.is_printable:
             return
         if action := self.ACTIONS.get(event.key):

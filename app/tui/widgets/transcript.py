@@ -249,6 +249,12 @@ class Transcript(VerticalScroll, can_focus=False):
         if (view := self._find(message_id)) is not None:
             await view.settle(pieces, facts)
 
+    def tell(self, message: StoredMessage) -> None:
+        """Shows what else became of a reply, now and wherever it comes on screen."""
+        self._messages = [message if each.id == message.id else each for each in self._messages]
+        if (view := self._find(message.id)) is not None:
+            view.tell(message.facts)
+
     def _tell(self, has_ended: bool = False) -> None:
         """Says below what the reply does, where one has scrolled up."""
         if self._is_at_end and self._last == len(self._messages):

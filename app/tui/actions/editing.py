@@ -1,0 +1,108 @@
+"""What a reply changes in a file that was given to it is shown, written, and taken back.
+
+Knows the branch, the dialog and the file; how an edit is found is told in `edits`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.chats.store import Store, StoredMessage
+from app.tui.actions import offering
+from app.tui.desktop.written_file import Change, take_back
+from app.tui.desktop.written_file import change as change_file
+from app.tui.dialogs.diff_screen import DiffScreen
+from app.tui.edits import ACCEPTED, Edit, last_edits
+from runtime.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+KEPT, MOST = "edits", 8  # the store's name for what can be taken back, and how many of them
+
+
+def diff(screen: ChatScreen, argument: str) -> None:
+    """Shows what the last reply changes in a file. Raises SettingsError."""
+    if screen.host.is_replying:
+        raise SettingsError("The reply is still to come. What it changes in a file can be seen when it is there.")
+    show(screen, screen.branch.messages())
+
+
+def show_of(screen: ChatScreen, message: int) -> None:
+    """Shows what that reply changes in a file. Raises SettingsError."""
+    show(screen, screen.session.store.branch(message))
+
+
+def show(screen: ChatScreen, messages: Sequence[StoredMessage]) -> None:
+    """Shows the first edit of the last of these messages that was not accepted yet. Raises SettingsError."""
+    edits = last_edits(messages)
+    if not edits:
+        raise SettingsError(why_none(messages))
+
+    async def answered(is_wanted: bool | None) -> None:
+        if is_wanted:
+            await screen.attempt(accept, screen, messages[-1].id, edits[0])
+
+    screen.app.push_screen(DiffScreen(edits[0]), answered)
+
+
+def why_none(messages: Sequence[StoredMessage]) -> str:
+    """What is lacking to an edit."""
+    facts = messages[-1].facts if messages else {}
+    if facts.get(ACCEPTED):
+        return f"{' and '.join(facts[ACCEPTED])} is written already. /undo takes that back."
+    if messages and messages[-1].role == "assistant" and "end" in facts:
+        return "That reply did not come to its end, so it is no whole file. /continue goes on, Ctrl+G asks anew."
+    return "That reply changes no file that was given to it. Name one with @ and say what to change."
+
+
+def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
+    """Writes the file, and notes that with the reply. Raises SettingsError."""
+    store, done = screen.session.store, change_file(Path(edit.path), edit.before, edit.after)
+    keep(store, [*kept(store), (message, edit.path, done)])
+    set_accepted(screen, message, edit.path, is_accepted=True)
+    screen.notify(f"{edit.path} is written. /undo takes it back.", markup=False)
+    screen.session.note(f"{done.path} was written as a reply has it")
+
+
+def undo(screen: ChatScreen, argument: str) -> None:
+    """Takes back the edit that was accepted last. Raises SettingsError."""
+    store = screen.session.store
+    if not (edits := kept(store)):
+        raise SettingsError("No edit of a file was accepted, so there is none to take back. /edit changes a question.")
+    *rest, (message, path, done) = edits
+    take_back(done)
+    keep(store, rest)
+    set_accepted(screen, message, path, is_accepted=False)
+    screen.notify(f"{path} is as it was before the edit.", markup=False)
+
+
+def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bool) -> None:
+    """Notes with a reply that the file is written as it has it, or is not any more."""
+    store = screen.session.store
+    if branch := store.branch(message):
+        found = branch[-1]
+        others = [each for each in found.facts.get(ACCEPTED, []) if each != path]
+        changed = replace(found, facts=found.facts | {ACCEPTED: [*others, *[path] * is_accepted]})
+        store.update_message(message, changed.content, changed.facts)
+        screen.transcript.tell(changed)
+    offering.look(screen)
+
+
+def kept(store: Store) -> list[tuple[int, str, Change]]:
+    """The edits that can be taken back: (reply, file, what was changed), the last one last."""
+    told = json.loads(store.preference(KEPT) or "[]")
+    return [(message, path, Change(**done)) for message, path, done in told]
+
+
+def keep(store: Store, edits: Sequence[tuple[int, str, Change]]) -> None:
+    """Keeps the last of them."""
+    last = edits[-MOST:]
+    store.set_preference(KEPT, json.dumps([(message, path, asdict(done)) for message, path, done in last]))
+
+
+COMMANDS = {"diff": diff, "undo": undo}

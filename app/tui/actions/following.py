@@ -1,0 +1,100 @@
+"""What the engine, downloads and editors say becomes what is seen; then what has waited for them is done.
+
+Knows the messages of `background` and the screen's widgets; begins nothing by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from app.chats.branch import NO_ROOM
+from app.tui.actions import asking, first_steps, offering, views
+from app.tui.background import events
+from app.tui.numbers import sentence
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:) and may answer as it likes."
+NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
+
+
+def show_loading(screen: ChatScreen, event: events.ModelLoading) -> None:
+    """Shows how much of the file is read; what comes after that is measuring."""
+    if screen.host.coming is None:
+        return
+    name = screen.host.coming.name
+    if event.share < 1:
+        screen.status.show_progress(f"Loading the {event.part} model of {name}", event.share)
+    else:
+        screen.status.show_progress(f"Measuring how fast {name} is here")
+
+
+async def use_model(screen: ChatScreen) -> None:
+    """A question may be waiting, and editors."""
+    screen.status.end_progress()
+    screen.show_title()
+    screen.show_numbers()
+    views.show_ready(screen)
+    screen.editors.start()
+    say_what_lacks(screen)
+    await go_on(screen)
+    screen.run_worker(first_steps.offer(screen), group="first steps", exclusive=True)
+
+
+def say_what_lacks(screen: ChatScreen) -> None:
+    """Says it of a model that was not made for talking, where nothing else must be said."""
+    engine = screen.session.engine
+    if engine is not None and not (engine.facts.template or sentence(views.shown_numbers(screen), engine)):
+        screen.session.note(PLAIN)
+        screen.status.show_sentence(PLAIN)
+
+
+async def show_failure(screen: ChatScreen, event: events.ModelFailed) -> None:
+    """Says why, and what answers now: the model that was there before, or none."""
+    screen.status.end_progress()
+    screen.show_title()
+    if screen.session.engine is None:
+        screen.waiting = None
+        screen.composer.take_back()
+        screen.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
+        return
+    screen.show_numbers()
+    screen.notify(f"{event.reason} {screen.session.pair.name} still answers.", severity="error", markup=False)
+    screen.editors.start()
+    await go_on(screen)
+
+
+async def show_growth(screen: ChatScreen) -> None:
+    """Shows what has come of the reply, and its numbers from time to time."""
+    if (reply := screen.host.reply) is None:
+        return
+    screen.status.end_progress()
+    await screen.transcript.append(reply.message_id, screen.host.collect())
+    if time.monotonic() - screen.numbers_shown >= NUMBERS:
+        screen.numbers_shown = time.monotonic()
+        screen.show_numbers()
+
+
+async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
+    """Shows the complete reply with its numbers; something may be waiting, but not for a context that is full."""
+    screen.status.end_progress()
+    await screen.transcript.settle(event.message_id, event.pieces, event.facts)
+    offering.look(screen)
+    if event.remark and screen.offered is None:
+        screen.status.show_sentence(event.remark)
+    if NO_ROOM in event.facts:
+        screen.composer.take_back()
+    await go_on(screen)
+    if not screen.host.is_busy:
+        screen.host.titles.plan(screen.branch)
+
+
+async def go_on(screen: ChatScreen) -> None:
+    """Does what has waited for the engine, if that is free now; then asks what waits to be asked."""
+    if screen.waiting is not None and not screen.host.is_busy:
+        action, screen.waiting = screen.waiting, None
+        await screen.attempt(action, screen)
+    if screen.waiting is None and not screen.host.is_busy:
+        await screen.attempt(asking.ask_next, screen)

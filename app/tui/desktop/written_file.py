@@ -1,0 +1,120 @@
+"""A file of text is changed on disk: whole or not at all, only where it is as it was read, with the line ends and the
+permissions that it has. Every change can be taken back.
+
+Knows files; knows no chat and no model.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from runtime.core.errors import SettingsError
+
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+MARK = "\ufeff"  # that some programs begin a file with
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a file said, letter by letter, and what it says since it was changed."""
+
+    path: str
+    before: str
+    after: str
+
+
+def change(path: Path, before: str, after: str) -> Change:
+    """Writes `after` where the file says `before`, both with usual line ends and none at the end.
+
+    Raises SettingsError where it does not say that, or cannot be written.
+    """
+    said = text_in(path)
+    if plain(said) != before:
+        raise SettingsError(
+            f"{path} has changed since it was attached, so the edit may not fit any more. Ask again with the file as "
+            "it is now."
+        )
+    done = Change(str(path.resolve()), said, with_line_ends(said, after))  # also where a link leads to it
+    write_whole(Path(done.path), done.after)
+    return done
+
+
+def take_back(done: Change) -> None:
+    """Has the file say what it said before. Raises SettingsError where it was changed since, or cannot be written."""
+    path = Path(done.path)
+    if text_in(path) != done.after:
+        raise SettingsError(f"{path} has changed since the edit was written, so it stays as it is.")
+    write_whole(path, done.before)
+
+
+def text_in(path: Path) -> str:
+    """The file letter by letter. Raises SettingsError."""
+    try:
+        return path.read_bytes().decode("utf8")
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path} is not there any more, so it is not changed.") from error
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}), so it is not changed.") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is no UTF-8 text any more, so it is not changed.") from error
+
+
+def plain(text: str) -> str:
+    """With usual line ends, none at the end, and without the mark at the beginning."""
+    return text.removeprefix(MARK).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
+
+
+def with_line_ends(said: str, after: str) -> str:
+    """`after` as the file is written: lines that stay keep their ends, others have the usual one, and so has the end of
+    the file.
+    """
+    mark, body = (MARK, said[1:]) if said.startswith(MARK) else ("", said)
+    ends = [line[len(line.rstrip("\r\n")) :] for line in LINE.findall(body)]
+    usual = Counter(end for end in ends if end).most_common(1)
+    new = [usual[0][0] if usual else "\n"] * (after.count("\n") + 1)
+    before = plain(said).split("\n")
+    for old_at, new_at, n in SequenceMatcher(None, before, after.split("\n")).get_matching_blocks():
+        same = zip(ends[old_at:], new[new_at : new_at + n], strict=False)
+        new[new_at : new_at + n] = [old or usual_end for old, usual_end in same]
+    lines = [line + end for line, end in zip(after.split("\n"), new, strict=True)]
+    lines[-1] = after.rpartition("\n")[2] + "".join(ends[len(before) - 1 :]) if body else lines[-1]
+    return mark + "".join(lines)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Puts a complete copy in the file's place, with its permissions. Raises SettingsError."""
+    copy: Path | None = None
+    try:
+        if not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
+            raise SettingsError(f"{path} may only be read, so it is not changed. Make it writable first.")
+        with tempfile.NamedTemporaryFile(prefix=f".{path.name[:64]}.", dir=path.parent, delete=False) as file:
+            copy = Path(file.name)
+            file.write(text.encode("utf8"))
+            file.flush()
+            os.fsync(file.fileno())
+        as_it_is(path, copy)
+        copy.replace(path)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written ({error.strerror}). It is as it was.") from error
+    finally:
+        if copy is not None:
+            copy.unlink(missing_ok=True)
+
+
+def as_it_is(path: Path, copy: Path) -> None:
+    """Gives a copy the file's permissions and, where that may be done, its owner."""
+    shutil.copystat(path, copy)
+    os.utime(copy)
+    with suppress(OSError, AttributeError):  # somebody else's file; a system without owners
+        found = path.stat()
+        os.chown(copy, found.st_uid, found.st_gid)
+        copy.chmod(stat.S_IMODE(found.st_mode))  # a change of the owner takes some away

@@ -1,0 +1,57 @@
+"""What a reply changes in a file, line by line, before it is written. Knows an edit; writes nothing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import ScrollableContainer, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Label, Static
+
+from app.tui.edits import Edit
+from app.tui.pieces import clean
+
+COLORS = {"+": "$text-success", "-": "$text-error", "@": "$text-primary"}
+HINT = "Enter writes the file · Esc leaves it as it is"
+LEAVES_OUT = "The reply seems to leave parts of the file out: look at what goes before you write it."
+
+
+class DiffScreen(ModalScreen[bool]):
+    """The lines that go and come. Returns whether the file is to be written."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,n", "answer(False)", "Leave"),
+        Binding("enter,y", "answer(True)", "Write"),
+    ]
+
+    def __init__(self, edit: Edit) -> None:
+        super().__init__()
+        self._edit = edit
+
+    def compose(self) -> ComposeResult:
+        """The lines, which scroll; then what can be done."""
+        edit, (n_new, n_gone) = self._edit, self._edit.counts
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = f"{clean(edit.path)}: +{n_new} -{n_gone} lines"
+            with ScrollableContainer(id="difference"):
+                yield Static(colored(edit.diff))
+            if edit.leaves_out:
+                yield Label(LEAVES_OUT, id="warning")
+            yield Label(HINT, classes="hint")
+
+    def on_mount(self) -> None:
+        """The lines take the keys that scroll."""
+        self.query_one("#difference").focus()
+
+    def action_answer(self, is_wanted: bool) -> None:
+        """Returns that."""
+        self.dismiss(is_wanted)
+
+
+def colored(diff: list[str]) -> Content:
+    """The lines in the colours of what becomes of them."""
+    lines = [Content.styled(clean(line), COLORS.get(line[:1], "")) for line in diff]
+    return Content("\n").join(lines)

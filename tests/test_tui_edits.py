@@ -1,0 +1,144 @@
+"""A reply that edits a given file is offered as a diff in the terminal chat, written with a key, and taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.tui.dialogs.diff_screen import DiffScreen
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
+FILE = "def area(w, h):\n    return w * h\n\n\nprint(area(2, 3))"
+REPLY = f"Here:\n\n```python\n{FILE.replace('area', 'size')}\n```\n"
+OFFER = "The reply edits a.py. F9 shows the changes"
+
+
+@piloted
+async def test_an_edit_is_offered_shown_written_and_taken_back(path: Path) -> None:
+    Path("a.py").write_text(FILE + "\n")
+    async with opened(path, ScriptedEngine(REPLY)) as chat:
+        await chat.ask("Rename it in @a.py")
+        assert engine_of(chat).predictions == [f"```py\n{FILE}\n```"]
+        await chat.until(OFFER)
+        await chat.press("f9")
+        await chat.until("a.py: +2 -2 lines", "-def area(w, h):", "+def size(w, h):", "Enter writes the file")
+        await chat.press("escape")
+        assert Path("a.py").read_text() == FILE + "\n"
+        await chat.press("f9", "enter")
+        await chat.until("a.py is written", "written to a.py", gone=OFFER)
+        assert Path("a.py").read_text() == FILE.replace("area", "size") + "\n"
+        await chat.say("/diff")
+        await chat.until("is written already")
+        await chat.say("/undo")
+        await chat.until("as it was before the edit", OFFER, gone="written to a.py")
+        assert Path("a.py").read_text() == FILE + "\n"
+
+
+@piloted
+async def test_an_edit_can_be_taken_back_after_a_restart(path: Path) -> None:
+    Path("a.py").write_text(FILE + "\n")
+    async with opened(path, ScriptedEngine(REPLY)) as chat:
+        await chat.ask("Rename it in @a.py")
+        await chat.press("f9", "y")
+        await chat.until("written to a.py")
+    async with opened(path) as chat:
+        await chat.say("/undo")
+        await chat.until("as it was before the edit")
+        assert Path("a.py").read_text() == FILE + "\n"
+        await chat.say("/undo")
+        await chat.until("No edit of a file was accepted")
+
+
+@piloted
+async def test_a_file_that_was_changed_meanwhile_is_left_as_it_is(path: Path) -> None:
+    Path("a.py").write_text(FILE + "\n")
+    async with opened(path, ScriptedEngine(REPLY)) as chat:
+        await chat.ask("Rename it in @a.py")
+        Path("a.py").write_text("# by hand\n")
+        await chat.press("f9", "enter")
+        await chat.until("has changed since")
+        assert Path("a.py").read_text() == "# by hand\n"
+
+
+@piloted
+async def test_a_later_edit_goes_on_from_the_written_one(path: Path) -> None:
+    Path("a.py").write_text(FILE + "\n")
+    later = REPLY.replace("area", "size").replace("h)", "height)")
+    async with opened(path, ScriptedEngine(REPLY, later)) as chat:
+        await chat.ask("Rename it in @a.py")
+        await chat.press("f9", "enter")
+        await chat.ask("And h, too")
+        assert "def size" in engine_of(chat).predictions[1]
+        await chat.press("f9", "enter")
+        await chat.until("written to a.py")
+        assert "def size(w, height):" in Path("a.py").read_text()
+
+
+@piloted
+async def test_nothing_is_offered_of_other_replies(path: Path) -> None:
+    Path("a.py").write_text(FILE + "\n")
+    async with opened(path, ScriptedEngine("It multiplies.", f"```py\n{FILE}", REPLY)) as chat:
+        await chat.ask("What does @a.py do?")
+        assert OFFER not in chat.seen()
+        await chat.press("f9")
+        await chat.until("Nothing is offered now")
+        await chat.say("/diff")
+        await chat.until("changes no file")
+
+
+@piloted
+async def test_the_key_on_an_earlier_reply_shows_its_edit(path: Path) -> None:
+    Path("a.py").write_text(FILE + "\n")
+    async with opened(path, ScriptedEngine(REPLY, "Welcome.")) as chat:
+        await chat.ask("Rename it in @a.py")
+        await chat.ask("Thanks")
+        assert OFFER not in chat.seen()
+        chat.screen.transcript.views("assistant")[0].focus()
+        await chat.press("d")
+        assert isinstance(chat.app.screen, DiffScreen)
+
+
+@piloted
+async def test_a_full_context_is_said_and_the_oldest_turns_are_left_out_when_that_is_wanted(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two three", n_ctx=20)) as chat:
+        await chat.ask("a b c d")
+        await chat.ask("e f g h")
+        await chat.say("i j k l m n")
+        await chat.until("no room: the context is full", "The context is full", "F9 leaves the oldest turns out")
+        assert len(engine_of(chat).asked) == 2
+        await chat.press("f9")
+        await chat.idle()
+        await chat.until("one two three", "a b c d", gone="no room")
+        turns = engine_of(chat).asked[2][0]
+        assert turns[-1].content == "i j k l m n"
+        await chat.ask("o p q r")
+        assert "when_full leave-out" in chat.seen()
+        assert len(engine_of(chat).asked) == 4
+
+
+@piloted
+async def test_messages_that_wait_come_back_where_the_context_is_full(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two", "[wait]three [full]four", n_ctx=60)) as chat:
+        await chat.ask("a b c d")
+        await chat.say("e f g h")
+        await chat.pilot.pause()
+        await chat.say("later")
+        await chat.until("Sent when the reply has ended")
+        engine_of(chat).go.set()
+        await chat.until("cut off: the context is full", "F9 leaves the oldest turns out")
+        assert chat.screen.prompt.text == "later"
+
+
+@piloted
+async def test_what_becomes_of_the_oldest_turns_is_a_setting(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two three", n_ctx=20)) as chat:
+        await chat.say("/set when_full never")
+        await chat.until("when_full is either")
+        await chat.press("ctrl+a", "ctrl+k")
+        await chat.say("/set --default when_full leave-out")
+        await chat.until("in all chats")
+        for question in ("a b c d", "e f g h", "i j k l m n"):
+            await chat.ask(question)
+        await chat.until("one two three", gone="no room")
+        assert len(engine_of(chat).asked) == 3
