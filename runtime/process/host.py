@@ -70,7 +70,7 @@ class Host:
 
     def _status(self) -> Status:
         engine = self.engine
-        return Status(engine.turn_seconds, engine.n_held, engine.memory_level, engine.given_up)
+        return Status(engine.turn_seconds, engine.n_held, engine.memory_level, engine.given_up, engine.learning)
 
     def _answer(self, call: Call) -> Any:
         """What the call gives or raises."""
