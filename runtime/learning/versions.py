@@ -22,10 +22,11 @@ ORIGINAL = 0
 class Measured:
     """The head before and after a training, on the same positions of windows that were never trained on."""
 
-    before: float  # share of draft tokens accepted
+    before: float  # share of draft tokens accepted, were all drafts as long
     after: float
-    n_positions: int  # at which both drafted
-    error: float  # standard error of the difference
+    n_positions: int  # at which both drafted, whether or not a pass would have begun there
+    rise: float  # of the share accepted, averaged over those
+    error: float  # its standard error
 
 
 @dataclass(frozen=True, slots=True)
