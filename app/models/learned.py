@@ -16,8 +16,8 @@ from runtime.models.heads import begins_for
 from runtime.models.registry import Pair, load_registry, local_pair
 
 NOTHING = (
-    "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an EAGLE-3 "
-    "head; docs/drafters.md says what happens then."
+    "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an "
+    "EAGLE-3 head; docs/drafters.md says what happens then."
 )
 
 
@@ -103,10 +103,8 @@ def said(version: Version) -> str:
 
 def shares(measured: Measured) -> str:
     """Acceptance before and after."""
-    return (
-        f"accepted {measured.before:.1%} before, {measured.after:.1%} after, at {measured.n_positions} positions it was "
-        "not trained on"
-    )
+    told = f"accepted {measured.before:.1%} before, {measured.after:.1%} after"
+    return f"{told}, at {measured.n_positions} positions it was not trained on"
 
 
 def last(state: State) -> str:

@@ -22,6 +22,7 @@ from runtime.speculative.control.explain import Pass
 
 QUIET = 10.0  # seconds without a reply, after which a training may begin or go on
 MOST_NOTED = 16  # replies that are looked at between two looks; of more, the latest
+KEEPS = "what is rejected is kept, and its head is trained on that while nothing is asked"
 FAILED = 600.0  # seconds after a training that failed until the next, which doubles each time
 
 
@@ -75,8 +76,10 @@ class Learner:
         self._windows, self._versions = Windows(place.windows, n_vocab), Versions(place)
         self._noted: deque[Callable[[], Made]] = deque(maxlen=MOST_NOTED)
         self._quiet_since, self._failed_at, self._pause = clock(), -1e9, FAILED
-        self._number = self._made_place()
         self.state = ""  # what it does, or why it does not, in a clause
+        self._number = self._made_place()
+        if self._number:
+            self.state = KEEPS
 
     def _made_place(self) -> str:
         """The number of its folder; "" where there can be none."""
@@ -99,6 +102,8 @@ class Learner:
     def keep(self) -> None:
         """Keeps where the head was wrong in the replies since the last look, unless all was forgotten meanwhile."""
         before, self._number = self._number, self._made_place()
+        if self._number != before:
+            self._training.stop()
         if self._noted:
             self._quiet_since = self._clock()
         while self._noted:

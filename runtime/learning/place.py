@@ -44,8 +44,8 @@ class Place:
 
     @property
     def work(self) -> Path:
-        """What a training leaves until it is done."""
-        return self.path / WORK
+        """What a training leaves until it is done; its name is this very folder's, and not one's made after it."""
+        return self.path / f"{WORK}-{self.number}"
 
     def make(self, target: Path, head: Path) -> str:
         """Makes the folder; returns its number, which another one made later does not have. Raises OSError."""
@@ -53,9 +53,10 @@ class Place:
             return known
         make_private_folder(self.path.parent)
         make_private_folder(self.path)
-        self.work.mkdir(0o700, exist_ok=True)
-        self.write(ABOUT, {"number": secrets.token_hex(8), "target": str(target), "head": str(head)})
-        return self.number
+        number = secrets.token_hex(8)
+        (self.path / f"{WORK}-{number}").mkdir(0o700)
+        self.write(ABOUT, {"number": number, "target": str(target), "head": str(head)})
+        return number
 
     @property
     def number(self) -> str:

@@ -74,8 +74,9 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
     held_out = [each for each in windows if each.is_held_out][-MOST_MEASURED:]
     if not learned or not held_out:
         return "there is too little to learn from and to measure on"
-    state, before, new = versions.read(), versions.current() or original, place.work / "new.gguf"
-    train(Job(target, before, learned, new, place.work, state.n_made + state.n_discarded))
+    state, before, work = versions.read(), versions.current() or original, place.work
+    new = work / "new.gguf"
+    train(Job(target, before, learned, new, work, state.n_made + state.n_discarded))
     measured = measure(target, before, new, held_out)
     if not number or place.number != number:
         raise ForgottenError("What the head was trained on was wiped meanwhile, so nothing is kept.")
@@ -86,7 +87,7 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
     else:
         versions.discard(new, measured, windows[-1].key)
         said = f"the new head was thrown away: {told}"
-    clear(place.work)
+    clear(work)
     return said
 
 
@@ -101,7 +102,10 @@ def give_way() -> None:
     """Has this process take what nobody else wants of the processor and of the disk."""
     me = psutil.Process()
     with suppress(psutil.Error, OSError, AttributeError):
-        me.nice(psutil.IDLE_PRIORITY_CLASS if sys.platform == "win32" else 19)
+        if sys.platform == "win32":
+            me.nice(psutil.IDLE_PRIORITY_CLASS)
+        else:
+            me.nice(19)
     if hasattr(os, "SCHED_IDLE"):
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -1,7 +1,7 @@
 """How often heads are right, measured as they will be used: by the model library, in the files as they are.
 
-At every position the head drafts a few tokens behind the target's states of a given text; what counts is how many of the first
-come. Knows backends; no torch.
+At every position the head drafts a few tokens behind the target's states of a given text; what counts is how many of
+them come. Knows backends; no torch.
 """
 
 from __future__ import annotations
