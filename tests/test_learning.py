@@ -17,7 +17,7 @@ import pytest
 from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.learning import conditions, trainer
-from runtime.learning.learner import FAILED, QUIET, Learner, Made
+from runtime.learning.learner import PAUSE, QUIET, Learner, Made
 from runtime.learning.place import Place, forget, place_of, places, root
 from runtime.learning.trainer import Trainer
 from runtime.learning.versions import KEPT, Measured, Versions
@@ -347,10 +347,19 @@ def test_a_failed_training_is_said_and_not_tried_again_at_once(world: World) -> 
     world.tend(QUIET)
     world.training.end = 1, "No space left on device."
     assert world.tend(1.0) == "the last training failed: No space left on device"
-    world.tend(FAILED / 2)
+    world.tend(PAUSE / 2)
     assert world.training.told.count("start") == 1
-    world.tend(FAILED)
+    world.tend(PAUSE)
     assert world.training.told.count("start") == 2
+
+
+def test_a_training_that_could_do_nothing_is_not_begun_again_at_once(world: World) -> None:
+    world.answer(20)
+    world.tend(QUIET)
+    world.training.end = 0, "there is too little to learn from and to measure on"
+    assert "too little" in world.tend(1.0)
+    assert "too little" in world.tend(QUIET)
+    assert world.training.told.count("start") == 1
 
 
 def test_what_was_said_before_a_forget_is_not_kept_after_it(world: World, place: Place) -> None:

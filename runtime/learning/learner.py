@@ -6,6 +6,7 @@ Everything but a hold happens between replies, in `tend`. Knows no model; whoeve
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from runtime.speculative.control.explain import Pass
 QUIET = 10.0  # seconds without a reply, after which a training may begin or go on
 MOST_NOTED = 16  # replies that are looked at between two looks; of more, the latest
 KEEPS = "what is rejected is kept, and its head is trained on that while nothing is asked"
-FAILED = 600.0  # seconds after a training that failed until the next, which doubles each time
+PAUSE, MOST_PAUSE = 600.0, 9600.0  # seconds after a training that failed until the next, which double each time
 
 
 class Made(NamedTuple):
@@ -75,7 +76,9 @@ class Learner:
         self._needed = needed_bytes(target, head)
         self._windows, self._versions = Windows(place.windows, n_vocab), Versions(place)
         self._noted: deque[Callable[[], Made]] = deque(maxlen=MOST_NOTED)
-        self._quiet_since, self._failed_at, self._pause = clock(), -1e9, FAILED
+        self._n_new: int | None = None  # windows that no finished training knew; None: to be counted
+        self._quiet_since = clock()
+        self._waits_from, self._pause, self._why_waits = -math.inf, PAUSE, ""
         self.state = ""  # what it does, or why it does not, in a clause
         self._number = self._made_place()
         if self._number:
@@ -103,6 +106,7 @@ class Learner:
         """Keeps where the head was wrong in the replies since the last look, unless all was forgotten meanwhile."""
         before, self._number = self._number, self._made_place()
         if self._number != before:
+            self._n_new = None
             self._training.stop()
         if self._noted:
             self._quiet_since = self._clock()
@@ -111,6 +115,7 @@ class Learner:
             window = window_of(tokens, n_prompt, passes, LEARNS) if self._number == before else None
             if window is not None and self._number:
                 self._windows.add(window)
+                self._n_new = None
 
     def tend(self, memory_level: str) -> None:
         """Between replies: keeps what was noted, and begins, goes on with or ends a training."""
@@ -140,10 +145,16 @@ class Learner:
             return f"nothing was asked for less than {QUIET:.0f} s"
         if self._training.is_running:
             return ""
-        if now - self._failed_at < self._pause:
-            return self._problem
-        n_new = n_since(self._windows.read(), self._versions.read().seen)
+        if now - self._waits_from < self._pause:
+            return self._why_waits
+        n_new = self._count_new()
         return "" if n_new >= ENOUGH else f"{n_new} replies with rejected drafts since the last time, of {ENOUGH}"
+
+    def _count_new(self) -> int:
+        """Windows that no finished training knew."""
+        if self._n_new is None:
+            self._n_new = n_since(self._windows.read(), self._versions.read().seen)
+        return self._n_new
 
     def _take_end(self) -> None:
         """Takes note of a training that has come to an end."""
@@ -151,15 +162,22 @@ class Learner:
         if ended is None:
             return
         code, said = ended
+        self._n_new = None
         if code:
             self._fail(said or f"the training ended with code {code}")
+        elif self._count_new() >= ENOUGH:  # it could do nothing with them
+            self._wait(said)
         else:
-            self._failed_at, self._pause = -1e9, FAILED
+            self._waits_from, self._pause = -math.inf, PAUSE
 
     def _fail(self, why: str) -> None:
-        self._pause = min(2 * self._pause, 16 * FAILED) if self._failed_at > 0 else FAILED
-        self._failed_at, self._problem = self._clock(), f"the last training failed: {why.rstrip('.')}"
-        self.state = self._problem
+        self._wait(f"the last training failed: {why.rstrip('.')}")
+
+    def _wait(self, why: str) -> None:
+        """Nothing is trained for a while, which is longer each time."""
+        self._pause = min(2 * self._pause, MOST_PAUSE) if self._waits_from > -math.inf else PAUSE
+        self._waits_from = self._clock()
+        self.state = self._why_waits = why
 
     def close(self) -> None:
         """Ends a training, which goes on at the next start from what it has kept."""
