@@ -99,7 +99,7 @@ def measured(head: Path, n_entries: int, n_blocks: int, n_asked: int) -> Iterato
     pair = replace(DEMO, draft=head, context=1024)
     with (
         closing(LoadedEngine(pair, OPTIONS)) as fixed,
-        closing(LoadedEngine(replace(pair, learn=True), OPTIONS)) as learning,
+        closing(LoadedEngine(replace(pair, learn=True), OPTIONS, learns=True)) as learning,
     ):
         before = 0
         for block, group, is_new, text in stream(n_entries, n_blocks, n_asked):

@@ -51,7 +51,7 @@ def main() -> None:
         LEARNS: (replace(pair, learn=True), Options(1024)),
     }
     with ExitStack() as stack:
-        engines = {name: stack.enter_context(closing(LoadedEngine(*way))) for name, way in ways.items()}
+        engines = {name: stack.enter_context(closing(LoadedEngine(*way, learns=True))) for name, way in ways.items()}
         learner = engines[LEARNS]._learner
         if learner is None:
             raise SystemExit(f"The head does not learn here: {engines[LEARNS].learning}.")

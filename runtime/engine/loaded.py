@@ -35,14 +35,22 @@ TURN = 10  # times what it takes to change from one reply to another
 
 
 class LoadedEngine(Engine):
-    """An engine whose models are in this process."""
+    """An engine whose models are in this process. Where it `learns`, so does the head of a pair that is to: what
+    measures does not, and has the head as it is.
+    """
 
-    def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        options: Options | None = None,
+        on_progress: OnProgress | None = None,
+        learns: bool = False,
+    ) -> None:
         self.pair = pair
         learner = opened_learner(pair)
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learner.head if learner else None)
         self._why_not_learning = why_never(pair, self._loaded.drafts_by)
-        self._learner = None if self._why_not_learning else learner
+        self._learner = learner if learns and not self._why_not_learning else None
         self._asked_head = self._loaded.learned
         self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
@@ -221,7 +229,8 @@ class LoadedEngine(Engine):
         """As Engine says."""
         if not self.pair.learn:
             return ""
-        return self._learner.state if self._learner else f"it does not learn: {self._why_not_learning}"
+        why = self._why_not_learning or "nothing is kept of what is measured"
+        return self._learner.state if self._learner else f"it does not learn: {why}"
 
     def stop(self, is_stopped: bool) -> None:
         """Ends the pass that runs and every further one at once, until told otherwise. On any thread."""

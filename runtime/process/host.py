@@ -45,7 +45,7 @@ class Host:
         pair, options = receive(self._steps)
         send(self._steps, library.has_gpu() and not options.without_gpu)
         try:
-            engine = LoadedEngine(pair, options, self._report)
+            engine = LoadedEngine(pair, options, self._report, learns=True)
         except Exception as error:
             send(self._steps, failed(error))
             return
