@@ -66,10 +66,8 @@ def main() -> None:
         found = rounds(measured, args.rounds)
     over_head, over_plain = ratios(found[LEARNS], found[HEAD]), ratios(found[LEARNS], found[PLAIN])
     rows = [[LEARNS, str(over_head), str(over_plain)], [HEAD, "", str(ratios(found[HEAD], found[PLAIN]))]]
-    summary: dict[str, object] = {
-        "learns / head": round(over_head.median, 3),
-        "learns / plain": round(over_plain.median, 3),
-    }
+    medians = {"learns / head": over_head.median, "learns / plain": over_plain.median}
+    summary: dict[str, object] = {name: round(value, 3) for name, value in medians.items()}
     report("replies while a training is held", ["way", "/ head", "/ plain"], rows, summary)
 
 

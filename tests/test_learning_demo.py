@@ -25,9 +25,9 @@ from runtime.learning.windows import Window, Windows
 from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
 from runtime.training.measuring import DEPTH, accepted, measure, share
+from tests.support.cli import slipstream
 from tests.support.heads import head_for, write_head
 from tests.support.waiting import wait_for
-from tests.test_cli import slipstream
 from tests.test_learning import BETTER, Still
 
 DEMO = load_registry()["demo"]
@@ -51,7 +51,7 @@ def pair(head: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
 
 @pytest.fixture
 def engine(pair: Pair) -> Iterator[LoadedEngine]:
-    engine = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1, memory=NEVER))
+    engine = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1, memory=NEVER), learns=True)
     still(engine)
     yield engine
     engine.close()
@@ -111,7 +111,7 @@ def test_a_reply_that_begins_before_the_new_head_is_open_has_the_same_text(pair:
 
 def test_the_next_start_uses_what_was_learned(pair: Pair, engine: LoadedEngine) -> None:
     path = learned(pair, 1)
-    later = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1))
+    later = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1))  # what measures, too
     assert later._loaded.learned == path
     later.close()
 
@@ -153,7 +153,7 @@ def test_replies_in_which_drafts_were_rejected_are_kept_and_forgotten(pair: Pair
 
 def test_a_pair_that_does_not_learn_leaves_no_folder(head: Path) -> None:
     forget()
-    engine = LoadedEngine(replace(DEMO, draft=head), Options(512, threads=1))
+    engine = LoadedEngine(replace(DEMO, draft=head), Options(512, threads=1), learns=True)
     said(engine, QUESTIONS[0], WAYS[0])
     engine.tend()
     engine.close()
@@ -162,10 +162,18 @@ def test_a_pair_that_does_not_learn_leaves_no_folder(head: Path) -> None:
 
 
 def test_a_pair_whose_draft_is_a_model_says_that_it_does_not_learn() -> None:
-    engine = LoadedEngine(replace(DEMO, learn=True), Options(512, threads=1))
+    engine = LoadedEngine(replace(DEMO, learn=True), Options(512, threads=1), learns=True)
     engine.close()
     assert "EAGLE-3 head" in engine.learning
     assert not root().exists()
+
+
+def test_what_measures_keeps_nothing(pair: Pair) -> None:
+    engine = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1))
+    said(engine, QUESTIONS[0], WAYS[0])
+    engine.tend()
+    engine.close()
+    assert Windows(place_of(pair.target, pair.draft or Path()).windows, engine.facts.n_vocab).read() == []
 
 
 def test_a_target_that_changed_meanwhile_has_a_head_of_its_own_and_loses_nothing(
