@@ -180,7 +180,7 @@ class Learner:
         self.state = self._why_waits = why
 
     def close(self) -> None:
-        """Ends a training, which goes on at the next start from what it has kept."""
+        """Keeps what was rejected; ends a training, which begins anew at the next start."""
         self.keep()
         self._training.stop()
 

@@ -44,7 +44,7 @@ class Place:
 
     @property
     def work(self) -> Path:
-        """What a training leaves until it is done; its name is this very folder's, and not one's made after it."""
+        """What a training needs until it is done; its name is this very folder's, and not one's made after it."""
         return self.path / f"{WORK}-{self.number}"
 
     def make(self, target: Path, head: Path) -> str:

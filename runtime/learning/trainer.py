@@ -54,7 +54,7 @@ class Trainer:
         self.is_held = False
 
     def hold(self) -> None:
-        """It computes nothing from now on; where it cannot be held, it is ended, and goes on from what it has kept."""
+        """It computes nothing from now on; where it cannot be held, it is ended, and the next begins anew."""
         if not self.is_running or self.is_held or self._process is None:
             return
         if CAN_HOLD:
@@ -80,7 +80,7 @@ class Trainer:
         return code, lines[-1] if lines else ""
 
     def stop(self) -> None:
-        """Ends it at once; what it has kept stays for the next."""
+        """Ends it at once; the next one begins anew."""
         if self._process is None:
             return
         self._process.kill()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -41,7 +42,7 @@ class Job(NamedTuple):
     head: Path  # to begin with
     windows: Sequence[Window]
     new: Path  # the file to write
-    work: Path  # the folder for what a training that is ended leaves for the next
+    work: Path  # the folder for what is needed meanwhile
     seed: int
 
 
@@ -76,6 +77,7 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
         return "there is too little to learn from and to measure on"
     state, before, work = versions.read(), versions.current() or original, place.work
     new = work / "new.gguf"
+    clear(work)
     train(Job(target, before, learned, new, work, state.n_made + state.n_discarded))
     measured = measure(target, before, new, held_out)
     if not number or place.number != number:
@@ -92,10 +94,12 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
 
 
 def clear(work: Path) -> None:
-    """Removes what the training has left."""
+    """Removes what a training has left there."""
     for path in work.glob("*"):
-        with suppress(OSError):
-            path.unlink()
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def give_way() -> None:
