@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from demo.conversations import CHAT_TEMPLATE
-from demo.head import FFN, READ, Head
-from demo.model import Llama, Shape
+from demo.head import READ, Head
+from demo.model import TARGET, Llama, Shape
 from demo.tokens import END, PAD, START
 
 CONTEXT = 2048
@@ -62,12 +62,12 @@ def write_head(path: Path, head: Head, name: str) -> None:
     """The same of a head, whose vocabulary is its target's."""
     new = path.with_suffix(".new")
     writer = GGUFWriter(str(new), "eagle3")
-    add_shape(writer, head.shape, name)
+    add_shape(writer, TARGET, name)
     writer.add_block_count(1)
-    writer.add_feed_forward_length(FFN)
+    writer.add_feed_forward_length(head.shape.ffn)
     writer.add_tokenizer_model("no_vocab")
     writer.add_array("eagle3.target_layers", list(READ))
-    writer.add_uint32("eagle3.target_hidden_size", head.shape.width)
+    writer.add_uint32("eagle3.target_hidden_size", TARGET.width)
     names = {parameter: HEAD_NAMES[parameter.removesuffix(".weight")] for parameter in head.state_dict()}
     add_weights(writer, {f"{names[parameter]}.weight": weight for parameter, weight in head.state_dict().items()})
     new.replace(path)

@@ -1,7 +1,6 @@
 """The demo models: Llama's architecture in PyTorch, with layer dropout and an early-exit head for training.
 
-Knows tensors; knows nothing about text, training or files. Rotary pairs are neighbours (2i, 2i + 1), as llama.cpp has
-them for the architecture "llama", so that weights are exported as they are.
+Knows tensors; knows nothing about text, training or files.
 """
 
 from __future__ import annotations
@@ -12,68 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from runtime.training.layers import Layer, LayerShape, rotary
+
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(LayerShape):
     """A model's hyperparameters; `exit_layer` is how many layers the early exit runs (0: none)."""
 
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    ffn: int
+    layers: int = 1
     exit_layer: int = 0
     vocab: int = 4096
-    rope_base: float = 10_000.0
-    norm_eps: float = 1e-5
-
-    @property
-    def head(self) -> int:
-        """Dimension of one attention head."""
-        return self.width // self.heads
 
 
 TARGET = Shape(width=384, layers=12, heads=6, kv_heads=3, ffn=1024, exit_layer=4)
 DRAFT = Shape(width=192, layers=2, heads=3, kv_heads=3, ffn=512)
-
-
-def rotary(positions: Tensor, head: int, base: float) -> Tensor:
-    """[T] positions -> complex [T, head / 2] rotations (Su et al., arXiv 2104.09864)."""
-    frequencies = base ** (-torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
-    angles = torch.outer(positions.float(), frequencies)
-    return torch.polar(torch.ones_like(angles), angles)
-
-
-def rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """Turns neighbouring pairs of x [B, H, T, head], in single precision: there are no complex numbers in BF16."""
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * turns).flatten(-2)
-
-
-class Layer(nn.Module):
-    """Attention with grouped queries, then a SwiGLU network, both behind RMSNorm."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        s, kv = shape, shape.kv_heads * shape.head
-        self.shape = s
-        self.attn_norm, self.ffn_norm = nn.RMSNorm(s.width, s.norm_eps), nn.RMSNorm(s.width, s.norm_eps)
-        self.q, self.o = nn.Linear(s.width, s.width, bias=False), nn.Linear(s.width, s.width, bias=False)
-        self.k, self.v = nn.Linear(s.width, kv, bias=False), nn.Linear(s.width, kv, bias=False)
-        self.gate, self.up = nn.Linear(s.width, s.ffn, bias=False), nn.Linear(s.width, s.ffn, bias=False)
-        self.down = nn.Linear(s.ffn, s.width, bias=False)
-
-    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        """[B, T, width] -> [B, T, width]."""
-        s, (b, t, _) = self.shape, x.shape
-        y = self.attn_norm(x)
-        q, k, v = (f(y).view(b, t, -1, s.head).transpose(1, 2) for f in (self.q, self.k, self.v))
-        q, k = rotate(q, turns), rotate(k, turns)
-        k, v = (z.repeat_interleave(s.heads // s.kv_heads, dim=1) for z in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(y.transpose(1, 2).reshape(b, t, s.width))
-        y = self.ffn_norm(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
 class Llama(nn.Module):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from demo.corpus import load
 from demo.export import gguf_name, write_head
-from demo.head import Head, Shown, losses, shown
+from demo.head import SHAPE, Head, Shown, losses, shown
 from demo.model import TARGET, Llama
 from demo.tokens import train_tokenizer
 from demo.train import DEVICE, HERE, LOG_EVERY, SEED, Batches
@@ -113,7 +113,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     entries = load(HERE / "corpus.jsonl")
     batches = Batches(train_tokenizer(entries, args.work / "tokenizer.json"), entries)
-    texts, head, began = Texts(batches, read_target(HERE / "target.gguf")), Head(TARGET).to(DEVICE), time.monotonic()
+    texts, head, began = Texts(batches, read_target(HERE / "target.gguf")), Head(SHAPE).to(DEVICE), time.monotonic()
     lately = deque[list[float]](maxlen=LOG_EVERY)
     for step, steps, right in train(head, texts, args.epochs):
         lately.append(right)

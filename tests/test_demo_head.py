@@ -10,20 +10,20 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from demo.export import write_head  # noqa: E402
-from demo.head import READ, Head, shown, unrolled  # noqa: E402
-from demo.model import TARGET  # noqa: E402
+from demo.head import READ, SHAPE, shown  # noqa: E402
 from demo.train_head import HERE, read_target  # noqa: E402
 from runtime.backends.eagle import EagleBackend  # noqa: E402
 from runtime.backends.llama import LlamaBackend  # noqa: E402
 from runtime.backends.model import LlamaModel  # noqa: E402
+from runtime.training.head_model import Head, unrolled  # noqa: E402
 
 
 def test_a_head_says_in_llama_cpp_what_it_says_in_pytorch(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    target, head, ids = read_target(HERE / "target.gguf"), Head(TARGET), np.arange(300, 340, dtype=np.int32)
+    target, head, ids = read_target(HERE / "target.gguf"), Head(SHAPE), np.arange(300, 340, dtype=np.int32)
     with torch.no_grad():
         batch = torch.from_numpy(ids.astype(np.int64))[None]
-        steps = list(unrolled(head, target, batch, shown(target, batch).states, 3))
+        steps = list(unrolled(head, target.embedding, batch, shown(target, batch).states, 3))
         wanted = [target.logits(each)[0].numpy() for each in steps]  # of each step, [cells, vocab]
     model, small = LlamaModel(HERE / "target.gguf"), LlamaModel(write(tmp_path, head), is_head=True)
     backend = LlamaBackend(model, 256, 4)

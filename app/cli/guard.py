@@ -27,7 +27,7 @@ def guard(args: Sequence[str]) -> int:
     """The exit code of the command, run as a child. Raises SlipstreamError where that crashes."""
     from rich.console import Console
 
-    from runtime.process.spawning import own_environment
+    from runtime.core.packages import own_environment
 
     child = subprocess.Popen([sys.executable, "-P", "-m", "app.cli", *args], env=own_environment() | {MARK: "1"})
     reaches_child = is_in_foreground()

@@ -256,13 +256,20 @@ def serve(
 def forget() -> None:
     """Wipe what was learned from replies.
 
-    The drafter `suffix` keeps past replies in a folder that only you can read. This removes them, of every model, and
-    the draft models that were given the words of your replies.
+    The drafter `suffix` keeps past replies in a folder that only you can read, and so does a pair that learns. This
+    removes them, of every model, with the heads that were trained on them, and the draft models that were given the
+    words of your replies.
     """
     from runtime.engine import forget_replies
+    from runtime.learning.place import forget as forget_learned
     from runtime.tools.made_drafts import forget as forget_words
 
-    n_bytes, n_trimmed = forget_replies(), forget_words()
+    n_bytes, n_trimmed, n_learned = forget_replies(), forget_words(), forget_learned()
+    if n_learned:
+        typer.echo(
+            f"Removed heads that had learned from your replies, and what they were to learn from: {n_learned / 1e6:.1f}"
+            " MB."
+        )
     if n_trimmed:
         typer.echo(
             f"Removed draft models that had the words of your replies: {n_trimmed / 1e6:.1f} MB. `slipstream models "

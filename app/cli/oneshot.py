@@ -199,7 +199,7 @@ def run(
     if last.notice:
         print(f"slipstream: {last.notice}", file=sys.stderr)
     if output.stats and last.stats is not None:
-        print(describe(last.stats, engine.facts.fit), file=sys.stderr)
+        print(describe(last.stats, engine.facts.fit, engine.learning), file=sys.stderr)
     return 130 if last.finish_reason == "cancelled" else 0
 
 

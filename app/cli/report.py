@@ -8,8 +8,10 @@ DISTURBED = 0.15  # share of the time that other programs must have taken to be 
 BAR = 24  # characters of the longest bar
 
 
-def describe(stats: Stats, fit: str = "") -> str:
-    """The report, a line per fact; `fit` says what was loaded given the memory that was free."""
+def describe(stats: Stats, fit: str = "", learning: str = "") -> str:
+    """The report, a line per fact; `fit` says what was loaded given the memory that was free, and `learning` what is
+    done about a head that is to learn.
+    """
     rows = [("prompt", prompt(stats)), ("speed", speed(stats))]
     if stats.draft_n:
         rows.append(
@@ -26,6 +28,8 @@ def describe(stats: Stats, fit: str = "") -> str:
         rows.append(("reproducible", str(stats.exactness) + kept_to(stats)))
     if stats.reason is not None:
         rows.append(("why plain", f"{stats.reason.text} [{stats.reason.code}]"))
+    if learning:
+        rows.append(("learning", learning))
     return "\n".join([f"{label:>16}  {text}" for label, text in rows] + histogram(stats))
 
 

@@ -78,6 +78,26 @@ def check() -> None:
 
 
 @app.command()
+def learned(
+    pair: Annotated[str, typer.Argument(help="A pair of models.toml with `learn = true`; without it, all.")] = "",
+    revert: Annotated[
+        int | None, typer.Option("--revert", min=0, help="Use this version again; 0 is the head it began with.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Heads that were trained on your replies: what each was worth, and which one is used.
+
+    For example: slipstream models learned my-pair --revert 0
+    """
+    from app.models.learned import go_back, show
+
+    if revert is not None:
+        go_back(pair, revert)
+    else:
+        show(pair, as_json)
+
+
+@app.command()
 def pair(
     target: Annotated[str, typer.Argument(help="The model that a draft model is looked for: as for `info`.")],
     folders: Annotated[

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from app.terminal import inert
+from runtime.learning.conditions import why_never
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import n_words, wanted_by
-from runtime.models.registry import load_registry, local_pair
+from runtime.models.heads import begins_for, n_words, wanted_by
+from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.tools import machine
 
 CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are those used here
@@ -24,12 +25,18 @@ def show(name: str, as_json: bool) -> None:
     bandwidth = machine.memory_bandwidth()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), bandwidth) for role, path in files.items()}
+    learns = learning(pair)
     if as_json:
-        print(json.dumps({"name": pair.name, **facts}, ensure_ascii=False))
+        print(json.dumps({"name": pair.name, **facts, "learns": learns}, ensure_ascii=False))
         return
-    print(
-        "\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in rows(entry)) for entry in facts.values())
-    )
+    parts = [rows(entry) for entry in facts.values()] + ([[("learns", learns)]] if pair.learn else [])
+    print("\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in part) for part in parts))
+
+
+def learning(pair: Pair) -> str:
+    """Is the pair's head trained further on replies, or why not?"""
+    why = why_never(pair, begins_for(pair.draft) if pair.draft else "")
+    return f"no: {why}" if why else "yes, while nothing is asked; `slipstream models learned` tells of it"
 
 
 def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:

@@ -24,12 +24,13 @@ from platformdirs import user_cache_path
 
 from runtime.core.backend import OnProgress
 from runtime.core.errors import SlipstreamError
+from runtime.core.packages import own_environment
 from runtime.engine import Chunk, Engine, Options
 from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
 from runtime.process.client import EngineProcess
-from runtime.process.spawning import discard, own_environment
+from runtime.process.spawning import discard
 from runtime.tools.pairing import is_settled, remembered
 
 IDLE = 30.0  # seconds without a reply, after which the search begins

@@ -160,6 +160,11 @@ class Engine(ABC):
     def tend(self) -> None:
         """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
 
+    @property
+    def learning(self) -> str:
+        """What is done about a head that is to learn, or why nothing is, in a clause; "" where none is to."""
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Frees the models."""

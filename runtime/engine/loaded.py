@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError, SettingsError, StoppedError
+from runtime.core.errors import ContextError, ModelError, SettingsError, StoppedError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
 from runtime.engine.reply import Chunk, Reply
 from runtime.engine.stats import Stats
 from runtime.engine.window import POLICIES, PromptWindow
+from runtime.learning.conditions import why_never
+from runtime.learning.learner import Learner, learner_of
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import begins_for
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar
 from runtime.sampling.masks import together
@@ -29,11 +35,23 @@ TURN = 10  # times what it takes to change from one reply to another
 
 
 class LoadedEngine(Engine):
-    """An engine whose models are in this process."""
+    """An engine whose models are in this process. Where it `learns`, so does the head of a pair that is to: what
+    measures does not, and has the head as it is.
+    """
 
-    def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        options: Options | None = None,
+        on_progress: OnProgress | None = None,
+        learns: bool = False,
+    ) -> None:
         self.pair = pair
-        self._loaded = LoadedPair(pair, options or Options(), on_progress)
+        learner = opened_learner(pair)
+        self._loaded = LoadedPair(pair, options or Options(), on_progress, learner.head if learner else None)
+        self._why_not_learning = why_never(pair, self._loaded.drafts_by)
+        self._learner = learner if learns and not self._why_not_learning else None
+        self._asked_head = self._loaded.learned
         self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
         self._encoder = PromptEncoder(self.vocab, self.facts.template, pair.target.name, self.facts.n_ctx)
@@ -82,6 +100,8 @@ class LoadedEngine(Engine):
         )  # fmt: skip
         reply.take_up(ask.said, ask.passes)
         self._stats = reply.stats
+        if self._learner:
+            self._learner.reply_begins(reply.made, self.memory_level)
         return reply.run(cancel, on_prefill, pauses)
 
     def _begun(self, window: PromptWindow, max_tokens: int | None) -> list[int]:
@@ -193,6 +213,24 @@ class LoadedEngine(Engine):
         """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
         self._loaded.close_embedder()
         self.loop.degrade()
+        if self._learner:
+            self._learner.tend(self.memory_level)
+            self._use_learned(self._learner)
+
+    def _use_learned(self, learner: Learner) -> None:
+        """Between two replies a head that was learned takes the place of another, or the pair's own comes back."""
+        head = learner.head
+        if head != self._asked_head and self.memory_level == "OK":
+            self._asked_head = head
+            self._loaded.take_head(head)
+
+    @property
+    def learning(self) -> str:
+        """As Engine says."""
+        if not self.pair.learn:
+            return ""
+        why = self._why_not_learning or "nothing is kept of what is measured"
+        return self._learner.state if self._learner else f"it does not learn: {why}"
 
     def stop(self, is_stopped: bool) -> None:
         """Ends the pass that runs and every further one at once, until told otherwise. On any thread."""
@@ -200,7 +238,19 @@ class LoadedEngine(Engine):
 
     def close(self) -> None:
         """Frees the models."""
+        if self._learner:
+            self._learner.close()
         self._loaded.close()
+
+
+def opened_learner(pair: Pair) -> Learner | None:
+    """What learns beside the pair, if it is to and something can."""
+    if not pair.learn or pair.draft is None or why_never(pair, begins_for(pair.draft)):
+        return None
+    with suppress(OSError, ModelError):
+        facts = ModelFacts(read_model_header(pair.target))
+        return learner_of(pair.target, pair.draft, facts.n_vocab)
+    return None
 
 
 def cancelled() -> Iterator[Chunk]:

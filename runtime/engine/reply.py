@@ -19,6 +19,7 @@ from runtime.core.errors import StoppedError
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.engine.window import PromptWindow
+from runtime.learning.learner import Made
 from runtime.loading.exactness import Exactness
 from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
@@ -79,6 +80,10 @@ class Reply:
         self.notice = window.notice
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
         self.request = RequestState(n_likely, exact_only=sampler.is_coupled, due=self._due, unread=self._unread)
+
+    def made(self) -> Made:
+        """The reply so far, for whoever learns from it."""
+        return Made(self.tokens[: self.n], self.n_prompt, self.stats.steps)
 
     def take_up(self, said: Sequence[int], passes: Sequence[Pass]) -> None:
         """Goes on where an earlier attempt was broken off that had said these tokens, in these passes."""

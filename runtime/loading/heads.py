@@ -5,7 +5,9 @@ Whatever is wrong with one is a HeadError, and the target answers without it. Kn
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.backends.dflash import DflashBackend
@@ -25,13 +27,26 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import DFLASH, block_of, layers_of, unfit
 
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class HeadFile:
+    """Where a head is read from whenever it is opened: the pair's own file, or one that was learned from it."""
+
+    own: Path
+    learned: Path | None = None
+
 
 def open_head(
-    target: LlamaBackend, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
+    target: LlamaBackend, file: HeadFile, spec: PairSpec | None, options: Options, on_progress: OnProgress
 ) -> ReloadableBackend:
-    """A head that drafts from the target's hidden states. Raises HeadError."""
+    """A head that drafts from the target's hidden states; where a learned one cannot be opened, the pair's own.
 
-    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
+    Raises HeadError.
+    """
+
+    def opened(path: Path, stack: ExitStack, report: OnProgress) -> HeadBackend:
         facts = head_facts(path, spec.target if spec else ModelFacts(read_model_header(target.model.path)), target)
         ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
         head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
@@ -39,6 +54,18 @@ def open_head(
         backend = beside(target, head, facts, options)
         stack.callback(backend.close)
         return backend
+
+    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
+        if file.learned is not None:
+            try:
+                with ExitStack() as own:
+                    backend = opened(file.learned, own, report)
+                    stack.push(own.pop_all())
+                    return backend
+            except (ModelError, OSError) as error:
+                log.warning("The learned head %s is not used: %s", file.learned, error)
+                file.learned = None
+        return opened(file.own, stack, report)
 
     return reloadable(target, opener, on_progress)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from runtime.backends import library, rpc
 from runtime.backends.devices import devices
@@ -27,6 +28,7 @@ from runtime.loading.calibration import Calibration
 from runtime.loading.draft import Wanted
 from runtime.loading.drafters import Drafters, shared_passes
 from runtime.loading.exactness import Exactness
+from runtime.loading.heads import HeadFile
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.opening import Refused, load, open_context, open_target, window_shape
 from runtime.loading.options import Options
@@ -54,9 +56,11 @@ SHARES = 1.0, 0.5, 0.25  # of the memory that devices say is free, in the order 
 
 
 class LoadedPair:
-    """An open pair. Closes everything it opened, in order."""
+    """An open pair, whose head may be one that was `learned` from its own. Closes everything it opened, in order."""
 
-    def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None = None) -> None:
+    def __init__(
+        self, pair: Pair, options: Options, on_progress: OnProgress | None = None, learned: Path | None = None
+    ) -> None:
         if options.without_gpu:
             library.leave_gpus()
         self.pair = with_files(pair)
@@ -67,6 +71,7 @@ class LoadedPair:
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
         self.shortened = ""  # why the context is shorter than was asked for, if it is
+        self._head_file = HeadFile(self.pair.draft, learned) if self.pair.draft else None
         self._closers: list[Callable[[], None]] = []
         self._embedder: Embedder | None = None
         self._workers: tuple[str, ...] = ()  # that answer
@@ -154,7 +159,7 @@ class LoadedPair:
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
         self._open_target()
-        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names)
+        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
         self.draft, lacking = wanted.open(self.backend, self.options, on_progress)
         self.left_out = lacking or self.left_out
         if self.draft is not None:
@@ -294,6 +299,24 @@ class LoadedPair:
             self.profile.restore(controller, self.pair.draft)
             self._closers.append(lambda: self.profile.save(controller, self.pair.draft))
         return controller
+
+    @property
+    def drafts_by(self) -> str:
+        """The drafter that the pair's draft is for, if it is there; else ""."""
+        return self._drafts_by if self.draft is not None else ""
+
+    @property
+    def learned(self) -> Path | None:
+        """The file of the head that was learned, if that is the one which is used."""
+        return self._head_file.learned if self._head_file else None
+
+    def take_head(self, learned: Path | None) -> None:
+        """Has that head take the place of the one there is; None is the pair's own. Between two replies only; it is
+        there within the first steps of the next, and the text depends on neither.
+        """
+        assert self._head_file is not None
+        self._head_file.learned = learned
+        self.loop.renew_draft()
 
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one

@@ -89,6 +89,7 @@ class Pair:
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
     fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
+    learn: StrictBool = False  # is its head trained further on what was rejected of it lately, while nothing is asked?
     thinking: StrictBool = True  # may a model that reasons do so before it answers, where a request does not say?
     upstream: Annotated[str, BeforeValidator(checked_upstream)] = ""  # the server that has the model, instead of a file
     upstream_model: str = ""  # by the server's name for it; "": the only one

@@ -214,3 +214,8 @@ class EngineProcess(Engine):
     def given_up(self) -> str:
         """As Engine says."""
         return self._status.given_up
+
+    @property
+    def learning(self) -> str:
+        """As Engine says."""
+        return self._status.learning

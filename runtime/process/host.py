@@ -45,7 +45,7 @@ class Host:
         pair, options = receive(self._steps)
         send(self._steps, library.has_gpu() and not options.without_gpu)
         try:
-            engine = LoadedEngine(pair, options, self._report)
+            engine = LoadedEngine(pair, options, self._report, learns=True)
         except Exception as error:
             send(self._steps, failed(error))
             return
@@ -70,7 +70,7 @@ class Host:
 
     def _status(self) -> Status:
         engine = self.engine
-        return Status(engine.turn_seconds, engine.n_held, engine.memory_level, engine.given_up)
+        return Status(engine.turn_seconds, engine.n_held, engine.memory_level, engine.given_up, engine.learning)
 
     def _answer(self, call: Call) -> Any:
         """What the call gives or raises."""

@@ -38,6 +38,7 @@ class Status(NamedTuple):
     n_held: int
     memory_level: str
     given_up: str
+    learning: str = ""
 
 
 class Opened(NamedTuple):

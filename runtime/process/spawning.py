@@ -9,17 +9,11 @@ import tempfile
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from runtime.core.packages import own_environment
+
 HOST, HOST_PIPES = "runtime.process.host", 3  # what has the models
-PACKAGES = Path(__file__).parents[2]  # these, and not a folder of the same name in which somebody works
-
-
-def own_environment() -> dict[str, str]:
-    """The variables with which another Python finds these packages."""
-    paths = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Spawned(NamedTuple):

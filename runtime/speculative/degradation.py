@@ -64,6 +64,14 @@ class Degradation:
             log.warning("%s", self.reason and self.reason.text)
         return self._restore()._replace(suspended=suspended, slots=self._slots if level == Level.OK else 1)
 
+    def renew(self, drafters: Sequence[Drafter]) -> Change:
+        """Lets the draft go, so that it comes back as its file is now; where memory has taken it, it will anyway."""
+        going = tuple(drafter for drafter in drafters if drafter.name == self._owner)
+        self._suspended |= {drafter.name: None for drafter in going}
+        if self._draft is not None and self._owner in self._suspended:
+            self._draft.close()
+        return self._restore()._replace(suspended=going)
+
     def _is_disallowed(self, name: str) -> bool:
         return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == self._owner)
 

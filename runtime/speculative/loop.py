@@ -21,7 +21,7 @@ from runtime.speculative.company import Company, Member
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
-from runtime.speculative.degradation import Degradation
+from runtime.speculative.degradation import Change, Degradation
 from runtime.speculative.proposals import Asked, Proposal, Proposer, outcome
 from runtime.speculative.step import Due, RequestState, Step
 from runtime.speculative.verify import verify
@@ -211,9 +211,20 @@ class SpecLoop:
 
     def degrade(self, context: Tokens | None = None) -> None:
         """Gives up, or takes back, what memory asks for; what comes back in mid-reply reads its `context` first."""
+        if self.degradation is not None:
+            self._take_change(self.degradation.update(self.drafters), context)
+
+    def renew_draft(self) -> None:
+        """Between two replies: the draft model or head is opened again, as its file is now."""
         if self.degradation is None:
             return
-        change = self.degradation.update(self.drafters)
+        change = self.degradation.renew(self.drafters)
+        for drafter in change.suspended:
+            self.controller.states[drafter.name].renew()
+        self._take_change(change)
+
+    def _take_change(self, change: Change, context: Tokens | None = None) -> None:
+        """Drafters go and come back; a `context` is read by those that do."""
         if change.slots is not None:
             self.backend.set_slots(change.slots)
         for drafter in change.suspended:
@@ -225,7 +236,8 @@ class SpecLoop:
         if context is not None:
             for drafter in change.restored:
                 self._admit(drafter, context)
-        self.shortage, self.failed = self.degradation.reason or self.shortage, change.failed or self.failed
+        reason = self.degradation.reason if self.degradation else None
+        self.shortage, self.failed = reason or self.shortage, change.failed or self.failed
 
     def step(
         self,

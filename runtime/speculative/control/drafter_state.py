@@ -151,6 +151,12 @@ class DrafterState:
         interval = max(FIRST_PROBE, min(2 * self.probe_interval, LAST_PROBE))
         self.since_probe, self.probe_interval, self.is_disabled = 0, interval, False
 
+    def renew(self) -> None:
+        """Another model drafts in its place: what it takes is known, and little of how often it is right."""
+        self.acceptance.doubt()
+        self.lost, self.is_disabled, self.cooldown = 0.0, False, LAST_PROBE
+        self.since_probe, self.probe_interval = FIRST_PROBE, FIRST_PROBE
+
     def update_pace(self, n_tokens: int, seconds: float) -> None:
         """Takes in what a step with it brought and took."""
         self.recent_tokens = PACE * self.recent_tokens + n_tokens

@@ -1,0 +1,112 @@
+"""`slipstream models learned`: heads that were trained on replies, with what was measured, and the way back."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from app.terminal import inert
+from runtime.core.errors import SlipstreamError
+from runtime.learning.conditions import why_never
+from runtime.learning.place import ABOUT, Place, place_of, places
+from runtime.learning.versions import ORIGINAL, Measured, State, Version, Versions
+from runtime.models.heads import begins_for
+from runtime.models.registry import Pair, load_registry, local_pair
+
+NOTHING = (
+    "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an "
+    "EAGLE-3 head; docs/drafters.md says what happens then."
+)
+
+
+def show(name: str, as_json: bool) -> None:
+    """Prints the versions of a pair's head, or of all."""
+    found = [place_for(named(name))] if name else places()
+    if as_json:
+        print(json.dumps({"learned": [facts(place) for place in found]}, ensure_ascii=False))
+        return
+    if name and (why := why_never(named(name), begins_for(named(name).draft or Path()))):
+        print(f"{name} does not learn: {why}.")
+    print("\n\n".join(inert(described(place)) for place in found if place.number) or NOTHING)
+
+
+def named(name: str) -> Pair:
+    """The pair, which has a head of its own. Raises RegistryError and SlipstreamError."""
+    pair = local_pair(name, load_registry())
+    if pair.draft is None:
+        raise SlipstreamError(f"The pair '{name}' has no head that could learn. Name one with a draft.")
+    return pair
+
+
+def place_for(pair: Pair) -> Place:
+    """Where what its head has learned is. Raises SlipstreamError."""
+    try:
+        return place_of(pair.target, pair.draft or Path())
+    except OSError as error:
+        raise SlipstreamError(
+            f"{error.filename} cannot be looked at ({error.strerror}). Fetch the pair with `slipstream models pull`."
+        ) from error
+
+
+def go_back(name: str, number: int) -> None:
+    """Has the pair use an older version of its head. Raises SlipstreamError."""
+    if not name:
+        raise SlipstreamError(
+            "Name the pair whose head is to be an older one: slipstream models learned PAIR --revert 0"
+        )
+    Versions(place_for(named(name))).revert(number)
+    what = "the head that it began with" if number == ORIGINAL else f"version {number} of its head"
+    print(f"{name} uses {what}, from the next reply on where it is open.")
+
+
+def facts(place: Place) -> dict[str, Any]:
+    """The versions of one head as plain data."""
+    about, state = place.read(ABOUT), Versions(place).read()
+    versions = [
+        {
+            "version": each.number,
+            "parent": each.parent,
+            "time": each.time,
+            "windows": each.n_windows,
+            "before": each.measured.before,
+            "after": each.measured.after,
+            "positions": each.measured.n_positions,
+        }
+        for each in state.versions
+    ]
+    names = {"target": about.get("target"), "head": about.get("head"), "folder": str(place.path)}
+    return names | {"used": state.current, "thrown_away": state.n_discarded, "versions": versions}
+
+
+def described(place: Place) -> str:
+    """The same in words, a line per version."""
+    about, state = place.read(ABOUT), Versions(place).read()
+    lines = [f"{Path(str(about.get('head'))).name} for {Path(str(about.get('target'))).name}"]
+    lines.append(line(state, ORIGINAL, "the head that it began with"))
+    lines += [line(state, each.number, said(each)) for each in state.versions]
+    lines.append(f"  {state.n_discarded} trained heads were no better and were thrown away{last(state)}.")
+    return "\n".join(lines)
+
+
+def line(state: State, number: int, what: str) -> str:
+    """A version, and whether it is the one that is used."""
+    return f"{'*' if number == state.current else ' ':>3} {number}  {what}"
+
+
+def said(version: Version) -> str:
+    """What a version is worth, and what it was trained on."""
+    day = datetime.fromtimestamp(version.time).strftime("%Y-%m-%d %H:%M")
+    return f"{day}, from version {version.parent}: {shares(version.measured)}; trained on {version.n_windows} replies"
+
+
+def shares(measured: Measured) -> str:
+    """Acceptance before and after."""
+    told = f"accepted {measured.before:.1%} before, {measured.after:.1%} after"
+    return f"{told}, at {measured.n_positions} positions it was not trained on"
+
+
+def last(state: State) -> str:
+    """What the last training measured."""
+    return f"; the last training: {shares(state.last)}" if state.last else ""

@@ -1,0 +1,127 @@
+"""Where everything is that was learned of a head: a private folder per target and head, as their files are now.
+
+A target or a head that changed meanwhile has another folder, and loses nothing. Knows files only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+
+from runtime.core.errors import SlipstreamError
+from runtime.drafters.reply_store import make_private_folder
+from runtime.loading.profile_cache import fingerprint
+from runtime.models.plain_file import read_plain
+
+ABOUT, WINDOWS, VERSIONS, WORK, LOCK = "about.json", "windows", "versions.json", "work", "lock"
+GOING = "forgotten-"  # what a folder is called that is being removed
+
+
+def root() -> Path:
+    """Where all of them are."""
+    return user_data_path("slipstream") / "learned"
+
+
+class Place:
+    """The folder of one target and head, which is there once something was put into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def windows(self) -> Path:
+        """The file of windows."""
+        return self.path / WINDOWS
+
+    @property
+    def work(self) -> Path:
+        """What a training needs until it is done; its name is this very folder's, and not one's made after it."""
+        return self.path / f"{WORK}-{self.number}"
+
+    def make(self, target: Path, head: Path) -> str:
+        """Makes the folder; returns its number, which another one made later does not have. Raises OSError."""
+        if known := self.number:
+            return known
+        make_private_folder(self.path.parent)
+        make_private_folder(self.path)
+        number = secrets.token_hex(8)
+        (self.path / f"{WORK}-{number}").mkdir(0o700)
+        self.write(ABOUT, {"number": number, "target": str(target), "head": str(head)})
+        return number
+
+    @property
+    def number(self) -> str:
+        """Of the folder as it was made; "" where there is none."""
+        return str(self.read(ABOUT).get("number", ""))
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A file of facts; empty where there is none that can be read."""
+        try:
+            found = json.loads(read_plain(self.path / name))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write(self, name: str, facts: dict[str, Any]) -> None:
+        """Writes one, whole or not at all, for the user alone. Raises OSError."""
+        new = self.path / f"{name}.{os.getpid()}"
+        try:
+            new.touch(0o600)
+            new.write_text(json.dumps(facts), encoding="utf8")
+            new.replace(self.path / name)
+        except BaseException:
+            with suppress(OSError):
+                new.unlink()
+            raise
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Is this the only process that trains here? Whatever ends it lets others in. Raises OSError."""
+        path = self.path / LOCK
+        path.touch(0o600)
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, timeout=0, isolation_level=None, uri=True)) as db:
+            try:
+                db.execute("BEGIN EXCLUSIVE")
+            except sqlite3.Error:
+                yield False
+            else:
+                yield True
+
+
+def place_of(target: Path, head: Path) -> Place:
+    """Where what is learned of that head belongs. Raises OSError where a file cannot be looked at."""
+    return Place(root() / fingerprint(target, "learned", fingerprint(head)))
+
+
+def places() -> list[Place]:
+    """All that there are."""
+    return [Place(path.parent) for path in sorted(root().glob(f"*/{ABOUT}"))]
+
+
+def forget() -> int:
+    """Wipes windows, trainings and learned heads of every model; returns how many bytes those were.
+
+    They are out of reach at once, so that a training that runs ends with nothing. Raises SlipstreamError.
+    """
+    try:
+        left = [path for path in root().parent.glob(f"{GOING}*") if path.is_dir()]
+        if root().exists():
+            left.append(root().rename(root().with_name(f"{GOING}{secrets.token_hex(4)}")))
+        n_bytes = sum(path.stat().st_size for folder in left for path in folder.rglob("*") if path.is_file())
+        for folder in left:
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise SlipstreamError(
+            f"{error.filename} cannot be removed ({error.strerror}). Close Slipstream where it runs, and try again."
+        ) from error
+    return n_bytes

@@ -1,0 +1,177 @@
+"""One further training of a head on what was rejected of it: `python -m runtime.training.adapting PLACE TARGET HEAD
+BYTES`, in a process of its own, with the lowest priority.
+
+Trains on windows, measures on others, and puts the new head into the place of the old one or throws it away. Everything
+is written under the place's folder: where that was removed meanwhile, nothing is left. Says how it ended in a sentence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from runtime.core.errors import NO_MEMORY, ModelError, SlipstreamError
+from runtime.learning.place import Place
+from runtime.learning.versions import Measured, Versions
+from runtime.learning.windows import Window, Windows
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+
+MARGIN = 0.01  # by which the share of accepted draft tokens must rise
+SURE = 2.0  # times the standard error that the rise must be
+MOST_TRAINED, MOST_MEASURED = 192, 48  # windows, the latest
+PR_SET_PDEATHSIG = 1
+LOOK = 1.0  # seconds between two looks at what memory is taken
+
+
+class Job(NamedTuple):
+    """What is to be trained."""
+
+    target: Path
+    head: Path  # to begin with
+    windows: Sequence[Window]
+    new: Path  # the file to write
+    work: Path  # the folder for what is needed meanwhile
+    seed: int
+
+
+Train = Callable[[Job], None]
+Measure = Callable[[Path, Path, Path, Sequence[Window]], Measured]  # of (target, before, after, windows)
+
+
+class ForgottenError(SlipstreamError):
+    """What it was trained on has been wiped."""
+
+
+def is_better(measured: Measured) -> bool:
+    """Is the new head better beyond doubt?"""
+    return measured.after - measured.before >= MARGIN and measured.rise > SURE * measured.error
+
+
+def adapt(place: Place, target: Path, original: Path, train: Train, measure: Measure) -> str:
+    """Trains the head that is used now; says what came of it. Raises SlipstreamError and OSError."""
+    with place.locked() as is_ours:
+        if not is_ours:
+            return "another process trains this head"
+        return trained(place, target, original, train, measure)
+
+
+def trained(place: Place, target: Path, original: Path, train: Train, measure: Measure) -> str:
+    """The same, where no other process does."""
+    number, versions = place.number, Versions(place)
+    windows = Windows(place.windows, ModelFacts(read_model_header(target)).n_vocab).read()
+    learned = [each for each in windows if not each.is_held_out][-MOST_TRAINED:]
+    held_out = [each for each in windows if each.is_held_out][-MOST_MEASURED:]
+    if not learned or not held_out:
+        return "there is too little to learn from and to measure on"
+    state, before, work = versions.read(), versions.current() or original, place.work
+    new = work / "new.gguf"
+    clear(work)
+    train(Job(target, before, learned, new, work, state.n_made + state.n_discarded))
+    measured = measure(target, before, new, held_out)
+    if not number or place.number != number:
+        raise ForgottenError("What the head was trained on was wiped meanwhile, so nothing is kept.")
+    told = f"{measured.before:.1%} of draft tokens accepted before, {measured.after:.1%} after"
+    if is_better(measured) and (versions.current() or original) == before:
+        version = versions.take(new, measured, len(learned), windows[-1].key)
+        said = f"version {version.number} took the place of version {version.parent}: {told}"
+    else:
+        versions.discard(new, measured, windows[-1].key)
+        said = f"the new head was thrown away: {told}"
+    clear(work)
+    return said
+
+
+def clear(work: Path) -> None:
+    """Removes what a training has left there."""
+    for path in work.glob("*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def give_way() -> None:
+    """Has this process take what nobody else wants of the processor and of the disk."""
+    me = psutil.Process()
+    with suppress(psutil.Error, OSError, AttributeError):
+        if sys.platform == "win32":
+            me.nice(psutil.IDLE_PRIORITY_CLASS)
+        else:
+            me.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with suppress(psutil.Error, OSError, AttributeError, ValueError):
+        if sys.platform == "win32":
+            me.ionice(psutil.IOPRIO_VERYLOW)
+        else:
+            me.ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def end_with_parent() -> None:
+    """When whoever began this is gone, so is it, also while it is held."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    def wait() -> None:
+        with suppress(OSError):
+            while os.read(0, 1):
+                pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def keep_below(n_bytes: int) -> None:
+    """Ends this process when it takes more memory than that."""
+
+    def watch() -> None:
+        me = psutil.Process()
+        while True:
+            time.sleep(LOOK)
+            info = me.memory_info()
+            if (taken := info.rss - getattr(info, "shared", 0)) > n_bytes:
+                print(f"it took {taken / 1e9:.1f} GB of memory, where {n_bytes / 1e9:.1f} GB were meant", flush=True)
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(args: Sequence[str]) -> int:
+    """The exit code: 0 where something was trained, whatever came of it."""
+    place, target, original, n_bytes = Place(Path(args[0])), Path(args[1]), Path(args[2]), int(args[3])
+    give_way()
+    end_with_parent()
+    keep_below(n_bytes)
+    try:
+        from runtime.training.further import train_further
+        from runtime.training.measuring import measure
+
+        print(adapt(place, target, original, train_further, measure), flush=True)
+    except ImportError as error:
+        print(f"training needs {error.name}: pip install 'slipstream[train]'", flush=True)
+    except (ModelError, SlipstreamError) as error:
+        print(error, flush=True)
+    except MemoryError:
+        print(NO_MEMORY, flush=True)
+    except OSError as error:
+        print(f"{error.filename or 'a file'} could not be used ({error.strerror})", flush=True)
+    else:
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""What a head learns from windows: they are texts for `refine`, in a few minutes of one thread.
+
+Knows windows; how a head is trained is refining.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.training.adapting import Job
+from runtime.training.extra import TrainingError
+from runtime.training.refining import refine
+from runtime.training.samples import Text
+from runtime.training.trainer import BATCH_TOKENS, Schedule
+
+RATE = 3e-4  # so slow that what the head knows is not lost
+STEPS, MOST_EPOCHS = 80, 24  # fewer steps teach little; more rounds over few texts teach those texts only
+SECONDS = 600.0
+
+
+def train_further(job: Job) -> None:
+    """Writes the new head. Raises TrainingError, ModelError."""
+    texts = [Text(each.tokens, max(1, each.begin)) for each in job.windows]
+    if refine(job.target, job.head, texts, job.new, schedule(texts), job.seed, work=job.work) is None:
+        raise TrainingError("There is too little to learn from in what was rejected. More comes with more replies.")
+
+
+def schedule(texts: Sequence[Text]) -> Schedule:
+    """As many rounds over the texts as make about STEPS steps."""
+    n_batches = max(1, sum(len(each.tokens) for each in texts) // BATCH_TOKENS)
+    return Schedule(min(MOST_EPOCHS, -(-STEPS // n_batches)), RATE, seconds=SECONDS)

@@ -1,0 +1,143 @@
+"""An EAGLE-3 head as a GGUF file: written, and read back to be trained further.
+
+Knows GGUF's names; knows nothing about training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, quants
+from torch import Tensor
+
+from runtime.core.errors import ModelError
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_header
+from runtime.models.heads import EAGLE, TABLE, layers_of, n_words, width_read
+from runtime.training.head_model import Head
+from runtime.training.layers import LayerShape
+from runtime.training.target_words import Output
+
+NAMES = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+HEAD_NAMES = {
+    "fc": "fc",
+    "norm": "output_norm",
+    "state_norm": "blk.0.attn_norm_2",
+    **{name: f"blk.0.{NAMES.get(name, name)}" for name in (*NAMES, "attn_norm", "ffn_norm")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFile:
+    """What a head's file has."""
+
+    head: Head
+    reads: tuple[int, ...]  # layers of the target whose inputs it reads
+    n_vocab: int  # of the target
+    n_context: int
+    name: str
+    output: Output | None = None  # None: the target's own, of all words
+
+
+def write_head(path: Path, file: HeadFile) -> None:
+    """Matrices as Q8_0, norms as F32; `path` appears only when whole. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    writer = GGUFWriter(str(new), EAGLE)
+    add_shape(writer, file.head.shape, file.n_context, file.name)
+    writer.add_block_count(1)
+    writer.add_vocab_size(file.n_vocab)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_array(f"{EAGLE}.target_layers", list(file.reads))
+    writer.add_uint32(f"{EAGLE}.target_hidden_size", file.head.shape.width)
+    for parameter, weight in file.head.state_dict().items():
+        add_weight(writer, f"{HEAD_NAMES[parameter.removesuffix('.weight')]}.weight", weight)
+    if file.output is not None:
+        writer.add_tensor("output.weight", file.output.rows, raw_dtype=file.output.kind)
+        writer.add_tensor(TABLE, file.output.kept)
+    finish(writer, new, path)
+
+
+def add_shape(writer: GGUFWriter, shape: LayerShape, n_context: int, name: str) -> None:
+    """What all models say of themselves."""
+    writer.add_name(name)
+    writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
+    writer.add_context_length(n_context)
+    writer.add_embedding_length(shape.width)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_rope_dimension_count(shape.head)
+    writer.add_rope_freq_base(shape.rope_base)
+    writer.add_layer_norm_rms_eps(shape.norm_eps)
+
+
+def add_weight(writer: GGUFWriter, name: str, weight: Tensor) -> None:
+    """One tensor."""
+    data = np.ascontiguousarray(weight.detach().float().cpu().numpy())
+    kind = GGMLQuantizationType.Q8_0 if data.ndim == 2 else GGMLQuantizationType.F32
+    writer.add_tensor(name, quants.quantize(data, kind), raw_dtype=kind)
+
+
+def finish(writer: GGUFWriter, new: Path, path: Path) -> None:
+    """Writes what was added to `new`, and moves that to `path`; leaves nothing of it where that fails."""
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def read_head(path: Path) -> HeadFile:
+    """A head as its file has it, in single precision. Raises ModelError for what is no EAGLE-3 head."""
+    facts = ModelFacts(read_header(path))
+    if facts.architecture != EAGLE or width_read(facts) != facts.own("embedding_length"):
+        raise ModelError(f"{path.name} is no EAGLE-3 head of its target's width, so it cannot be trained further.")
+    tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+    head = Head(shape_of(facts))
+    names = {f"{name}.weight": f"{HEAD_NAMES[name]}.weight" for name in HEAD_NAMES}
+    if lacking := [name for name in names.values() if name not in tensors]:
+        raise ModelError(f"{path.name} has no {lacking[0]}, so it cannot be trained further.")
+    try:
+        head.load_state_dict(
+            {
+                parameter: torch.from_numpy(np.array(quants.dequantize(tensors[name].data, tensors[name].tensor_type)))
+                for parameter, name in names.items()
+            }
+        )
+    except RuntimeError as error:
+        raise ModelError(f"{path.name} has weights of shapes that Slipstream does not train.") from error
+    output = None
+    if TABLE in tensors and "output.weight" in tensors:
+        rows = tensors["output.weight"]
+        output = Output(np.array(tensors[TABLE].data, np.int64), np.array(rows.data), rows.tensor_type)
+    return HeadFile(head, layers_of(facts), n_words(facts), facts.n_context, facts.name, output)
+
+
+def shape_of(facts: ModelFacts) -> LayerShape:
+    """A layer's shape as a header gives it."""
+    base, eps = (
+        facts.header.metadata.get(f"{facts.architecture}.{key}")
+        for key in ("rope.freq_base", "attention.layer_norm_rms_epsilon")
+    )
+    return LayerShape(
+        facts.own("embedding_length"),
+        facts.own("attention.head_count"),
+        facts.own("attention.head_count_kv"),
+        facts.own("feed_forward_length"),
+        base if isinstance(base, float) else 10_000.0,
+        eps if isinstance(eps, float) else 1e-5,
+    )

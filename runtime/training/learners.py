@@ -1,0 +1,124 @@
+"""What a head and a draft model learn from samples: the target's own distributions (Agarwal et al., arXiv 2306.13649).
+
+Knows tensors and samples; how often and how fast is the trainer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from runtime.training.draft_model import DraftModel
+from runtime.training.head_file import HeadFile
+from runtime.training.head_model import unrolled
+from runtime.training.samples import Sample
+from runtime.training.target_words import TargetWords, floats
+
+N_STEPS = 3  # of drafting that a head is trained for at once
+
+
+class Lesson(NamedTuple):
+    """Of one step of drafting on a batch: the mean loss, and the share of guesses that are the target's likeliest."""
+
+    loss: Tensor
+    right: Tensor
+
+
+class Learner(Protocol):
+    """Something that is trained."""
+
+    @property
+    def module(self) -> nn.Module:
+        """What has the weights."""
+
+    def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
+        """One for each step of drafting."""
+
+
+class Wanted:
+    """The target's distributions over the words that a draft has."""
+
+    def __init__(self, batch: Sequence[Sample], length: int, row: Tensor, device: torch.device) -> None:
+        """`row` [n_vocab] is the place of a word among the draft's, -1 for none; `length` that of the batch."""
+        shape = len(batch), length, batch[0].ids.shape[1]
+        ids, chances = np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
+        for i, sample in enumerate(batch):
+            ids[i, sample.start : len(sample.tokens)] = sample.ids
+            chances[i, sample.start : len(sample.tokens)] = sample.chances
+        self.likeliest = torch.from_numpy(ids[..., 0]).to(device)
+        self.places = row[torch.from_numpy(ids).to(device)]
+        self.weights = torch.from_numpy(chances).to(device).exp() * (self.places >= 0)
+        self.is_reply = self.weights.new_tensor(chances[..., 0] > -np.inf, dtype=torch.bool)
+
+    def lesson(self, guesses: Tensor, first: int, outputs: Tensor, kept: Tensor) -> Lesson:
+        """`guesses` [B, cells, width] are of the tokens from `first` on; `outputs` [words, width] are those of the
+        words `kept` [words].
+        """
+        span = slice(first, first + guesses.shape[1])
+        here = self.is_reply[:, span]
+        logits = F.linear(guesses[here], outputs)
+        taken = logits.log_softmax(-1).gather(1, self.places[:, span][here].clamp(min=0))
+        loss = -(self.weights[:, span][here] * taken).sum(-1).mean()
+        right = kept[logits.argmax(-1)] == self.likeliest[:, span][here]
+        return Lesson(loss, right.float().mean())
+
+
+def padded(batch: Sequence[Sample]) -> NDArray[np.int64]:
+    """The ids of a batch [B, T]."""
+    ids = np.zeros((len(batch), max(len(sample.tokens) for sample in batch)), dtype=np.int64)
+    for i, sample in enumerate(batch):
+        ids[i, : len(sample.tokens)] = sample.tokens
+    return ids
+
+
+def places(kept: Tensor, n_vocab: int) -> Tensor:
+    """[n_vocab] the place of each word among the kept ones, -1 for others."""
+    row = torch.full((n_vocab,), -1, dtype=torch.long, device=kept.device)
+    row[kept] = torch.arange(len(kept), device=kept.device)
+    return row
+
+
+class HeadLearner:
+    """A head on its target's states."""
+
+    def __init__(self, file: HeadFile, words: TargetWords, device: torch.device) -> None:
+        self.file, self.words, self.device = file, words, device
+        self.module = file.head.to(device)
+        output = file.output or words.output(np.arange(words.n_vocab))
+        self.kept = torch.from_numpy(output.kept).to(device)
+        self.outputs = torch.from_numpy(floats(output.rows, output.kind)).to(device)
+        self.row = places(self.kept, words.n_vocab)
+
+    def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
+        """As Learner says: a few steps of drafting at once, on the head's own states."""
+        ids = torch.from_numpy(padded(batch)).to(self.device)
+        wanted = Wanted(batch, ids.shape[1], self.row, self.device)
+        steps = unrolled(self.module, self.words.vectors, ids, self._states(batch, ids.shape[1]), N_STEPS)
+        return [wanted.lesson(guesses, 2 + step, self.outputs, self.kept) for step, guesses in enumerate(steps)]
+
+    def _states(self, batch: Sequence[Sample], length: int) -> Tensor:
+        states = np.zeros((len(batch), length, self.module.fc.in_features), dtype=np.float16)
+        for i, sample in enumerate(batch):
+            assert sample.states is not None
+            states[i, : len(sample.states)] = sample.states
+        return torch.from_numpy(states).to(self.device)
+
+
+class DraftLearner:
+    """A small model of its own."""
+
+    def __init__(self, module: DraftModel, kept: NDArray[np.int64], device: torch.device) -> None:
+        self.module, self.device = module.to(device), device
+        self.kept = torch.from_numpy(kept).to(device)
+
+    def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
+        """As Learner says; what follows a token is one step."""
+        ids = torch.from_numpy(padded(batch)).to(self.device)
+        wanted = Wanted(batch, ids.shape[1], self.module.row, self.device)
+        return [wanted.lesson(self.module(ids)[:, :-1], 1, self.module.words, self.kept)]

@@ -1,0 +1,114 @@
+"""How often heads are right, measured as they will be used: by the model library, in the files as they are.
+
+At every position the head drafts a few tokens behind the target's states of a given text; what counts is how many of
+them come. Knows backends; no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.eagle import EagleBackend
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import IdsOnly
+from runtime.backends.staging import Rows
+from runtime.core.draft import Tokens
+from runtime.learning.versions import Measured
+from runtime.learning.windows import LENGTH, Window
+from runtime.loading.heads import head_facts
+from runtime.loading.opening import load
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import STATES, layers_of
+
+DEPTH = 3  # tokens of a draft
+MOST = 4096  # positions that are measured
+Counts = NDArray[np.int64]  # [positions] how many of the first drafted tokens came, 0 to DEPTH
+
+
+def silent(what: str, share: float) -> bool:
+    """Nobody waits."""
+    return True
+
+
+def measure(target: Path, before: Path, after: Path, windows: Sequence[Window]) -> Measured:
+    """Two heads at the same positions of the model's own tokens in the windows. Raises ModelError."""
+    old, new = (accepted(target, head, windows) for head in (before, after))
+    n = sum(map(len, old))
+    if not n:
+        return Measured(0.0, 0.0, 0, 0.0, 0.0)
+    differences = (np.concatenate(new) - np.concatenate(old)) / DEPTH
+    error = float(differences.std() / np.sqrt(n))
+    return Measured(share(old), share(new), n, float(differences.mean()), error)
+
+
+def share(counts: Sequence[Counts]) -> float:
+    """Accepted of all drafted tokens, were every pass to verify a draft of DEPTH tokens."""
+    n_passes = n_accepted = 0
+    for each in counts:
+        at = 0
+        while at < len(each):
+            n_passes, n_accepted = n_passes + 1, n_accepted + int(each[at])
+            at += int(each[at]) + 1
+    return n_accepted / (DEPTH * n_passes) if n_passes else 0.0
+
+
+def accepted(target: Path, head: Path, windows: Sequence[Window]) -> list[Counts]:
+    """What a head's drafts are worth, window by window and position by position. Raises ModelError."""
+    facts = ModelFacts(read_model_header(target))
+    found = list[Counts]()
+    with ExitStack() as stack:
+        model = stack.enter_context(closing(load(target, "target", silent, exact=False, gpu_layers=0, facts=facts)))
+        backend = stack.enter_context(closing(LlamaBackend(model, LENGTH, 1, STATES)))
+        own = head_facts(head, facts, backend)
+        ids = IdsOnly(own.architecture, own.n_vocab) if own.n_vocab else None
+        weights = load(head, "draft", silent, exact=False, ids=ids, facts=own, is_head=True)
+        stack.enter_context(closing(weights))
+        eagle = stack.enter_context(closing(EagleBackend(weights, backend, layers_of(own), 1, DEPTH + 1)))
+        for each in (backend, eagle):
+            each.set_threads(1, 1)
+        shown = Shown(backend, layers_of(own))
+        for window in windows:
+            if sum(map(len, found)) >= MOST:
+                break
+            found.append(np.array([*in_window(eagle, window, shown.states(window.tokens))], dtype=np.int64))
+    return found
+
+
+class Shown:
+    """What the target shows of a text, row by row."""
+
+    def __init__(self, target: LlamaBackend, layers: tuple[int, ...]) -> None:
+        self._target, self._rows = target, list[Rows]()
+        target.show_states(layers, lambda tokens, start, states: self._rows.append(states.copy()))
+
+    def states(self, tokens: Tokens) -> Rows:
+        """The states [n - 1, width] of all tokens but the last."""
+        self._rows.clear()
+        self._target.forward(np.array([tokens[0] ^ 1], dtype=np.int32))  # so that nothing of it is in the cache
+        self._rows.clear()
+        for end in [*range(STATES, len(tokens) - 1, STATES), len(tokens) - 1]:
+            self._target.forward(tokens[:end])
+        return np.concatenate(self._rows)
+
+
+def in_window(head: EagleBackend, window: Window, states: Rows) -> Iterator[int]:
+    """For each of the model's own tokens: how many of the head's guesses from there on are those that stand there."""
+    tokens, heard = window.tokens, 0
+    for at in range(max(2, window.begin), len(tokens) - DEPTH):
+        head.hear(tokens[: at - 1], heard, states[heard : at - 1])
+        heard = at - 1
+        yield n_right(head, tokens, at)
+
+
+def n_right(head: EagleBackend, tokens: Tokens, at: int) -> int:
+    """How many tokens from that one on the head guesses, one after the other."""
+    for n in range(DEPTH):
+        if int(head.forward(tokens[: at + n])[0].argmax()) != tokens[at + n]:
+            return n
+    return DEPTH

@@ -1,0 +1,80 @@
+"""An EAGLE-3 head that exists, trained further on texts that its target wrote.
+
+Memory is bounded: what the target says of the texts is on disk meanwhile.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from runtime.training.head_file import read_head, write_head
+from runtime.training.learners import HeadLearner
+from runtime.training.samples import Samples, Text
+from runtime.training.target_words import TargetWords
+from runtime.training.teacher import LONGEST, Teacher
+from runtime.training.trainer import Schedule, Trainer
+
+HELD_OUT = 10  # one text of so many is measured on and not trained on
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """How the head did on held-out texts: shares of right guesses by step of drafting."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    n_steps: int  # that were made
+
+
+def refine(
+    target: Path,
+    head: Path,
+    texts: Sequence[Text],
+    path: Path,
+    schedule: Schedule,
+    seed: int = 0,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    threads: int = 1,
+    work: Path | None = None,
+) -> Refined | None:
+    """Trains the head in the file `head` on `texts` and writes the new one to `path`, which may be the same.
+
+    `schedule` has the steps (`n_steps`, `epochs`), the `seconds` (of training alone), and the highest rate: 3e-4 or
+    less, so that what it knows is not lost. `work` is where the samples are meanwhile (6 bytes for each value of three
+    states of a token). None when it was cancelled before any step or there is no text with a reply; cancelled later,
+    what was learned so far is written. The same input gives the same bytes, where no `seconds` are set, on a processor
+    with as many threads. Raises ModelError, TrainingError.
+    """
+    file = read_head(head)
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        samples = Samples(Path(folder))
+        with Teacher(target, file.reads, threads) as teacher:
+            for number, text in enumerate(texts):
+                if is_cancelled():
+                    return None
+                if is_readable(text):
+                    samples.write(number, teacher.read(text))
+        numbers = samples.numbers()
+        apart = numbers[HELD_OUT - 1 :: HELD_OUT]
+        learner = HeadLearner(file, TargetWords(target), torch.device("cpu"))
+        trainer = Trainer(learner, samples, [number for number in numbers if number not in apart], schedule, seed)
+        if not numbers:
+            return None
+        before = trainer.held_out(apart)
+        for _ in trainer.run(is_cancelled):
+            pass
+        if not trainer.step:
+            return None
+        write_head(path, file)
+        return Refined(before, trainer.held_out(apart), trainer.step)
+
+
+def is_readable(text: Text) -> bool:
+    """Has it a reply that a head can learn from?"""
+    return 1 <= text.start <= min(len(text.tokens), LONGEST) - 8

@@ -1,0 +1,86 @@
+"""The quantized target, reading texts that it wrote: its chances at each place, and the states that a head reads.
+
+Knows backends; knows no torch. What it says of a text does not depend on what it read before.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from runtime.backends.contexts import open_backend
+from runtime.backends.model import LlamaModel
+from runtime.backends.staging import Rows
+from runtime.core.draft import Draft, Logits, Tokens
+from runtime.loading import layout
+from runtime.models.heads import STATES
+from runtime.training.samples import N_LIKELY, Sample, Text
+
+LONGEST = 512  # tokens of a text that are read
+ROWS = 32  # of logits at once: they take megabytes where there are many words
+
+
+class Teacher:
+    """A target that shows the inputs of `layers`; () for none. Raises ModelError; close it, or use it in `with`."""
+
+    def __init__(self, target: Path, layers: tuple[int, ...], threads: int = 1) -> None:
+        self._stack, self.layers = ExitStack(), layers
+        try:
+            self.model = LlamaModel(target, exact=layout.prefers_exact(target))
+            self._stack.callback(self.model.close)
+            n_ctx = LONGEST + ROWS
+            self.backend = open_backend(self.model, n_ctx, ROWS, STATES, is_frugal=self.model.is_recurrent)
+            self._stack.callback(self.backend.close)
+            self.backend.set_threads(threads, threads)
+            self._states = np.zeros((n_ctx, len(layers) * self.model.n_embd), dtype=np.float16)
+            if layers:
+                self.backend.show_states(layers, self._hear)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the target."""
+        self._stack.close()
+
+    def _hear(self, tokens: Tokens, start: int, states: Rows) -> None:
+        self._states[start : len(tokens)] = states
+
+    def read(self, text: Text) -> Sample:
+        """What it says of the first LONGEST tokens of a text whose reply begins before that."""
+        tokens = np.array(text.tokens[:LONGEST], dtype=np.int32)
+        self._forget(int(tokens[0]))
+        pieces = []
+        for at in range(text.start, len(tokens), ROWS):
+            draft = Draft(tuple(tokens[at : min(at + ROWS, len(tokens)) - 1].tolist()))
+            pieces.append(likely(self.backend.forward(tokens[:at], draft)))
+        ids, chances = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        self._states[len(tokens) - 1] = 0  # that token is read by nobody
+        states = self._states[: len(tokens)].copy() if self.layers else None
+        return Sample(tokens, text.start, ids, chances, states)
+
+    def _forget(self, first: int) -> None:
+        """Nothing that was read before is used for a text that begins with that token."""
+        self.backend.forward(np.array([1 if first == 0 else 0], dtype=np.int32))
+
+
+def likely(logits: Logits) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows [n, n_vocab]: the likeliest tokens, and the logarithms of their chances [n, N_LIKELY]."""
+    n = min(N_LIKELY, logits.shape[1])
+    found = np.argpartition(-logits, n - 1, axis=1)[:, :n]
+    values = np.take_along_axis(logits, found, axis=1)
+    order = np.lexsort((found, -values))
+    found, values = (np.take_along_axis(each, order, axis=1) for each in (found, values))
+    most = values[:, :1].astype(np.float64)
+    total = np.exp(logits - most).sum(axis=1, keepdims=True)
+    return found.astype(np.int32), (values - most - np.log(total)).astype(np.float16)

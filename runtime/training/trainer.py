@@ -1,0 +1,179 @@
+"""Steps of training, and checkpoints from which they go on bit for bit, on a processor with as many threads.
+
+Each step is decided by its number alone: the batch, the rate. Knows torch's optimizer; what is learned is a learner's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from runtime.training.learners import Learner
+from runtime.training.samples import Samples, no_room
+
+DECAY = 0.8  # what a step of drafting counts for, of the one before
+BATCH_TOKENS = 2048
+POOL = 8  # batches whose texts are sorted by length, so that little is padded
+CHECKPOINT = 60.0  # seconds between two of them
+LATELY = 50  # steps that a report is the mean of
+WARM_UP, LEAST = 0.03, 0.05  # shares of all steps, and of the highest rate
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast is learned. With `seconds`, time may end it early, and its share is that of time: then two
+    runs differ.
+    """
+
+    epochs: int = 8
+    rate: float = 1e-3
+    n_steps: int | None = None  # at most, whatever the epochs
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How training goes."""
+
+    step: int
+    n_steps: int
+    loss: float
+    right: tuple[float, ...]  # shares of right guesses lately, by step of drafting
+    seconds_left: float
+
+
+class Trainer:
+    """Trains on the samples of these numbers. A seed gives an order of texts."""
+
+    def __init__(
+        self, learner: Learner, samples: Samples, numbers: Sequence[int], schedule: Schedule, seed: int
+    ) -> None:
+        self.learner, self.samples, self.numbers = learner, samples, np.array(numbers)
+        self.schedule, self.seed, self.step = schedule, seed, 0
+        parameters = learner.module.parameters()
+        self.optimizer = torch.optim.AdamW(parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01)
+
+    @cached_property
+    def _lengths(self) -> dict[int, int]:
+        return {int(number): len(self.samples.read(int(number)).tokens) for number in self.numbers}
+
+    def _epoch(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch, as numbers of samples."""
+        rng = np.random.default_rng((self.seed, epoch))
+        mixed = rng.permutation(self.numbers).tolist()
+        pool = POOL * BATCH_TOKENS // max(1, int(np.mean([*self._lengths.values()])))
+        batches: list[list[int]] = []
+        for at in range(0, len(mixed), max(1, pool)):
+            batches += packed(sorted(mixed[at : at + max(1, pool)], key=self._lengths.__getitem__), self._lengths)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    @cached_property
+    def order(self) -> list[list[int]]:
+        """The batch of every step."""
+        steps = [batch for epoch in range(self.schedule.epochs) for batch in self._epoch(epoch)]
+        return steps[: self.schedule.n_steps]
+
+    def run(self, is_cancelled: Callable[[], bool], checkpoint: Path | None = None) -> Iterator[Told]:
+        """Goes on from `checkpoint` if there is one; tells of every step. Ends early when cancelled, with a checkpoint.
+
+        Raises TrainingError where that cannot be written.
+        """
+        if checkpoint is not None and checkpoint.exists():
+            self.resume(checkpoint)
+        began = saved = time.monotonic()
+        first, losses, right = self.step, deque[float](maxlen=LATELY), deque[list[float]](maxlen=LATELY)
+        limit = self.schedule.seconds or math.inf
+        while self.step < len(self.order) and (passed := time.monotonic() - began) < limit and not is_cancelled():
+            found = self._learn(max(self.step / len(self.order), passed / limit))
+            losses.append(found[0])
+            right.append(found[1:])
+            now = time.monotonic()
+            left = min((now - began) / (self.step - first) * (len(self.order) - self.step), limit)
+            shares = tuple(np.nanmean(right, axis=0).tolist())
+            yield Told(self.step, len(self.order), float(np.mean(losses)), shares, left)
+            if checkpoint is not None and now - saved > CHECKPOINT:
+                self.save(checkpoint)
+                saved = now
+        if checkpoint is not None:
+            self.save(checkpoint)
+
+    @property
+    def is_done(self) -> bool:
+        """Were all steps made?"""
+        return self.step >= len(self.order)
+
+    def _learn(self, share: float) -> list[float]:
+        """One step, after that share of all: its loss, and the shares of right guesses by step of drafting."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate * slowed(share)
+        lessons = self.learner.lessons([self.samples.read(number) for number in self.order[self.step]])
+        loss = sum(DECAY**i * lesson.loss for i, lesson in enumerate(lessons))
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.learner.module.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return [lessons[0].loss.item(), *(lesson.right.item() for lesson in lessons)]
+
+    def held_out(self, numbers: Sequence[int]) -> tuple[float, ...]:
+        """Shares of right guesses on samples that are not trained on, by step of drafting."""
+        found = []
+        with torch.no_grad():
+            for batch in packed(sorted(numbers), {number: len(self.samples.read(number).tokens) for number in numbers}):
+                lessons = self.learner.lessons([self.samples.read(number) for number in batch])
+                found.append([lesson.right.item() for lesson in lessons])
+        return tuple(np.nanmean(found, axis=0).tolist()) if found else ()
+
+    def save(self, path: Path) -> None:
+        """Writes a checkpoint, whole or not at all. Raises TrainingError where it cannot."""
+        state = {
+            "step": self.step,
+            "module": self.learner.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            with new.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        except (OSError, RuntimeError) as error:  # torch's own writer raises the latter for a full disk
+            new.unlink(missing_ok=True)
+            raise no_room(path.parent, error if isinstance(error, OSError) else OSError(28, "no room")) from error
+
+    def resume(self, path: Path) -> None:
+        """Goes on from a checkpoint."""
+        state = torch.load(path, weights_only=True)
+        self.learner.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+
+
+def packed(numbers: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:
+    """Batches of neighbours with BATCH_TOKENS tokens at most, what is padded included."""
+    batches: list[list[int]] = []
+    longest = 0
+    for number in numbers:
+        longest = max(longest, lengths[number])
+        if not batches or longest * (len(batches[-1]) + 1) > BATCH_TOKENS:
+            batches.append([])
+            longest = lengths[number]
+        batches[-1].append(number)
+    return batches
+
+
+def slowed(share: float) -> float:
+    """The rate after that share of all steps, of the highest: a linear warm-up, then a cosine."""
+    warm = (share + 1e-3) / WARM_UP
+    return min(warm, LEAST + (1 - LEAST) * 0.5 * (1 + math.cos(math.pi * min(1.0, share))))
