@@ -103,11 +103,12 @@ def parts(size: float) -> list[Part]:
     planted = ("--acceptance", *("0.9", "0.5")[: int(scaled(2))], "--shape", target, "--draft", draft)
     planted += ("--planted",) if is_slow else ()
     share = ("--runs", scaled(9), "--tokens", scaled(128, 4), "--shape", "tiny" if is_slow else "135m")
+    device = ("-m", "pytest", "-m", "device", "tests/device", *(("-k", "hidden_states") if is_slow else ()))
     clients = ("--alone", "--temperatures", "0", "--rounds", "1", "--tokens", scaled(80, 8))
     proof = ("--draws", scaled(500, 50), "--prompts", scaled(2), "--ways", scaled(26, 6), "--jobs", "4")
     return [
         Part("Devices", ("-c", DEVICES), 60),
-        Part("slipstream doctor", ("-m", "app.cli", "doctor"), 90),
+        Part("slipstream doctor", ("-m", "app.cli", "doctor"), 90, is_too_much=is_slow),
         *(
             Part(
                 f"T(n) and exactness: {s}, {q}", bench("widths", s, q, *width), 90,
@@ -116,7 +117,7 @@ def parts(size: float) -> list[Part]:
             for s, q in shapes
         ),
         Part("Drafters, early exit, planted pairs", bench("drafters", *few, *planted), 180),
-        Part("Hidden states, and what only a device shows", ("-m", "pytest", "-m", "device", "tests/device"), 180),
+        Part("Hidden states, and what only a device shows", device, 180),
         Part("The loop's share of a step", bench("plain", *share), 90),
         Part("Clients at once", bench("clients", *clients), 120, is_too_much=is_slow),
         Part("Quick proof", bench("prove", *proof), 120, is_too_much=is_slow),
@@ -168,7 +169,7 @@ def measured(args: argparse.Namespace, environment: dict[str, str]) -> Iterator[
     speed = next(run_all([SPEED], environment, deadline))
     yield speed
     size = size_of(speed)
-    print(f"  so {size:.1%} of what a GPU is asked for", flush=True)
+    print(f"  so {100 * size:.2g}% of what a GPU is asked for", flush=True)
     wanted = [part for part in parts(size) if args.only.casefold() in part.title.casefold()]
     yield from run_all(wanted, environment, deadline)
 
