@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.tui.actions.offering import is_foreign
 from app.tui.dialogs.diff_screen import DiffScreen
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -142,3 +143,10 @@ async def test_what_becomes_of_the_oldest_turns_is_a_setting(path: Path) -> None
             await chat.ask(question)
         await chat.until("one two three", gone="no room")
         assert len(engine_of(chat).asked) == 3
+
+
+def test_a_question_beyond_the_standard_library_is_known() -> None:
+    for question in ("What is the capital of Germany?", "What is 2+2?", "How are you?", "?"):
+        assert is_foreign(question)
+    for question in ("What does os.path.join do?", "what is `deque` of collections", "help(len)", "json?"):
+        assert not is_foreign(question)
