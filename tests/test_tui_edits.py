@@ -119,6 +119,14 @@ async def test_a_full_context_is_said_and_the_oldest_turns_are_left_out_when_tha
 
 
 @piloted
+async def test_a_question_that_is_too_long_by_itself_is_said_to_be(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two three", n_ctx=20)) as chat:
+        await chat.ask("a b c d")
+        await chat.say(" ".join("abcdefghijklmnopqrstuvwxyz"))
+        await chat.until("left out: the question is too long", gone="F9 leaves")
+
+
+@piloted
 async def test_messages_that_wait_come_back_where_the_context_is_full(path: Path) -> None:
     async with opened(path, ScriptedEngine("one two", "[wait]three [full]four", n_ctx=60)) as chat:
         await chat.ask("a b c d")
