@@ -106,6 +106,29 @@ async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beg
 
 
 @piloted
+async def test_a_reply_is_whole_when_one_comes_back_to_it(path: Path) -> None:
+    store = Store(path)
+    number, leaf = store.new_chat("long"), None
+    for i in range(120):
+        leaf = store.add_message(number, leaf, "assistant" if i % 2 else "user", f"Message {i}.")
+    store.close()
+    async with opened(path, ScriptedEngine("one two [wait]three", n_ctx=2048)) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.say("Last?")
+        await chat.until("one two")
+        await chat.press("ctrl+home")
+        await chat.until("Message 0.", gone="Last?")
+        await chat.press("ctrl+end")
+        await chat.until("Last?", "one two", gone="interrupted")
+        await chat.press("ctrl+home")
+        await chat.until("Message 0.", gone="Last?")
+        engine_of(chat).go.set()
+        await chat.until("The reply has ended below")
+        await chat.press("ctrl+end")
+        await chat.until("one two three")
+
+
+@piloted
 async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(path: Path) -> None:
     store = Store(path)
     number, leaf = store.new_chat("long"), None

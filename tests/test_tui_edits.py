@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.tui.actions.offering import is_foreign
 from app.tui.dialogs.diff_screen import DiffScreen
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -118,6 +119,14 @@ async def test_a_full_context_is_said_and_the_oldest_turns_are_left_out_when_tha
 
 
 @piloted
+async def test_a_question_that_is_too_long_by_itself_is_said_to_be(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two three", n_ctx=20)) as chat:
+        await chat.ask("a b c d")
+        await chat.say(" ".join("abcdefghijklmnopqrstuvwxyz"))
+        await chat.until("left out: the question is too long", gone="F9 leaves")
+
+
+@piloted
 async def test_messages_that_wait_come_back_where_the_context_is_full(path: Path) -> None:
     async with opened(path, ScriptedEngine("one two", "[wait]three [full]four", n_ctx=60)) as chat:
         await chat.ask("a b c d")
@@ -142,3 +151,10 @@ async def test_what_becomes_of_the_oldest_turns_is_a_setting(path: Path) -> None
             await chat.ask(question)
         await chat.until("one two three", gone="no room")
         assert len(engine_of(chat).asked) == 3
+
+
+def test_a_question_beyond_the_standard_library_is_known() -> None:
+    for question in ("What is the capital of Germany?", "What is 2+2?", "How are you?", "?"):
+        assert is_foreign(question)
+    for question in ("What does os.path.join do?", "what is `deque` of collections", "help(len)", "json?"):
+        assert not is_foreign(question)

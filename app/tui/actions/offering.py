@@ -52,7 +52,11 @@ def offered(screen: ChatScreen) -> Offered | None:
     if edits := last_edits(messages):
         paths = " and ".join(clean(each.path) for each in edits)
         return Offered(f"The reply edits {paths}. {key} shows the changes; the file is written if you say so.", "diff")
-    if len(messages) > 1 and messages[-1].facts.get("model") == first_steps.BUNDLED and is_foreign(messages[-2].content):
+    if (
+        len(messages) > 1
+        and messages[-1].facts.get("model") == first_steps.BUNDLED
+        and is_foreign(messages[-2].content)
+    ):
         return Offered(
             f"{first_steps.BUNDLED} knows Python's standard library alone, and this question names no module of it: "
             f"the answer may be nonsense. {key} lists models to talk to.",

@@ -243,10 +243,11 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
     if not n_prompt:
         return {}, str(error)
     n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
-    if NO_ROOM in facts:
+    letters = [len(each.content) for each in reply.request.prompt]
+    if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question has room without the turns
         return facts, f"The context is full: the chat has {n_prompt} tokens, and it holds {n_ctx}."
     if reply.pieces:
-        return facts, (
+        return {"end": facts["end"]}, (
             f"The reply cannot go on: with its question it has {n_prompt} tokens, and the context holds {n_ctx}. Ask "
             "something else."
         )

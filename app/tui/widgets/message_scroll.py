@@ -1,0 +1,190 @@
+"""Messages that scroll: a part of them is there, and more comes where one scrolls to an end of it.
+
+Knows which messages there are, and is told how each is shown; makes no replies and reads no chat.
+"""
+
+from __future__ import annotations
+
+from textual import on
+from textual.containers import VerticalScroll
+from textual.geometry import Offset
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Button
+
+from app.chats.store import StoredMessage
+from app.tui.widgets.below import COMES, HAS_ENDED, BelowLine
+from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.shown_part import MOST, SHOWN, ShownPart
+
+
+class MessageScroll(VerticalScroll, can_focus=False):
+    """A view for each message of the part. It stays at its end while that grows, unless one scrolls."""
+
+    class PartRequested(Message):
+        """Another part of the messages is wanted: earlier, later, first or last. `show_part` shows it."""
+
+        def __init__(self, part: str) -> None:
+            super().__init__()
+            self.part = part
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._part = ShownPart()
+        self._coming: int | None = None  # the message that grows
+        self._is_requested = self._is_changing = False  # is a part on its way, or being put there?
+        self.below = BelowLine()  # to be put there
+
+    def _view(self, message: StoredMessage) -> Widget:
+        """How a message is shown."""
+        raise NotImplementedError
+
+    def _nothing(self) -> Widget:
+        """What is shown where there is none."""
+        raise NotImplementedError
+
+    @property
+    def scroll_offset(self) -> Offset:
+        """Never before the first message: Textual's anchor has a short chat stand at the bottom."""
+        return Offset(max(0, round(self.scroll_x)), max(0, round(self.scroll_y)))
+
+    async def _put(self, first: int, last: int) -> None:
+        """Shows that part of the messages and nothing else."""
+        views = self._views_of(first, last)
+        with self.app.batch_update():
+            await self.remove_children()
+            self._part.first, self._part.last = first, last
+            await self.mount_all(views or [self._nothing()])
+            await self._frame()
+        self.below.say("")
+
+    async def _trim_top(self) -> None:
+        """No more views than there may be."""
+        views = list(self.query(MessageView))
+        if (n := len(views) - MOST) > 0:
+            await self.remove_children(views[:n])
+            self._part.first += n
+        await self._frame()
+
+    async def _frame(self) -> None:
+        """A button at either end where there are more messages."""
+        await self.remove_children(self.query(Button))
+        if n := self._part.first:
+            await self.mount(more_button(n, "earlier"), before=0)
+        if n := self._part.n_after:
+            await self.mount(more_button(n, "later"))
+
+    @on(Button.Pressed)
+    def _request_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self._request(event.button.id or "")
+
+    def _request(self, part: str) -> None:
+        if not self._is_requested:
+            self._is_requested = True
+            self.post_message(self.PartRequested(part))
+
+    async def show_part(self, part: str) -> None:
+        """Shows the part that was requested."""
+        self._is_changing = True
+        try:
+            if part == "first":
+                await self._show_first()
+            elif part == "last":
+                await self._show_last()
+            elif part == "earlier":
+                await self._show_earlier()
+            else:
+                await self._show_later()
+        finally:
+            self.call_after_refresh(self._settle_part)
+
+    def _settle_part(self) -> None:
+        self._is_requested = self._is_changing = False
+        self._tell()
+
+    async def _show_first(self) -> None:
+        self.release_anchor()
+        if self._part.first:
+            await self._put(0, min(SHOWN, self._part.n))
+            self.release_anchor()
+        self.scroll_home(animate=False)
+
+    async def _show_last(self) -> None:
+        if not self._part.is_last:
+            await self._put(*self._part.at_end())
+        self.anchor()
+
+    async def _show_earlier(self) -> None:
+        """As many messages more, above those that are there; what is far below goes."""
+        part, views = self._part, list(self.query(MessageView))
+        top, first = views[0], part.first
+        part.first = max(0, first - SHOWN)
+        self.release_anchor()
+        with self.app.batch_update():
+            await self.mount_all(self._views_of(part.first, first), before=top)
+            far = views[max(0, MOST - (first - part.first)) :]
+            await self.remove_children(far)
+            part.last -= len(far)
+            await self._frame()
+        self.call_after_refresh(self.scroll_to_widget, top, animate=False, top=True)
+
+    async def _show_later(self) -> None:
+        """As many messages more, below those that are there; what is far above goes."""
+        part, last = self._part, self._part.last
+        if part.is_last:
+            return
+        bottom = self.query(MessageView).last()
+        part.last = min(part.n, last + SHOWN)
+        with self.app.batch_update():
+            await self.mount_all(self._views_of(last, part.last))
+            await self._trim_top()
+        self.call_after_refresh(self.scroll_to_widget, bottom, animate=False)
+
+    def page_up(self) -> None:
+        """A screenful up; at the top, earlier messages."""
+        if self.scroll_y > 0:
+            self.scroll_page_up()
+        elif self._part.first:
+            self._request("earlier")
+
+    def action_scroll_home(self) -> None:
+        """To the first message of the chat."""
+        self._request("first")
+
+    def action_scroll_end(self) -> None:
+        """To the last one."""
+        self._request("last")
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Whoever scrolls to an end of what is there gets more."""
+        super().watch_scroll_y(old_value, new_value)
+        if self._is_changing:
+            return
+        if new_value < old_value and new_value <= 0 and self._part.first:
+            self._request("earlier")
+        elif new_value > old_value and self._is_at_end and not self._part.is_last:
+            self._request("later")
+        self._tell()
+
+    @property
+    def _is_at_end(self) -> bool:
+        is_following = self.is_anchored and not self._anchor_released
+        return is_following or self.scroll_y >= self.max_scroll_y - 1
+
+    def _tell(self, has_ended: bool = False) -> None:
+        """Says below what the reply does, where one has scrolled up."""
+        if self._is_at_end and self._part.is_last:
+            self.below.say("")
+        elif self._coming is not None:
+            self.below.say(COMES)
+        elif has_ended:
+            self.below.say(HAS_ENDED)
+
+    def _views_of(self, first: int, last: int) -> list[Widget]:
+        return [self._view(each) for each in self._part.messages[first:last]]
+
+
+def more_button(hidden: int, which: str) -> Button:
+    """A button for messages that are not there yet."""
+    return Button(f"Show {min(hidden, SHOWN)} of {hidden} {which} messages", id=which, compact=True)
