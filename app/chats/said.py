@@ -12,15 +12,25 @@ from pathlib import Path
 from app.chats.store import default_path
 
 MOST = 2**20  # characters
-LATEST = "SELECT content FROM messages WHERE role = 'assistant' ORDER BY id DESC"
+LATEST = "SELECT content FROM messages WHERE role = ? ORDER BY id DESC"
 
 
 def latest_replies(path: Path | None = None, most: int = MOST) -> list[str]:
     """The latest replies, newest first, of `most` characters in all; none where chats cannot be read."""
+    return latest("assistant", path, most)
+
+
+def latest_questions(path: Path | None = None, most: int = MOST) -> list[str]:
+    """What this person asked, in the same way, each once."""
+    return list(dict.fromkeys(latest("user", path, most)))
+
+
+def latest(role: str, path: Path | None, most: int) -> list[str]:
+    """The latest messages of that role."""
     uri = f"{(path or default_path()).absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
-            return list(within(db.execute(LATEST), most))
+            return list(within(db.execute(LATEST, (role,)), most))
     except sqlite3.Error:
         return []
 

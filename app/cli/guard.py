@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runtime.core.errors import SlipstreamError
 
-MEASURING = (["bench"], ["doctor"], ["models", "pair"])
+MEASURING = (["bench"], ["doctor"], ["models", "pair"], ["models", "distill"])
 MARK = "SLIPSTREAM_GUARDED"  # in the child's environment
 
 

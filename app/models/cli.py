@@ -115,3 +115,29 @@ def pair(
     from app.models.pair import pair_up
 
     pair_up(target, folders or [], make)
+
+
+@app.command()
+def distill(
+    target: Annotated[str, typer.Argument(help="The model that a draft is trained for: as for `info`.")],
+    kind: Annotated[str, typer.Option(help="head or model; left out, what promises most here.")] = "",
+    source: Annotated[
+        str, typer.Option("--from", help="'chats', a text file or a folder; left out, a neutral set of prompts.")
+    ] = "",
+    tokens: Annotated[int, typer.Option(min=500, help="Learn from so many tokens of replies.")] = 60_000,
+    disk: Annotated[float, typer.Option(min=0.01, help="Keep at most so many GB on disk meanwhile.")] = 2.0,
+    epochs: Annotated[int, typer.Option(min=1, help="Read all of them so many times.")] = 8,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps (Metal).")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Compute with so many threads.")] = 1,
+) -> None:
+    """Train a draft for a target on its own replies, and keep it if it gains 3%.
+
+    Needs the extra `train`. Ctrl+C keeps what was learned, and the same command goes on. What models say never changes.
+    """
+    if kind not in ("", "head", "model"):
+        raise typer.BadParameter(f"'{kind}' is no kind of draft. Say head or model.", param_hint="--kind")
+    if device not in ("cpu", "cuda", "mps"):
+        raise typer.BadParameter(f"'{device}' is no device. Say cpu, cuda or mps.", param_hint="--device")
+    from app.models.distill import distill as train
+
+    train(target, kind, source, tokens, int(disk * 1e9), epochs, device, threads)

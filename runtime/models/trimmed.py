@@ -107,11 +107,11 @@ def is_worth_it(path: Path, facts: ModelFacts) -> bool:
     return facts.n_bytes_per_token >= WORTH * bytes_per_token(facts)
 
 
-def choose(facts: ModelFacts, counts: NDArray[np.int64]) -> Tokens:
-    """The words of a copy, ascending: those that replies end with, then those that were said most often, then the first
-    ones; `counts` [n_vocab].
+def choose(facts: ModelFacts, counts: NDArray[np.int64], n: int | None = None) -> Tokens:
+    """The words of a copy, or `n`, ascending: those that replies end with, then those that were said most often, then
+    the first ones; `counts` [n_vocab].
     """
-    n, counts = n_kept(facts), counts[: facts.n_vocab].copy()
+    n, counts = n or n_kept(facts), counts[: facts.n_vocab].copy()
     counts[[token for token in specials(facts, n) if token < len(counts)]] = np.iinfo(np.int64).max
     order = np.lexsort((np.arange(len(counts)), -counts))
     return np.sort(order[:n]).astype(np.int32)

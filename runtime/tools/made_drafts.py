@@ -17,11 +17,17 @@ from runtime.models.header import read_model_header
 from runtime.models.trimmed import Trim, trim_of
 
 SUFFIX = "-words.gguf"  # of the names of copies with fewer words
+TRAINED = "-trained.gguf"  # of the names of drafts that learned from replies
 
 
 def root() -> Path:
     """Where all of them are."""
     return user_cache_path("slipstream") / "drafts"
+
+
+def trainings() -> Path:
+    """Where trainings keep what they need to go on."""
+    return user_cache_path("slipstream") / "trainings"
 
 
 def folder(target: Path) -> Path:
@@ -60,12 +66,14 @@ def discard(target: Path, kept: Path | None) -> None:
 
 
 def forget() -> int:
-    """Removes all copies with fewer words, which tell what words replies had; returns how many bytes those were.
+    """Removes all that tells what words replies had: copies with fewer words, drafts that learned from replies, and
+    what trainings left; returns how many bytes those were.
 
     Raises SlipstreamError where it cannot.
     """
     n_bytes = 0
-    for path in [*root().glob(f"*/*{SUFFIX}*")]:
+    made = [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]
+    for path in [*made, *(each for each in trainings().rglob("*") if each.is_file())]:
         try:
             n_bytes += path.stat().st_size
             path.unlink()

@@ -7,7 +7,7 @@ Knows headers, engines and times; where candidates come from is said by the call
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -33,6 +33,7 @@ from runtime.tools.made_drafts import whole
 
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
+WIDEST = 9  # rows of a pass that is asked about
 GAIN = 1.03  # times the speed without it, from which a draft model is kept
 MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, and of one that counts
 PROMPTS = (
@@ -91,7 +92,15 @@ class Target:
 
         return LoadedEngine(replace(self.pair, draft=draft))
 
-    def try_out(self, plain: Engine, draft: Path) -> Trial:
+    @staticmethod
+    def pass_seconds(plain: Engine) -> list[float]:
+        """Seconds of an engine's passes over 1, 2, ... rows, as they were measured when it was loaded."""
+        from runtime.engine.loaded import LoadedEngine
+
+        assert isinstance(plain, LoadedEngine)
+        return plain.loop.controller.costs.up_to(WIDEST, 0)
+
+    def try_out(self, plain: Engine, draft: Path, prompts: Sequence[str] = PROMPTS) -> Trial:
         """Takes turns with an engine without the draft model, so that a busy moment hits both.
 
         Raises SlipstreamError.
@@ -100,7 +109,7 @@ class Target:
         ratios: list[float] = []
         seen: list[Stats] = []
         try:
-            for prompt in PROMPTS * 4:
+            for prompt in [*prompts] * 4:
                 before, after = self._answer(plain, prompt), self._answer(engine, prompt)
                 if min(before.predicted_n, after.predicted_n) >= LEAST_TOKENS:
                     ratios.append(after.predicted_per_second / before.predicted_per_second)

@@ -76,7 +76,7 @@ class Samples:
         """One of them. Raises TrainingError where it was damaged."""
         try:
             with np.load(self.path(number)) as found:
-                states = found["states"] if "states" in found else None
+                states = found.get("states")
                 return Sample(found["tokens"], int(found["start"]), found["ids"], found["chances"], states)
         except (OSError, ValueError, KeyError, EOFError) as error:
             self.path(number).unlink(missing_ok=True)

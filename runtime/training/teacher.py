@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
@@ -74,13 +75,13 @@ class Teacher:
         self.backend.forward(np.array([1 if first == 0 else 0], dtype=np.int32))
 
 
-def likely(logits: Logits) -> tuple[np.ndarray, np.ndarray]:
+def likely(logits: Logits) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
     """Of rows [n, n_vocab]: the likeliest tokens, and the logarithms of their chances [n, N_LIKELY]."""
     n = min(N_LIKELY, logits.shape[1])
     found = np.argpartition(-logits, n - 1, axis=1)[:, :n]
     values = np.take_along_axis(logits, found, axis=1)
     order = np.lexsort((found, -values))
-    found, values = (np.take_along_axis(each, order, axis=1) for each in (found, values))
+    found, values = np.take_along_axis(found, order, axis=1), np.take_along_axis(values, order, axis=1)
     most = values[:, :1].astype(np.float64)
     total = np.exp(logits - most).sum(axis=1, keepdims=True)
     return found.astype(np.int32), (values - most - np.log(total)).astype(np.float16)

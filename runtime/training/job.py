@@ -1,0 +1,126 @@
+"""What is to be trained for a target, and where what it needs to go on is kept. Knows headers; loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from runtime.core.errors import ModelError
+from runtime.loading.profile_cache import fingerprint
+from runtime.memory.system import MemoryReader
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import SHOWN
+from runtime.models.trimmed import n_few
+from runtime.tools.made_drafts import trainings
+from runtime.training.extra import TrainingError
+from runtime.training.samples import bytes_per_token
+from runtime.training.verdict import extended, gain
+
+HEAD, MODEL = "head", "model"
+USUAL = {HEAD: 0.6, MODEL: 0.4}  # shares of guesses that such drafts had accepted after an hour's training
+N_READ, MOST_WORDS, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
+OWN_MEMORY = 700_000_000  # bytes that torch and a batch take
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training. `n_tokens` of texts are learned from; `n_bytes` may be kept on disk meanwhile."""
+
+    target: Path
+    kind: str
+    prompts: tuple[str, ...]  # to learn from
+    apart: tuple[str, ...]  # held out
+    n_tokens: int = 60_000
+    n_bytes: int = 2_000_000_000
+    epochs: int = 8
+    seed: int = 0
+    threads: int = 1
+    device: str = "cpu"
+
+    @property
+    def folder(self) -> Path:
+        """Where what it needs to go on is kept; another target's file or other prompts have another."""
+        asked = sha256(repr((self.prompts, self.apart, self.n_tokens, self.n_bytes, self.epochs)).encode()).hexdigest()
+        return trainings() / fingerprint(self.target, self.kind, asked, self.seed, self.threads, self.device)
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens whose samples the budget has room for, of those wanted."""
+        facts = ModelFacts(read_model_header(self.target))
+        n_states = N_READ * facts.own("embedding_length") if self.kind == HEAD else 0
+        return min(self.n_tokens, self.n_bytes // bytes_per_token(n_states))
+
+    def check(self, folder: Path) -> None:
+        """Raises ModelError where the target's file is no longer the one that the training in `folder` began with."""
+        try:
+            is_same = self.folder == folder
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise ModelError(
+                f"{self.target.name} was changed or removed while a draft was trained for it. Give the command again: "
+                "the new file's training begins anew."
+            )
+
+
+def n_words(facts: ModelFacts) -> int:
+    """Words that a draft guesses among: all, or some of a large vocabulary."""
+    return min(MOST_WORDS, n_few(facts.n_vocab)) or facts.n_vocab
+
+
+def layers_read(facts: ModelFacts) -> tuple[int, ...]:
+    """The layers of a target whose inputs a head reads."""
+    n = facts.n_trunk_layers
+    return n // 3, 2 * n // 3, n - 1
+
+
+def why_no_head(facts: ModelFacts) -> str:
+    """Why no head can be trained for a target, in a clause; "" where one can."""
+    if facts.architecture not in SHOWN:
+        return f"llama.cpp shows no layers of the architecture {facts.architecture!r}"
+    if facts.n_trunk_layers < N_READ + 1:
+        return f"it has only {facts.n_trunk_layers} layers"
+    return "" if facts.own("embedding_length") % HEAD_DIM == 0 else "its width is no multiple of 64"
+
+
+def draft_width(facts: ModelFacts) -> int:
+    """Of a small draft model."""
+    return max(HEAD_DIM, facts.own("embedding_length") // 3 // HEAD_DIM * HEAD_DIM)
+
+
+def n_weights(facts: ModelFacts, kind: str) -> int:
+    """Weights that a guess reads, roughly."""
+    width, words = facts.own("embedding_length"), n_words(facts)
+    if kind == HEAD:
+        return 14 * width**2 + words * width
+    narrow = draft_width(facts)
+    return N_LAYERS * 13 * narrow**2 + facts.n_vocab * narrow
+
+
+def seconds_of_guess(facts: ModelFacts, kind: str, plain: float) -> float:
+    """What a guess should take, where a plain pass takes `plain` seconds, by the bytes that both read."""
+    return plain * 1.07 * n_weights(facts, kind) / max(1, facts.n_bytes_per_token)
+
+
+def most_promising(facts: ModelFacts, passes: list[float]) -> str:
+    """The kind that promises most, where passes over 1, 2, ... rows take so many seconds."""
+    if why_no_head(facts):
+        return MODEL
+    found = {
+        kind: gain(extended([share], len(passes)), seconds_of_guess(facts, kind, passes[0]), passes)
+        for kind, share in USUAL.items()
+    }
+    return max(found, key=found.__getitem__)
+
+
+def require_memory(facts: ModelFacts, kind: str) -> None:
+    """Raises TrainingError where there is not enough of it."""
+    needed = OWN_MEMORY + 20 * n_weights(facts, kind)
+    free = min((pool.free for pool in MemoryReader()().pools), default=needed)
+    if free < needed:
+        raise TrainingError(
+            f"Training a draft for this model takes about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are "
+            "free. Close other programs, or train for a smaller model."
+        )

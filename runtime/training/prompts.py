@@ -1,0 +1,65 @@
+"""What a target is asked, so that a draft can learn from its replies: a person's prompts, texts, or a neutral set.
+
+Knows texts and files; what chats hold is told by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from runtime.training.extra import TrainingError
+
+NEUTRAL = Path(__file__).with_name("neutral.txt")  # a prompt per line
+APART = 8  # one prompt of so many is held out
+LONGEST, SHORTEST = 1200, 8  # characters of a prompt
+KINDS = (".txt", ".md", ".rst", ".py")
+LARGEST = 2**24  # bytes of a file that are read
+
+
+def neutral() -> list[str]:
+    """Prompts that nobody wrote in a chat."""
+    return [line for line in NEUTRAL.read_text(encoding="utf8").splitlines() if line]
+
+
+def from_path(path: Path) -> list[str]:
+    """The prompts in a file, or in the text files of a folder: paragraphs. Raises TrainingError."""
+    files = sorted(each for each in path.rglob("*") if each.suffix in KINDS) if path.is_dir() else [path]
+    found = distinct(prompt for file in files for prompt in paragraphs(text_of(file)))
+    if not found:
+        raise TrainingError(f"{path} has no paragraphs of text. Name a text file or a folder with some.")
+    return found
+
+
+def text_of(file: Path) -> str:
+    """What a file says, up to LARGEST bytes. Raises TrainingError."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(LARGEST).decode("utf8", errors="ignore")
+    except OSError as error:
+        raise TrainingError(f"{file} cannot be read ({error.strerror}). Name a text file that you may read.") from error
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """What stands between empty lines."""
+    for part in text.replace("\r\n", "\n").split("\n\n"):
+        if len(found := part.strip()[:LONGEST]) >= SHORTEST:
+            yield found
+
+
+def distinct(prompts: Iterable[str]) -> list[str]:
+    """Each once, in order."""
+    return list(dict.fromkeys(prompt for prompt in prompts if prompt.strip()))
+
+
+def is_apart(prompt: str) -> bool:
+    """Is it held out? The same prompt always is, or never, whatever else is asked."""
+    return sha256(prompt.encode()).digest()[0] % APART == 0
+
+
+def split(prompts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Those to learn from, and those held out, of which there is one at least where there are two prompts."""
+    all_of_them = list(prompts)
+    apart = [prompt for prompt in all_of_them if is_apart(prompt)] or all_of_them[-1:]
+    return [prompt for prompt in all_of_them if prompt not in apart] or all_of_them, apart
