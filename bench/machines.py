@@ -171,6 +171,7 @@ def main() -> None:
                             "yes" if found.texts == here.texts else "NO",
                         ]
                     )  # fmt: skip
+                    print(" | ".join(rows[-1]), flush=True)
     columns = [
         "pair",
         "workers",

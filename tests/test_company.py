@@ -17,7 +17,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.company import Company
-from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.joint_passes import NARROWEST, STALL
 from runtime.speculative.step import Due, RequestState
@@ -284,7 +284,7 @@ def test_where_rows_disturb_each_other_only_those_share_passes_that_may(
     monkeypatch.setattr(engine.loop.company, "exact_rows", 1)
     monkeypatch.setattr(engine.loop.controller, "n_worth", lambda n: n)  # whatever passes cost here and now
     free = Sampling(temperature=0.8)
-    replies = [begun(engine, (QUESTIONS[0], sampling, None), 20) for sampling in (GREEDY, SEEDED, free, free)]
+    replies = [begun(engine, (QUESTIONS[0], sampling, None), 200) for sampling in (GREEDY, SEEDED, free, free)]
     for each in replies:
         begin_to_speak(each)
     shared = list[int]()
@@ -311,3 +311,24 @@ def test_the_messages_of_a_conversation_are_those_of_one(engine: LoadedEngine) -
     chunks = list(engine.reply(turn, GREEDY, 5, pauses=True))
     assert chunks[-1].stats is not None
     assert chunks[-1].stats.cached_n > 20
+
+
+def test_in_company_too_steps_are_made_without_asking_anybody(
+    engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reply has such steps of its own, and says what it says alone."""
+    cases = [(question, sampling, None) for question in QUESTIONS for sampling in (GREEDY, SEEDED)]
+    whole, asked = alone(engine, cases, 40), list[str]()
+    controller = engine.loop.controller
+    monkeypatch.setattr(controller, "n_worth", lambda n: n)  # whatever passes cost here and now
+    monkeypatch.setattr(controller, "is_usual", lambda seconds: True)
+    monkeypatch.setattr(controller, "decide", lambda name: asked.append(name) or Decision.SKIP)  # type: ignore[func-returns-value]
+
+    def n_asked(n_idle: int) -> int:
+        """Questions to drafters where so many steps after each may be made without."""
+        asked.clear()
+        monkeypatch.setattr(controller, "n_idle", lambda names: n_idle)
+        assert not n_different(in_company(engine, cases, 40, most=3, seed=1), whole)
+        return len(asked)
+
+    assert n_asked(5) < 0.4 * n_asked(0)

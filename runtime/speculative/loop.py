@@ -63,10 +63,10 @@ class SpecLoop:
         self.branches = branches if backend.can_branch else 0
         self._proposer = Proposer(controller, threads, self.branches)
         self._order = [drafter.name for drafter in drafters]
-        self._n_idle = 0  # steps from now on in which nobody need be asked
         self.company = company  # of replies that share passes, where that can be
         self._n_together = 1  # replies of the pass that is made
         self._n_reading = 0  # tokens of prompts that it reads
+        self.request = RequestState(drafters=set(self._order))  # of the reply that is being made
         self._set_drafters(drafters)
         self.degradation = degradation
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
@@ -74,14 +74,13 @@ class SpecLoop:
         self.inexact = INEXACT  # why a reply that can be predicted is plain, if it is for that
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
-        self.request = RequestState(drafters=set(self._order))  # of the reply that is being made
         self.switch_seconds = 0.0  # that the last change from one reply to another took
 
     def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
         """Sets the drafters that take part from now on, in order of cost."""
         self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
         self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
-        self._n_idle = 0
+        self.request.n_idle = 0
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of a prompt need no decoding."""
@@ -145,8 +144,8 @@ class SpecLoop:
     ) -> None:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self.request, self.shortage = request, self.degradation.reason if self.degradation else None
-        request.drafters, request.left_out = set(), None
-        self._n_idle, self._n_together = 0, 1
+        request.drafters, request.left_out, request.n_idle = set(), None, 0
+        self._n_together = 1
         self.controller.begin(len(context), most=self._most_drafted(request, len(context)))
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
@@ -196,7 +195,6 @@ class SpecLoop:
         if request is self.request:
             return
         began, self.request = time.perf_counter(), request
-        self._n_idle = 0
         self.backend.resume(context)
         for drafter in list(self.drafters):
             if drafter.name in request.drafters:
@@ -324,9 +322,11 @@ class SpecLoop:
 
     def _prepare(self, request: RequestState, due: Due, room: int, later: list[Asked] | None = None) -> Prepared:
         """What is drafted for a reply, at most `room` tokens, but for what is left for `later`."""
-        self._switch_to(request, due.context)
+        is_idle = request.n_idle > 0 and self.controller.n_together == self._n_together
+        if not is_idle:
+            self._switch_to(request, due.context)
         clock = self.controller.clock
-        began, is_idle = clock(), self._n_idle > 0
+        began = clock()
         due.sampler.begin(due.context, due.position)
         proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room, later)
         return Prepared(request, due, proposals, draft, is_idle, clock() - began)
@@ -361,7 +361,6 @@ class SpecLoop:
                 each.request.made = self._conclude(each, logits, seconds * own / sum(usual), seconds, had)
             except SlipstreamError as error:
                 each.request.made = error
-        self._n_idle = 0
 
     def _conclude(self, ready: Prepared, logits: Logits, share: float, seconds: float, had: float) -> Step:
         """Verifies a reply's draft after a pass of so many seconds, of which it had a `share`, and learns from that."""
@@ -376,12 +375,13 @@ class SpecLoop:
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
         rest = drafting + self.controller.clock() - began
         if is_idle and self.controller.is_usual(share):
-            self._n_idle -= 1
+            request.n_idle -= 1
             self.controller.idle(rest + share)
         else:
             outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
             self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
             self._learn_pass(names, 1 + len(draft.tokens), len(due.context), seconds, had)
+            request.n_idle = self._steps_to_idle(request, names)
         n_accepted, times = len(verdict.accepted), (drafting, seconds, rest + seconds)
         return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, self._n_together)
 
@@ -415,18 +415,16 @@ class SpecLoop:
 
     def _learn_pass(self, names: tuple[str, ...], width: int, n_context: int, seconds: float, worked: float) -> None:
         """Takes in what a reply's own pass over the tokens of `names` cost, for which all threads together `worked` so
-        long, and for how many steps nobody need be asked.
+        long.
         """
-        if self._n_together > 1:
-            return
-        if names or self.controller.is_steady:
+        if self._n_together == 1 and (names or self.controller.is_steady):
             self._learn_cost(names, width, n_context, seconds, worked / max(seconds, 1e-9))
-        self._n_idle = 0 if names or (self.threads and self.threads.one.is_on_trial) else self._steps_to_idle()
 
-    def _steps_to_idle(self) -> int:
-        """From now on, in which none of this reply's drafters need be asked."""
-        names = [drafter.name for drafter in self.drafters if drafter.name in self.request.drafters]
-        return self.controller.n_idle(names)
+    def _steps_to_idle(self, request: RequestState, names: tuple[str, ...]) -> int:
+        """From now on, in which none of a reply's drafters need be asked; `names` had a draft in this one."""
+        if names or (self.threads and self.threads.one.is_on_trial):
+            return 0
+        return self.controller.n_idle([drafter.name for drafter in self.drafters if drafter.name in request.drafters])
 
     def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_had: float) -> None:
         """Learns what a pass cost whose threads had `n_had` cores, unless it tried a number of threads that was not

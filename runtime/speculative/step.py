@@ -47,6 +47,7 @@ class RequestState:
     exact_only: bool = False  # its text can be predicted, so no pass may round otherwise than plain decode
     kind: str = ""  # of the text, because acceptance differs by kind
     drafters: set[str] = field(default_factory=set)  # that take part in it
+    n_idle: int = 0  # steps from now on in which none of them need be asked
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much
     due: Callable[[], Due | None] = lambda: None  # what its next step will be asked; None while that is not known
     unread: Callable[[], Tokens | None] = lambda: None  # its prompt, while that may be read in any pieces
