@@ -12,11 +12,11 @@ import argparse
 import json
 import os
 import random
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from demo.conversations import question
@@ -44,8 +44,8 @@ class Asked:
     block: int
     group: str
     is_new: bool  # was nothing asked of that entry before?
-    drafted: tuple[int, int]  # by the head as it was, by the one that learns
-    accepted: tuple[int, int]
+    drafted: Sequence[int]  # by the head as it was, by the one that learns
+    accepted: Sequence[int]
     is_same: bool  # is the text the same?
 
 
@@ -94,15 +94,15 @@ def learn(engine: LoadedEngine, pair: Pair) -> None:
         engine.loop.degrade()
 
 
-def measured(head: Path, n_entries: int, n_blocks: int, n_asked: int) -> Iterator[Asked]:
-    """The stream, question by question."""
+def measured(head: Path, known: Sequence[Asked], n_entries: int, n_blocks: int, n_asked: int) -> Iterator[Asked]:
+    """The stream, question by question, after those that are known."""
     pair = replace(DEMO, draft=head, context=1024)
     with (
         closing(LoadedEngine(pair, OPTIONS)) as fixed,
         closing(LoadedEngine(replace(pair, learn=True), OPTIONS, learns=True)) as learning,
     ):
-        before = 0
-        for block, group, is_new, text in stream(n_entries, n_blocks, n_asked):
+        before = known[-1].block if known else 0
+        for block, group, is_new, text in islice(stream(n_entries, n_blocks, n_asked), len(known), None):
             if block != before:
                 learn(learning, pair)
                 before = block
@@ -126,12 +126,18 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=120, help="of each group")
     parser.add_argument("--blocks", type=int, default=12)
     parser.add_argument("--asked", type=int, default=40, help="questions in a block")
+    parser.add_argument("--work", type=Path, default=Path(".adapt"), help="where a run that was ended goes on")
     args = parser.parse_args()
-    found = list[Asked]()
-    for each in measured(args.head, args.entries, args.blocks, args.asked):
+    os.environ["XDG_DATA_HOME"] = str(args.work.absolute())  # what the user's own heads have learned is another matter
+    args.work.mkdir(parents=True, exist_ok=True)
+    log = args.work / "asked.jsonl"
+    found = [Asked(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+    for each in measured(args.head, found, args.entries, args.blocks, args.asked):
         if found and each.block != found[-1].block:
             tell(found)
         found.append(each)
+        with log.open("a") as file:
+            print(json.dumps(asdict(each)), file=file)
     tell(found)
     blocks = [shares([each for each in found if each.block == block]) for block in range(args.blocks)]
     fresh = {group: shares([each for each in found if each.group == group and each.is_new]) for group in GROUPS}
@@ -159,6 +165,4 @@ def tell(found: Sequence[Asked]) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder  # what the user's own heads have learned is another matter
-        main()
+    main()

@@ -1,5 +1,5 @@
-"""The two drawings of docs/how-it-works.md, from numbers of bench/LOG.md: `python -m bench.plots` writes them into
-docs/.
+"""The two drawings of docs/how-it-works.md and the one of docs/drafters.md, from numbers of bench/LOG.md: `python -m
+bench.plots` writes them into docs/.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 # T(n) / T(1) of the demo target on a shared 2-core AMD EPYC, as measured last on 2026-11-21 (bench/LOG.md).
 COSTS = {1: 1.00, 2: 1.24, 3: 1.66, 4: 1.55, 5: 1.94, 6: 2.19, 7: 2.72, 8: 2.20, 9: 3.27}
 LENGTHS = 1, 3, 7  # tokens of a draft
+# Shares of draft tokens accepted, block by block, on a stream that changes its subject after half of them
+# (bench/LOG.md, 2026-11-24)
+ADAPTED = {
+    "the head as it was": [0.072, 0.114, 0.130, 0.066, 0.077, 0.079],
+    "the head that learns": [0.072, 0.147, 0.183, 0.066, 0.083, 0.216],
+}
 COLORS = "#2563eb", "#d97706", "#059669"
 DASHED = {"dasharray": "7,5"}
 
@@ -63,18 +69,35 @@ def expected_tokens() -> str:
     return drawn(chart, "expected-tokens")
 
 
+def adaptation() -> str:
+    """What a head that learns makes of a stream whose subject changes."""
+    n = len(ADAPTED["the head as it was"])
+    chart = pygal.Line(
+        **LOOK,
+        style=style(COLORS),
+        x_title=f"blocks of questions: {n // 2} about one subject, {n - n // 2} about another",
+        y_title="draft tokens accepted",
+        x_labels=[str(i + 1) for i in range(n)],
+        value_formatter="{:.0%}".format,
+        range=(0, 1.1 * max(map(max, ADAPTED.values()))),
+    )
+    for name, shares in ADAPTED.items():
+        chart.add(name, shares)
+    return drawn(chart, "adaptation")
+
+
 def tokens_per_pass(share: float, k: int) -> float:
     """Those accepted, and the one that the target adds: 1 + a + ... + a^k (arXiv 2211.17192)."""
     return sum(share**i for i in range(k + 1))
 
 
-def drawn(chart: pygal.XY, name: str) -> str:
+def drawn(chart: pygal.XY | pygal.Line, name: str) -> str:
     """The same text whenever it is drawn."""
     chart.uuid = name
     return draw(chart) + "\n"
 
 
-PLOTS = {"costs.svg": costs, "expected-tokens.svg": expected_tokens}
+PLOTS = {"costs.svg": costs, "expected-tokens.svg": expected_tokens, "adaptation.svg": adaptation}
 
 
 def main() -> None:

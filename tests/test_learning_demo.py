@@ -116,6 +116,17 @@ def test_the_next_start_uses_what_was_learned(pair: Pair, engine: LoadedEngine) 
     later.close()
 
 
+def test_what_was_learned_is_used_also_where_nothing_can_be_trained(
+    pair: Pair, engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = learned(pair, 1)
+    monkeypatch.setattr(conditions, "find_spec", lambda name: None)
+    later = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1), learns=True)
+    assert later._loaded.learned == path
+    assert "pip install" in later.learning
+    later.close()
+
+
 def test_a_head_that_was_gone_back_to_or_forgotten_is_used_from_the_next_reply_on(
     pair: Pair, engine: LoadedEngine
 ) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from runtime.core.backend import OnProgress
@@ -16,8 +17,10 @@ from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
 from runtime.engine.reply import Chunk, Reply
 from runtime.engine.stats import Stats
 from runtime.engine.window import POLICIES, PromptWindow
-from runtime.learning.conditions import why_never
+from runtime.learning.conditions import LEARNS, why_never
 from runtime.learning.learner import Learner, learner_of
+from runtime.learning.place import place_of
+from runtime.learning.versions import Versions
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
 from runtime.models.facts import ModelFacts
@@ -47,10 +50,9 @@ class LoadedEngine(Engine):
         learns: bool = False,
     ) -> None:
         self.pair = pair
-        learner = opened_learner(pair)
-        self._loaded = LoadedPair(pair, options or Options(), on_progress, learner.head if learner else None)
+        self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
         self._why_not_learning = why_never(pair, self._loaded.drafts_by)
-        self._learner = learner if learns and not self._why_not_learning else None
+        self._learner = opened_learner(pair) if learns and not self._why_not_learning else None
         self._asked_head = self._loaded.learned
         self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
@@ -243,9 +245,17 @@ class LoadedEngine(Engine):
         self._loaded.close()
 
 
+def learned_head(pair: Pair) -> Path | None:
+    """The head that was learned from a pair's own and is used instead, also where none can be trained now."""
+    if pair.learn and pair.draft is not None and begins_for(pair.draft) == LEARNS:
+        with suppress(OSError):
+            return Versions(place_of(pair.target, pair.draft)).current()
+    return None
+
+
 def opened_learner(pair: Pair) -> Learner | None:
-    """What learns beside the pair, if it is to and something can."""
-    if not pair.learn or pair.draft is None or why_never(pair, begins_for(pair.draft)):
+    """What learns beside the pair, whose draft is a head."""
+    if pair.draft is None:
         return None
     with suppress(OSError, ModelError):
         facts = ModelFacts(read_model_header(pair.target))

@@ -166,6 +166,8 @@ def main(args: Sequence[str]) -> int:
         print(error, flush=True)
     except MemoryError:
         print(NO_MEMORY, flush=True)
+    except RuntimeError as error:  # of PyTorch, which says so too where memory runs out
+        print(f"PyTorch could not go on ({str(error).splitlines()[0]})", flush=True)
     except OSError as error:
         print(f"{error.filename or 'a file'} could not be used ({error.strerror})", flush=True)
     else:
