@@ -198,7 +198,7 @@ def test_an_answer_may_have_a_schema_and_tools_as_well(client: openai.OpenAI) ->
         assert list(json.loads(item.arguments)) == ["path"]
     else:
         assert isinstance(reply.output_parsed, Path)
-    with client.responses.stream(model="demo", input=QUESTION, text_format=Path) as stream:
+    with client.responses.stream(model="demo", input=QUESTION, text_format=Path, temperature=0) as stream:
         assert isinstance(stream.get_final_response().output_parsed, Path)
 
 

@@ -158,7 +158,7 @@ def ask_once() -> None:
 @contextmanager
 def flagged() -> Iterator[Callable[[], bool]]:
     """Ctrl+C raises a flag, so that a step is never broken off in its middle; the second one is not waited for."""
-    raised = []
+    raised: list[int] = []
 
     def heed(number: int, _: object) -> None:
         if raised:
