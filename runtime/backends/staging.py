@@ -109,4 +109,4 @@ def hidden_rows(context: Any, n: int, width: int) -> Rows:
 @lru_cache(maxsize=N_VIEWS)
 def rows_at(address: int, n: int, width: int) -> Rows:
     """What stands there. A view takes longer to make than the states of a row to be copied."""
-    return np.frombuffer((ctypes.c_float * (n * width)).from_address(address), np.float32).reshape(n, width)
+    return np.ctypeslib.as_array((ctypes.c_float * (n * width)).from_address(address)).reshape(n, width)
