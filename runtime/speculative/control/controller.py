@@ -14,7 +14,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import SHARE, ProbeLedger
+from runtime.speculative.control.probes import MOST_EARNED, ROW, SHARE, ProbeLedger, paying_lengths
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
@@ -224,7 +224,8 @@ class Controller:
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
-        if self.probes.seconds + state.first_seconds <= self.allowed:
+        row = ROW / self.plain_rate if state.n_right_probes else 0.0
+        if self.probes.seconds + state.first_seconds <= self.allowed + row:
             return True
         is_newcomer = state.is_new and not state.is_disabled
         return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self.allowed)
@@ -232,7 +233,7 @@ class Controller:
     @property
     def allowed(self) -> float:
         """Seconds that probes and mistakes may have cost by now."""
-        return SHARE * self.decode_seconds
+        return SHARE * self.decode_seconds + self.probes.earned
 
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
@@ -326,13 +327,17 @@ class Controller:
         if outcome.confidences:
             state.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
         state.learn_times(outcome)
+        if not state.is_model_free and state.is_priced_wrongly:
+            self._next_valuation = 0
         if self.fixed_k is None and state.is_model_free:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if outcome.is_probe:
-            self.probes.learn(state, outcome, lost)
+            could_pay = bool(paying_lengths(state, self._pass_seconds_of(state)))
+            self.probes.learn(state, outcome, lost, could_pay)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
+            self.probes.earn(-lost, MOST_EARNED / self.plain_rate)
             state.cusum_update(lost, 1 / self.plain_rate, self.allowed)
 
     @property

@@ -19,7 +19,7 @@ from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
 STEP = 0.02  # by which a second rate differs, for the slope
-PIECE, HELD_UP = 2, 4.0  # tokens that are drafted in any case; times what they should take
+PIECE, HELD_UP = 1, 4.0  # tokens that are drafted in any case; times what they should take
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
 
 
