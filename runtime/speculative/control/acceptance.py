@@ -22,7 +22,6 @@ MOST_COUNTED = 1e12  # of anything: more is no count
 REMEMBERED = 50.0  # of them, at most, that count at the next start
 DECAY = 0.97  # of recent counts, per step
 QUICK = 0.12  # step of the offset per observation, in logits
-HASTE, EVEN = 0.0, 0.9
 FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to learn
 MOST_OFFSET = 3.0  # that a start begins with
 
@@ -56,7 +55,6 @@ class Acceptance:
         self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
         self.kind, self._offsets = "", {"": 0.0}
         self._shift = 1.0  # exp(-offset)
-        self._bias = [0.0, 1.0]
 
     @property
     def rate(self) -> float:
@@ -113,9 +111,7 @@ class Acceptance:
             self.last = which
             if depth <= n_accepted and depth < n_known:
                 hit = float(depth < n_accepted)
-                error = hit - self._chance(which)
-                self._bias = [EVEN * self._bias[0] + error, EVEN * self._bias[1] + abs(error)]
-                offset += QUICK * (1 + HASTE * (self._bias[0] / self._bias[1]) ** 2) * error
+                offset += QUICK * (hit - self._chance(which))
                 self._count(which, hit)
         self._shift_by(offset)
 

@@ -14,7 +14,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import MOST_EARNED, ROW, SHARE, ProbeLedger, paying_lengths
+from runtime.speculative.control.probes import MOST_EARNED, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
@@ -35,6 +35,7 @@ IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
+MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -224,8 +225,7 @@ class Controller:
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
-        row = ROW / self.plain_rate if state.n_right_probes else 0.0
-        if self.probes.seconds + state.first_seconds <= self.allowed + row:
+        if self.probes.seconds + state.first_seconds <= self.allowed:
             return True
         is_newcomer = state.is_new and not state.is_disabled
         return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self.allowed)
@@ -333,12 +333,12 @@ class Controller:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if outcome.is_probe:
-            could_pay = bool(paying_lengths(state, self._pass_seconds_of(state)))
-            self.probes.learn(state, outcome, lost, could_pay)
+            self.probes.learn(state, outcome, lost, self._pass_seconds_of(state))
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
-            self.probes.earn(-lost, MOST_EARNED / self.plain_rate)
-            state.cusum_update(lost, 1 / self.plain_rate, self.allowed)
+            plain = 1 / self.plain_rate
+            self.probes.earn(-lost, MOST_EARNED * plain)
+            state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
 
     @property
     def is_steady(self) -> bool:

@@ -19,7 +19,6 @@ LEARN = 0.1  # weight of a new time
 FAR = 2.0  # times what is believed
 # Times what a step usually loses or gains against plain decode: so much may be lost before drafting is a mistake
 PATIENCE = 8
-LEAST_LOSS = 1.0
 # Of what a drafter that expects repetition says of itself, as much is believed until it is known
 HOPE = 0.5
 NEWS, DEARER = 0.03, 1.5  # in the mean chance of acceptance; times the seconds of a first token
@@ -177,7 +176,7 @@ class DrafterState:
         `allowed`. A long draft that fails loses many passes and proves little, so patience grows with the typical loss.
         The cooldown doubles each time, until the drafter has gained something in between.
         """
-        self.typical_loss = max(LEAST_LOSS * plain_seconds, self.typical_loss + LEARN * (abs(lost) - self.typical_loss))
+        self.typical_loss = max(plain_seconds, self.typical_loss + LEARN * (abs(lost) - self.typical_loss))
         patience = PATIENCE * self.typical_loss
         lost = min(lost, patience / 2)  # one step that something else held up proves nothing
         self.lost, self.gained = max(0.0, self.lost + lost), self.gained - lost
