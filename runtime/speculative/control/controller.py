@@ -14,7 +14,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import MOST_EARNED, SHARE, ProbeLedger
+from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
@@ -337,7 +337,7 @@ class Controller:
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
             plain = 1 / self.plain_rate
-            self.probes.earn(-lost, MOST_EARNED * plain)
+            self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
             state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
 
     @property

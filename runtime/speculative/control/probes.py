@@ -42,10 +42,6 @@ class ProbeLedger:
         is_scored = scores_unused and (self._n_probes % VERIFIED > 0 or not state.n_right_probes)
         return 0 if is_scored else LEAST_K
 
-    def earn(self, gained: float, most: float) -> None:
-        """Drafts have gained so many seconds, or lost them: a part may be lost to probes, `most` of all."""
-        self.earned = min(max(0.0, self.earned + EARNED * gained), most)
-
     def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float, pass_seconds: Sequence[float]) -> None:
         """What a probe brought, and the seconds that it cost. One that was right, of a drafter that could pay, is
         followed by another at once.
