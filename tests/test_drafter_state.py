@@ -10,6 +10,7 @@ from runtime.speculative.control.controller import Controller, Decision
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 from runtime.speculative.control.policy import Policy, Price
+from runtime.speculative.control.probes import MOST_EARNED
 from tests.support.clock import Clock
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
 from tests.support.traces import NAME, adaptive, controller_for, step
@@ -155,6 +156,42 @@ def test_a_time_far_off_is_believed_when_the_next_agrees() -> None:
     for seconds, believed in ((0.2, 0.011), (0.3, 0.2), (0.02, 0.182), (0.01, 0.02)):
         state.learn_times(DraftOutcome(NAME, [0.9], 1, 1, seconds, 0.0, 0, is_used=True))
         assert state.first_seconds == pytest.approx(believed)
+
+
+def test_a_drafter_that_was_held_up_drafts_as_far_as_before_once_it_is_as_quick() -> None:
+    state = DrafterState(0.01, is_model_free=False)
+    for first, rest, n_rest in ((0.2, 0.2, 1), (0.2, 0.2, 1), (0.01, 0.0, 0), (0.01, 0.0, 0)):
+        state.learn_times(DraftOutcome(NAME, [0.9], 1, 1, first, rest, n_rest, is_used=True))
+    assert state.rest_seconds == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_sudden_change_of_its_seconds_is_heeded_in_the_next_step() -> None:
+    controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
+    for seconds, pays in ((4.0, True), (4.0, True), (800.0, True), (800.0, False)):
+        controller.begin(0)
+        assert asks(controller, NAME)
+        controller.learn([said(controller, 0.9, 3, 3, seconds=seconds)], 4, 3 * seconds, 82.0, 82.0 + 3 * seconds)
+        controller.begin(0)
+        assert (controller.decide(NAME) is Decision.USE) == pays
+
+
+def test_what_drafts_have_gained_pays_for_a_look_at_one_that_was_held_up() -> None:
+    controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
+    for _ in range(20):
+        controller.begin(0)
+        asks(controller, NAME)
+        controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 4, 12.0, 82.0, 94.0)
+    assert controller.allowed > 3 * 0.005 * controller.decode_seconds
+    assert 0 < controller.probes.earned <= MOST_EARNED * PASSES[0]
+
+
+def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:
+    controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
+    controller.decode_seconds = 1e9
+    for _ in range(20):
+        controller.begin(0)
+        controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 1, 12.0, 82.0, 94.0)
+    assert controller.states[NAME].is_disabled
 
 
 def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:

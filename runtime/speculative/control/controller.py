@@ -14,7 +14,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import SHARE, ProbeLedger
+from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
@@ -35,6 +35,7 @@ IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
+MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 
 
@@ -232,7 +233,7 @@ class Controller:
     @property
     def allowed(self) -> float:
         """Seconds that probes and mistakes may have cost by now."""
-        return SHARE * self.decode_seconds
+        return SHARE * self.decode_seconds + self.probes.earned
 
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
@@ -326,18 +327,18 @@ class Controller:
         if outcome.confidences:
             state.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
         state.learn_times(outcome)
+        if not state.is_model_free and state.is_priced_wrongly:
+            self._next_valuation = 0
         if self.fixed_k is None and state.is_model_free:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if outcome.is_probe:
-            self.probes.learn(state, outcome, lost)
+            self.probes.learn(state, outcome, lost, self._pass_seconds_of(state))
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
-            state.cusum_update(lost, 1 / self.plain_rate, self.allowed)
-            if state.is_on_credit:
-                self.probes.charge(lost)
-                if not self._can_afford_probe(state):
-                    state.disable()
+            plain = 1 / self.plain_rate
+            self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
+            state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
 
     @property
     def is_steady(self) -> bool:

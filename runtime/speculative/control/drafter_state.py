@@ -21,7 +21,7 @@ FAR = 2.0  # times what is believed
 PATIENCE = 8
 # Of what a drafter that expects repetition says of itself, as much is believed until it is known
 HOPE = 0.5
-NEWS = 0.03  # in the mean chance of acceptance
+NEWS, DEARER = 0.03, 1.5  # in the mean chance of acceptance; times the seconds of a first token
 PACE = 0.8  # weight of an earlier step's tokens and seconds, for each step since
 MISSES = 8  # answers of such a drafter that were of no use, after which it is asked more seldom
 IDLE_SHARE, LONGEST_IDLE = 0.003, 4  # of a plain pass that asking it may cost then, at best; steps to the next, at most
@@ -57,6 +57,7 @@ class DrafterState:
         self._is_in_company, self._other_times = False, self._times  # those of the other: alone, or in company
         self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not model-free
+        self.priced_seconds = self.first_seconds  # of a first token, as they were when the policy was solved
         self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
         self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was disabled
@@ -71,17 +72,19 @@ class DrafterState:
 
     @property
     def has_news(self) -> bool:
-        """Has what is believed of the confidences that are met changed by much since the policy was solved?"""
-        if self.policy is None:
+        """Has what is believed of its seconds, or of the confidences that are met, changed by much since the policy was
+        solved?
+        """
+        if self.policy is None or self.is_priced_wrongly:
             return True
         met = self.acceptance.visits[:N_BINS]
         changes = zip(met, self.acceptance.chances, self.policy.chances, strict=True)
         return sum(n * abs(now - then) for n, now, then in changes) > NEWS * sum(met)
 
     @property
-    def is_on_credit(self) -> bool:
-        """Is it new, and has it cost more than it brought so far?"""
-        return self.is_new and not self.is_model_free and not self.is_disabled and self.gained <= 0
+    def is_priced_wrongly(self) -> bool:
+        """Has what is believed of its seconds changed by much since the policy was solved?"""
+        return not 1 / DEARER < self.first_seconds / self.priced_seconds < DEARER
 
     @property
     def is_probe_due(self) -> bool:
@@ -116,12 +119,17 @@ class DrafterState:
         self.first_seconds, self.rest_seconds, self._last_first, self._last_rest = times
 
     def learn_times(self, outcome: DraftOutcome) -> None:
-        """Averages of the seconds per draft token."""
-        self.first_seconds = learned(self.first_seconds, self._last_first, outcome.first_seconds)
+        """Averages of the seconds per draft token. A sudden change of the first one's is the others' as well, where
+        none was drafted that could tell.
+        """
+        before = self.first_seconds
+        self.first_seconds = learned(before, self._last_first, outcome.first_seconds)
         self._last_first = outcome.first_seconds
         if outcome.n_rest:
             rest = outcome.rest_seconds / outcome.n_rest
             self.rest_seconds, self._last_rest = learned(self.rest_seconds, self._last_rest, rest), rest
+        elif not 1 / FAR < self.first_seconds / before < FAR:
+            self.rest_seconds *= self.first_seconds / before
 
     def scale_seconds(self, factor: float) -> None:
         """Draft tokens take so much longer from now on; if that is news, what was lost before says nothing."""
@@ -181,9 +189,9 @@ class DrafterState:
         if self.gained > patience:
             self.cooldown = LAST_PROBE
         if self.lost > patience + allowed:
-            self.disable()
+            self._disable()
 
-    def disable(self) -> None:
+    def _disable(self) -> None:
         """Disables the drafter until its cooldown is over, and doubles the next."""
         self.is_disabled, self.lost, self.gained, self.since_probe = True, 0.0, 0.0, 0
         self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)

@@ -19,7 +19,7 @@ from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
 STEP = 0.02  # by which a second rate differs, for the slope
-PIECE, HELD_UP = 2, 4.0  # tokens that are drafted in any case; times what they should take
+HELD_UP = 4.0  # times what the tokens of a draft should take, after which it is verified as it is
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
 
 
@@ -149,7 +149,7 @@ class StoppingCriterion:
     def _is_held_up(self) -> bool:
         """Did the tokens so far take much longer than believed? Then what is there is verified before one goes on."""
         n = len(self.confidences)
-        return n >= PIECE and self._clock() - self._began > HELD_UP * self._seconds_for(n)
+        return self._clock() - self._began > HELD_UP * self._seconds_for(n)
 
     def _decide(self, policy: Policy, confidence: float) -> Answer:
         """What the policy says of one more token of that confidence, and of another after it."""

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 
 SHARE = 0.005  # of decode time that probes and mistakes may cost
+# Of the seconds that drafts have gained, for probes of those that have come to a halt: a part, but no more than so many
+# plain passes
+EARNED, MOST_EARNED = 0.05, 8
 # Plain passes that probes of a new drafter may cost beyond that: it may be better than one expects
 FIRST = 2
 LEAST_K = 2  # tokens that are verified where a probe cannot be scored without, or is not to be
-VERIFIED = 4  # one in so many probes is verified all the same: a belief in dear passes may be wrong
+# One in so many probes is verified all the same where the last was right: a belief in dear passes may be wrong
+VERIFIED = 4
 SURE = 3  # probes in a row that are right, after which ever more tokens are verified, where that could pay
 
 
@@ -19,6 +23,7 @@ class ProbeLedger:
 
     def __init__(self) -> None:
         self.seconds = 0.0  # lost to probes
+        self.earned = 0.0  # seconds that drafts have gained and probes may lose
         self._n_probes = 0
 
     def can_afford_newcomer(self, state: DrafterState, pass_seconds: Sequence[float], allowed: float) -> bool:
@@ -34,16 +39,18 @@ class ProbeLedger:
         state.note_probe()
         if state.n_right_probes >= SURE and (lengths := paying_lengths(state, pass_seconds)):
             return min(lengths[0] << (state.n_right_probes - SURE), lengths[-1])
-        return 0 if scores_unused and self._n_probes % VERIFIED else LEAST_K
+        is_scored = scores_unused and (self._n_probes % VERIFIED > 0 or not state.n_right_probes)
+        return 0 if is_scored else LEAST_K
 
-    def charge(self, lost: float) -> None:
-        """A step with a newcomer that has gained nothing yet cost so many seconds, as a probe would have."""
-        self.seconds += max(0.0, lost)
-
-    def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float) -> None:
-        """What a probe brought, and the seconds that it cost. One that was right is followed by another at once."""
-        self.charge(lost)
-        if outcome.n_comparable and outcome.n_matched == outcome.n_comparable:
+    def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float, pass_seconds: Sequence[float]) -> None:
+        """What a probe brought, and the seconds that it cost. One that was right, of a drafter that could pay, is
+        followed by another at once.
+        """
+        lost = max(0.0, lost)
+        paid = min(self.earned, lost)
+        self.earned, self.seconds = self.earned - paid, self.seconds + lost - paid
+        is_right = 0 < outcome.n_comparable == outcome.n_matched
+        if is_right and paying_lengths(state, pass_seconds):
             state.n_right_probes, state.probe_interval = state.n_right_probes + 1, 0
         else:
             state.n_right_probes = 0

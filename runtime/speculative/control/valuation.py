@@ -64,4 +64,5 @@ def value(state: DrafterState, n_window: int, market: Market, rate: float) -> No
     window = max(0.0, market.pass_seconds[min(n_window, widest)] - market.pass_seconds[0])
     price = Price(state.first_seconds + window, state.rest_seconds, market.overhead)
     state.policy = Policy(state.acceptance, market.pass_seconds_of(state), price, rate * market.impatience)
+    state.priced_seconds = state.first_seconds
     state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
