@@ -65,9 +65,8 @@ def distill(
     learn, apart = split(prompts(source))
     with flagged() as is_cancelled:
         try:
-            job = Job(
-                target.pair.target, chosen or HEAD, tuple(learn), tuple(apart), n_tokens, n_bytes, epochs, 0, threads, device
-            )  # fmt: skip
+            model, sought = target.pair.target, chosen or HEAD
+            job = Job(model, sought, tuple(learn), tuple(apart), n_tokens, n_bytes, epochs, 0, threads, device)
             trained(target, job, chosen, is_cancelled)
         except StoppedError:
             say(f"Stopped, and what was learned so far is kept. {STARTS_OVER}")
@@ -84,10 +83,10 @@ def trained(target: Target, job: Job, kind: str, is_cancelled: Callable[[], bool
         job = replace(job, kind=kind or most_promising(target.facts, passes))
         require_memory(target.facts, job.kind)
         say(
-            f"Training a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} tokens of its "
-            f"own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most {gigabytes(job.n_bytes)} "
-            f"are kept in {job.folder} meanwhile."
-        )  # fmt: skip
+            f"Training a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
+            f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
+            f"{gigabytes(job.n_bytes)} are kept in {job.folder} meanwhile."
+        )
         guess = seconds_of_guess(target.facts, job.kind, passes[0])
         with shown(passes, guess) as report:
             run.collect(job, plain, report, is_cancelled)
