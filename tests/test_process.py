@@ -71,11 +71,11 @@ def text_of(chunks: list[Chunk]) -> str:
 def test_a_reply_goes_on_with_the_same_text(
     engine: EngineProcess, said: list[str], open_demo: OpenEngine, sampling: Sampling, number: signal.Signals
 ) -> None:
-    whole = list(open_demo(threads=1).reply(QUESTION, sampling, 40))
+    whole = list(open_demo(threads=1).reply(QUESTION, sampling, 120))
     chunks: list[Chunk] = []
-    for chunk in engine.reply(QUESTION, sampling, 40):
+    for chunk in engine.reply(QUESTION, sampling, 120):
         chunks.append(chunk)
-        if len(chunks) == 4:
+        if len(chunks) == 2:
             hit(engine, number)
     assert text_of(chunks) == text_of(whole)
     assert [token for chunk in chunks for token in chunk.tokens] == [t for chunk in whole for t in chunk.tokens]
