@@ -333,7 +333,7 @@ class Controller:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if outcome.is_probe:
-            self.probes.learn(state, outcome, lost, self._pass_seconds_of(state))
+            self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
             plain = 1 / self.plain_rate

@@ -42,15 +42,12 @@ class ProbeLedger:
         is_scored = scores_unused and (self._n_probes % VERIFIED > 0 or not state.n_right_probes)
         return 0 if is_scored else LEAST_K
 
-    def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float, pass_seconds: Sequence[float]) -> None:
-        """What a probe brought, and the seconds that it cost. One that was right, of a drafter that could pay, is
-        followed by another at once.
-        """
+    def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float) -> None:
+        """What a probe brought, and the seconds that it cost. One that was right is followed by another at once."""
         lost = max(0.0, lost)
         paid = min(self.earned, lost)
         self.earned, self.seconds = self.earned - paid, self.seconds + lost - paid
-        is_right = 0 < outcome.n_comparable == outcome.n_matched
-        if is_right and paying_lengths(state, pass_seconds):
+        if 0 < outcome.n_comparable == outcome.n_matched:
             state.n_right_probes, state.probe_interval = state.n_right_probes + 1, 0
         else:
             state.n_right_probes = 0
