@@ -17,23 +17,9 @@ from demo.conversations import CHAT_TEMPLATE
 from demo.head import READ, Head
 from demo.model import TARGET, Llama, Shape
 from demo.tokens import END, PAD, START
+from runtime.training.head_file import HEAD_NAMES, NAMES
 
 CONTEXT = 2048
-NAMES = {
-    "q": "attn_q",
-    "k": "attn_k",
-    "v": "attn_v",
-    "o": "attn_output",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
-}
-HEAD_NAMES = {
-    "fc": "fc",
-    "norm": "output_norm",
-    "state_norm": "blk.0.attn_norm_2",
-    **{name: f"blk.0.{NAMES.get(name, name)}" for name in (*NAMES, "attn_norm", "ffn_norm")},
-}
 
 
 def gguf_name(name: str) -> str:
