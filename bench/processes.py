@@ -32,7 +32,7 @@ class Peer:
         self.job, self.way, self.is_kept = job, way, is_kept
         self.failure = ""
         self.texts: dict[str, set[str]] = {}  # what was said to each question, in all rounds
-        self.drafted = self.accepted = 0
+        self.drafted = self.accepted = self.tokens = 0
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
@@ -46,6 +46,11 @@ class Peer:
         finally:
             if self.failure or not self.is_kept:
                 self.close()
+
+    def forget(self) -> None:
+        """What was said and counted so far."""
+        self.texts.clear()
+        self.drafted = self.accepted = self.tokens = 0
 
     def _round(self, prompts: Sequence[Prompt]) -> float:
         self._start()
@@ -71,6 +76,7 @@ class Peer:
         answer = self._exchange(prompt)
         self.texts.setdefault(prompt.question, set()).add(answer.text)
         self.drafted, self.accepted = self.drafted + answer.drafted, self.accepted + answer.accepted
+        self.tokens += int(answer.tokens)
         return answer
 
     def _exchange(self, prompt: Prompt | None) -> Answer:

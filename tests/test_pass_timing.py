@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.loading.calibration import FAR_BUDGET, far_budget
 from runtime.loading.pass_timing import fastest_threads, measure
 from runtime.speculative.control.costs import PassCosts
 from tests.support.clock import Clock
@@ -61,3 +62,16 @@ def test_a_model_too_slow_for_a_comparison_keeps_all_threads(clock: Clock) -> No
     tried: list[int] = []
     assert fastest_threads([1, 2, 4], tried.append, clock.advance, 1, deadline=-2.0) == 4
     assert tried == [4]
+
+
+def test_one_number_of_threads_is_taken_without_a_pass(clock: Clock) -> None:
+    tried: list[int] = []
+    assert fastest_threads([2], tried.append, clock.advance, 1, float("inf")) == 2
+    assert (tried, clock.now) == ([2], 0.0)
+
+
+def test_passes_to_distant_workers_have_time_for_wide_ones(clock: Clock) -> None:
+    """A pass of a quarter of a second, of which the first takes four times that."""
+    taken = iter([1.0, 0.25])
+    assert far_budget(lambda rows: clock.advance(next(taken))) == pytest.approx(12.5)
+    assert far_budget(lambda rows: clock.advance(0.001)) == FAR_BUDGET

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, replace
 
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock, wall
-from runtime.loading.pass_timing import fastest_threads, measure, pass_runner, timed
+from runtime.loading.pass_timing import Pass, fastest_threads, measure, pass_runner, timed
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import BETTER, TRIES
 
 BUDGET = 1.0  # seconds for all measurements of a model
-FAR_BUDGET = 6.0  # where each pass goes over a network
+FAR_BUDGET, FAR_PASSES = 6.0, 50  # and plain passes, at least, where each pass goes over a network
 MOST_THREADS, LONGEST = 4096, 3600.0  # and seconds of a pass: more was never measured
 HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
 
@@ -117,5 +117,13 @@ def take(backend: Backend, max_width: int, counts: list[int], clock: Clock, is_f
         )
     backend.set_threads(one, many)
     costs = PassCosts()
-    measure(costs, run, max_width, began + (FAR_BUDGET if is_far else BUDGET), warms=is_far)
+    measure(costs, run, max_width, began + (far_budget(run) if is_far else BUDGET), warms=is_far)
     return Calibration(one, many, costs.widths(0))
+
+
+def far_budget(run: Pass) -> float:
+    """Seconds in which passes over several rows can be tried, far as their workers may be: the first of a width, which
+    asks them much that is asked once, takes as long as several.
+    """
+    run(1)
+    return max(FAR_BUDGET, FAR_PASSES * run(1))

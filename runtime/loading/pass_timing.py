@@ -75,8 +75,12 @@ def fastest_threads(
     Begins with the most, so that a model too slow for all to be tried keeps those. All are tried for PATIENCE seconds
     beyond the deadline: on a busy machine the most are by far the slowest.
     """
+    counts = sorted(options, reverse=True)
+    if len(counts) == 1:
+        set_threads(counts[0])
+        return counts[0]
     best, best_seconds = 1, float("inf")
-    for n in sorted(options, reverse=True):
+    for n in counts:
         if best_seconds < float("inf") and time.perf_counter() > deadline + PATIENCE:
             break
         set_threads(n)
