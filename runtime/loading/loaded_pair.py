@@ -241,7 +241,7 @@ class LoadedPair:
         )
         if not self.options.fast:
             self.loop.rows_at = self._exact_rows
-        self.loop.failed = self.left_out
+        self.loop.failed, self.loop.is_far = self.left_out, bool(self._workers)
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         for backend in (self.backend, self.draft):
             if backend is not None:

@@ -75,6 +75,8 @@ class SpecLoop:
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
         self.switch_seconds = 0.0  # that the last change from one reply to another took
+        self.is_far = False  # do workers make the passes?
+        self._made = set[int]()  # widths of the passes that they made
 
     def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
         """Sets the drafters that take part from now on, in order of cost."""
@@ -428,8 +430,11 @@ class SpecLoop:
 
     def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_had: float) -> None:
         """Learns what a pass cost whose threads had `n_had` cores, unless it tried a number of threads that was not
-        taken.
+        taken. The first pass of a width asks workers much that they are asked only once.
         """
+        if self.is_far and width not in self._made:
+            self._made.add(width)
+            return
         change: float | None = 1.0
         if self.threads:
             expected = self.controller.costs_of(drafters, width).seconds(width, n_context)
