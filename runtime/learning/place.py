@@ -113,13 +113,20 @@ def forget() -> int:
 
     They are out of reach at once, so that a training that runs ends with nothing. Raises SlipstreamError.
     """
+    return wiped(root())
+
+
+def wiped(folder: Path) -> int:
+    """Removes a folder, which has another name at once, and what another time was left half removed; returns how many
+    bytes those were. Raises SlipstreamError.
+    """
     try:
-        left = [path for path in root().parent.glob(f"{GOING}*") if path.is_dir()]
-        if root().exists():
-            left.append(root().rename(root().with_name(f"{GOING}{secrets.token_hex(4)}")))
-        n_bytes = sum(path.stat().st_size for folder in left for path in folder.rglob("*") if path.is_file())
-        for folder in left:
-            shutil.rmtree(folder)
+        left = [path for path in folder.parent.glob(f"{GOING}*") if path.is_dir()]
+        if folder.exists():
+            left.append(folder.rename(folder.with_name(f"{GOING}{secrets.token_hex(4)}")))
+        n_bytes = sum(path.stat().st_size for each in left for path in each.rglob("*") if path.is_file())
+        for each in left:
+            shutil.rmtree(each)
     except OSError as error:
         raise SlipstreamError(
             f"{error.filename} cannot be removed ({error.strerror}). Close Slipstream where it runs, and try again."
