@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,18 @@ class Place:
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Is this the only process that trains here? Whatever ends it lets others in. Raises OSError."""
+        """Is this the only process that trains here? Whatever ends it lets others in. Raises OSError, also for a full
+        disk.
+        """
         path = self.path / LOCK
         path.touch(0o600)
         uri = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, timeout=0, isolation_level=None, uri=True)) as db:
             try:
                 db.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error:
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise OSError(ENOSPC, str(error), str(path)) from error
                 yield False
             else:
                 yield True

@@ -44,7 +44,7 @@ def alone(job: Job) -> Iterator[None]:
             make_private_folder(place.path)
             is_ours = stack.enter_context(place.locked())
         except OSError as error:
-            raise not_written(place.path / ABOUT, error) from error
+            raise not_written(place.path, error) from error
         if not is_ours:
             raise TrainingError("Another process is training this draft. Wait until it is done, or end it.")
         yield
@@ -74,7 +74,7 @@ def resumed(job: Job, choose: Callable[[], str]) -> tuple[Job, Path]:
             place.write(ABOUT, asdict(begun))
             place.work.mkdir(0o700)  # last: what ended this before begins it anew
         except OSError as error:
-            raise not_written(place.path / ABOUT, error) from error
+            raise not_written(place.path, error) from error
     return replace(job, kind=begun.kind, prompts=begun.prompts, apart=begun.apart), place.work
 
 
@@ -94,7 +94,7 @@ def moved(job: Job, draft: Path) -> Path:
         make_private_folder(path.parent)
         draft.replace(path)
     except OSError as error:
-        raise not_written(draft, error) from error
+        raise not_written(draft.parent, error) from error
     return path
 
 

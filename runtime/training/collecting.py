@@ -50,7 +50,7 @@ def collect(job: Job, work: Path, engine: Engine, report: Report, is_cancelled: 
         for name in (REPLIES, SAMPLES, APART):
             (work / name).mkdir(0o700, exist_ok=True)
     except OSError as error:
-        raise not_written(work / REPLIES, error) from error
+        raise not_written(work, error) from error
     done, number, total = 0, 0, job.most_tokens
     while done < total:
         job.check(work)

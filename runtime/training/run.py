@@ -108,5 +108,5 @@ def trained(
     try:
         write(path)
     except OSError as error:
-        raise not_written(path, error) from error
+        raise not_written(work, error) from error
     return path, before, judge.held_out(apart.numbers())

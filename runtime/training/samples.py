@@ -142,25 +142,29 @@ def write_whole(path: Path, data: bytes) -> None:
         new.write_bytes(data)
         new.replace(path)
     except OSError as error:
-        raise not_written(new, error) from error
+        discard(new)
+        raise not_written(path.parent, error) from error
 
 
-def not_written(new: Path, error: OSError) -> TrainingError:
-    """What to say where a file of a training cannot be written, of which nothing is left."""
+def discard(path: Path) -> None:
+    """Removes a file, if that is possible."""
     with suppress(OSError):
-        new.unlink()
-    if not new.parent.is_dir():
+        path.unlink()
+
+
+def not_written(folder: Path, error: OSError) -> TrainingError:
+    """What to say where a file of a training cannot be written."""
+    if not folder.is_dir():
         return TrainingError("What was learned so far was wiped meanwhile, so nothing is kept.")
     return TrainingError(
-        f"What was learned cannot be written to {new.parent} ({error.strerror or error}). Free some room there and "
-        "give the same command again: it goes on where it was."
+        f"What was learned cannot be written to {folder} ({error.strerror or error}). Free some room there and give "
+        "the same command again: it goes on where it was."
     )
 
 
 def damaged(path: Path) -> TrainingError:
     """What to say of a file that is not as it was written, which is removed so that it is made anew."""
-    with suppress(OSError):
-        path.unlink()
+    discard(path)
     return TrainingError(
         f"{path.name} of the training in {path.parent} was damaged and is removed. Give the same command again: what "
         "it held is made anew, and the rest stays."

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from runtime.training.learners import Learner
-from runtime.training.samples import Samples, damaged, not_written
+from runtime.training.samples import Samples, damaged, discard, not_written
 
 DECAY = 0.8  # what a step of drafting counts for, of the one before
 BATCH_TOKENS = 2048
@@ -158,7 +158,10 @@ class Trainer:
                 os.fsync(file.fileno())
             new.replace(path)
         except (OSError, RuntimeError) as error:  # torch's own writer raises the latter for a full disk
-            raise not_written(new, error if isinstance(error, OSError) else OSError(ENOSPC, "no room")) from error
+            discard(new)
+            raise not_written(
+                path.parent, error if isinstance(error, OSError) else OSError(ENOSPC, "no room")
+            ) from error
 
     def resume(self, path: Path) -> None:
         """Goes on from a checkpoint. Raises TrainingError where it was damaged."""
