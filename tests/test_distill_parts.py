@@ -139,11 +139,11 @@ def test_no_reply_and_no_guess_are_a_trial_too() -> None:
 def test_the_verdict_says_what_was_seen_in_decoding_once_enough_was() -> None:
     few = Judgement(Trial(1.0, 0.3, 10.0, ENOUGH - 1, 0.4, 1e-3))
     assert "14% of its first ones are right" in few.why_not(5e-4, PASSES, 0.14)
-    enough = Judgement(Trial(1.0, 0.3, 10.0, ENOUGH, 0.4, 1e-3))
+    enough = Judgement(Trial(1.0, 0.3, 10.0, ENOUGH, 0.4, 7e-4))
     said = enough.why_not(5e-4, PASSES, 0.14)
     assert f"40% of the {ENOUGH} that it made were" in said
-    assert "1.0 for a guess" in said
-    assert f"{break_even(1e-3, PASSES):.0%} of its guesses must be accepted" in said
+    assert "0.7 for a guess" in said
+    assert f"{break_even(7e-4, PASSES):.0%} of its guesses must be accepted" in said
     assert "14%" not in said
 
 
