@@ -123,7 +123,7 @@ class Hostile:
 def test_a_damaged_checkpoint_is_removed_with_a_sentence_and_runs_nothing(
     interrupted: Path, drafts: dict[str, bytes]
 ) -> None:
-    sound, ran = interrupted.read_bytes(), interrupted.with_name("ran")
+    job, sound, ran = job_of("head"), interrupted.read_bytes(), interrupted.with_name("ran")
     state = torch.load(interrupted, weights_only=True)
     middle = bytearray(sound)
     middle[len(sound) // 2] ^= 0xFF
@@ -133,8 +133,8 @@ def test_a_damaged_checkpoint_is_removed_with_a_sentence_and_runs_nothing(
     others.append(state | {"step": Hostile(ran)})
     for data in (*damages, *others):
         interrupted.write_bytes(data) if isinstance(data, bytes) else torch.save(data, interrupted)
-        with pytest.raises(TrainingError, match="checkpoint of the training in .* was damaged and is removed"):
-            whole("head")
+        with pytest.raises(TrainingError, match=r"checkpoint of the training in .* was damaged and is removed"):
+            run.train(job, interrupted.parent, nothing, never)
         assert not interrupted.exists()
     assert not ran.exists()
     assert whole("head").read_bytes() == drafts["head"]

@@ -10,6 +10,7 @@ import operator
 import os
 import struct
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
 from pickle import UnpicklingError
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
@@ -30,10 +32,10 @@ POOL = 8  # batches whose texts are sorted by length, so that little is padded
 CHECKPOINT = 60.0  # seconds between two of them
 LATELY = 50  # steps that a report is the mean of
 WARM_UP, LEAST = 0.03, 0.05  # shares of all steps, and of the highest rate
-# What torch and its unpickler raise over files that are no checkpoints of this training
+# What is raised over files that are no checkpoints of this training
 UNREADABLE = (
-    OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, UnpicklingError, MemoryError,
-    struct.error,
+    OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, MemoryError, UnpicklingError,
+    BadZipFile, struct.error, zlib.error,
 )  # fmt: skip
 
 
@@ -166,6 +168,9 @@ class Trainer:
     def resume(self, path: Path) -> None:
         """Goes on from a checkpoint. Raises TrainingError where it was damaged."""
         try:
+            with ZipFile(path) as archive:
+                if archive.testzip():  # torch does not look at the sums that it writes
+                    raise BadZipFile
             state = torch.load(path, weights_only=True)
             self.learner.module.load_state_dict(state["module"])
             self.optimizer.load_state_dict(state["optimizer"])
