@@ -5,7 +5,6 @@ delete in the chat: bytes of all files are looked through, for the text and for 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +33,12 @@ NEVER = Thresholds(0, 0, 0, 0, 0, 0)
 
 
 @pytest.fixture
-def pair(distilling: Distilling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+def pair(distilling: Distilling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """One whose head learns, and is wrong."""
     monkeypatch.setattr(conditions, "find_spec", lambda name: True)
     (tmp_path / "models").mkdir()
     head = write_head(tmp_path / "models" / "head.gguf", head_for(DEMO.target))
-    yield replace(DEMO, draft=head, learn=True, temperature=0.0)
+    return replace(DEMO, draft=head, learn=True, temperature=0.0)
 
 
 def needles(engine: LoadedEngine) -> list[bytes]:

@@ -78,6 +78,12 @@ def folders() -> list[Path]:
     return sorted(trainings().glob("*")) if trainings().exists() else []
 
 
+def kept(name: str) -> dict[str, int]:
+    """The files of the only training, with when they were written."""
+    (folder,) = folders()
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob(f"work-*/{name}/*")}
+
+
 def begun_with() -> Begun:
     """What the only training was begun with."""
     (folder,) = folders()
@@ -97,9 +103,7 @@ def asked(*questions: str) -> None:
 
 
 @pytest.fixture
-def distilling(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Distilling:
+def distilling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Distilling:
     for kind in ("CACHE", "DATA", "CONFIG"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
     return Distilling(monkeypatch, capsys)
