@@ -15,7 +15,7 @@ import pytest
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from runtime.training import extra, job
+from runtime.training import collecting, extra, job
 from runtime.training.collecting import REPLIES, SAMPLES
 from runtime.training.extra import TrainingError
 from tests.support.architectures.writer import write_family
@@ -87,7 +87,24 @@ def times_as_wide(facts: ModelFacts, times: int) -> ModelFacts:
     return ModelFacts(replace(facts.header, metadata=metadata))
 
 
-def test_where_memory_is_short_nothing_is_begun(distilling: Distilling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_says_too_little_is_refused_and_the_next_training_begins_anew(
+    distilling: Distilling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "MAX_TOKENS", 4)
+    with pytest.raises(TrainingError, match="too short to learn from"):
+        distilling.run()
+    assert folders() == []
+    assert not distilling.trained
+
+
+def test_a_lock_that_is_no_lock_is_a_sentence(distilling: Distilling) -> None:
+    distilling.run(looks=1)
+    (folders()[0] / "lock").write_bytes(b"no database" * 1000)
+    with pytest.raises(TrainingError, match=r"cannot be written to .*not a database"):
+        distilling.run()
+
+
+def test_where_memory_is_short_nothing_is_trained(distilling: Distilling, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "MemoryReader", lambda: lambda: reading(300))
     with pytest.raises(TrainingError, match="GB are free"):
         distilling.run()

@@ -25,7 +25,7 @@ from runtime.core.errors import StoppedError
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools.pairing import Target
 from runtime.training import begun
-from runtime.training.collecting import collect, read_all
+from runtime.training.collecting import collect, is_enough, read_all
 from runtime.training.extra import TrainingError, loading, require_extra
 from runtime.training.job import (
     HEAD,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 CHATS = "chats"
 INTERRUPTED = 130
 CONTEXT = 1024  # tokens, while a draft learns
+TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
 STARTS_OVER = "Give the same command again: it goes on where it was."
 
 
@@ -92,6 +93,9 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
             collect(job, work, plain, report, is_cancelled)
             plain.close()
             read_all(job, work, report, is_cancelled)
+            if not is_enough(job, work):
+                begun.end(job)
+                raise TrainingError(TOO_SHORT)
             draft, before, after = run.train(job, work, report, is_cancelled)
     finally:
         plain.close()

@@ -95,7 +95,7 @@ class Place:
         with closing(sqlite3.connect(uri, timeout=0, isolation_level=None, uri=True)) as db:
             try:
                 db.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
+            except sqlite3.DatabaseError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise OSError(ENOSPC, str(error), str(path)) from error
                 yield False

@@ -104,6 +104,11 @@ def read_all(job: Job, work: Path, report: Report, is_cancelled: Cancel) -> None
                 raise StoppedError
 
 
+def is_enough(job: Job, work: Path) -> bool:
+    """Is there a reply to learn from, and one to measure on?"""
+    return all(samples_in(job, work, name).numbers() for name in (SAMPLES, APART))
+
+
 def texts_in(job: Job, work: Path) -> Texts:
     """The target's replies."""
     return Texts(work / REPLIES, ModelFacts(read_model_header(job.target)).n_vocab)
