@@ -31,7 +31,7 @@ TEXTS = [Text(np.random.default_rng(i).integers(300, 900, 40 + i).astype(np.int3
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    found = Samples(tmp_path_factory.mktemp("samples"))
+    found = Samples(tmp_path_factory.mktemp("samples"), 4096, 3 * SHAPE.width)
     with Teacher(TARGET, READ) as teacher:
         for number, text in enumerate(TEXTS):
             found.write(number, teacher.read(text))

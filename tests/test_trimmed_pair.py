@@ -168,7 +168,7 @@ def test_copies_are_listed_and_wiped(target: Path, monkeypatch: pytest.MonkeyPat
     assert made == {"path": str(kept), "bytes": kept.stat().st_size, "of": small, "words": 1024}
     assert f"1,024 words of {small}" in invoke(app, ["models", "list"]).stdout
     said = invoke(app, ["forget"]).stdout
-    assert "Removed draft models that had the words of your replies" in said
+    assert "Removed draft models that had learned from replies" in said
     assert (made_here(), remembered(target), is_settled(target, found)) == ([], None, False)
     assert "Removed draft models" not in invoke(app, ["forget"]).stdout
 

@@ -49,6 +49,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
             "Update Slipstream, or name another file with `--chats`."
         )
     db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA secure_delete = ON")  # what is deleted is in no file any more
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     if version < VERSION:

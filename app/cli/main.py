@@ -257,8 +257,8 @@ def forget() -> None:
     """Wipe what was learned from replies.
 
     The drafter `suffix` keeps past replies in a folder that only you can read, and so does a pair that learns. This
-    removes them, of every model, with the heads that were trained on them, and the draft models that were given the
-    words of your replies.
+    removes them, of every model, with the heads that were trained on them, the draft models that were given the words
+    of your replies, and trainings that are not done. Chats are not touched.
     """
     from runtime.engine import forget_replies
     from runtime.learning.place import forget as forget_learned
@@ -272,8 +272,8 @@ def forget() -> None:
         )
     if n_trimmed:
         typer.echo(
-            f"Removed draft models that had the words of your replies: {n_trimmed / 1e6:.1f} MB. `slipstream models "
-            "pair` makes them anew."
+            "Removed draft models that had learned from replies, and what was kept to train them: "
+            f"{n_trimmed / 1e6:.1f} MB. `slipstream models pair` and `distill` make them anew."
         )
     typer.echo(
         f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB."

@@ -1,12 +1,11 @@
 """`slipstream models distill`: trains a draft for a target on the target's own replies, and shows how that goes.
 
-Knows the terminal, and whether this person lets a draft learn from their chats.
+Knows the terminal.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,18 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from platformdirs import user_data_path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from app.chats.said import latest_questions
+from app.models.consent import ask_once
 from app.models.info import gigabytes
 from app.models.pair import say, usual_candidates
 from app.terminal import inert
 from runtime.core.errors import StoppedError
 from runtime.models.registry import load_registry, local_pair
-from runtime.tools.pairing import GAIN, Target, Trial, remembered
-from runtime.training.extra import TrainingError, require_extra
+from runtime.tools.pairing import Target
+from runtime.training import begun
+from runtime.training.collecting import collect, is_enough, read_all
+from runtime.training.extra import TrainingError, loading, require_extra
 from runtime.training.job import (
     HEAD,
     MODEL,
@@ -35,17 +36,19 @@ from runtime.training.job import (
     seconds_of_guess,
     why_no_head,
 )
-from runtime.training.prompts import from_path, neutral, split
-from runtime.training.verdict import break_even, extended, gain, why_not
+from runtime.training.judging import judge
+from runtime.training.prompts import from_chats, from_path, neutral, split
+from runtime.training.verdict import break_even, extended, gain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runtime.training.run import Stage
+    from runtime.training.collecting import Stage
 
 CHATS = "chats"
 INTERRUPTED = 130
 CONTEXT = 1024  # tokens, while a draft learns
+TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
 STARTS_OVER = "Give the same command again: it goes on where it was."
 
 
@@ -62,96 +65,72 @@ def distill(
     if lacking and kind != MODEL:
         say(f"{lacking[0].upper()}{lacking[1:]}, so a draft model is trained instead of a head.")
         chosen = MODEL
-    learn, apart = split(prompts(source))
-    with flagged() as is_cancelled:
+    learn, apart = map(tuple, split(prompts(source)))
+    order = (chosen, CHATS) if source == CHATS else (chosen, *learn, "", *apart)
+    job = Job(target.pair.target, chosen, learn, apart, order, n_tokens, n_bytes, epochs, 0, threads, device)
+    with flagged() as is_cancelled, begun.alone(job):
         try:
-            model, sought = target.pair.target, chosen or HEAD
-            job = Job(model, sought, tuple(learn), tuple(apart), n_tokens, n_bytes, epochs, 0, threads, device)
-            trained(target, job, chosen, is_cancelled)
+            trained(target, job, is_cancelled)
         except StoppedError:
             say(f"Stopped, and what was learned so far is kept. {STARTS_OVER}")
             raise typer.Exit(INTERRUPTED) from None
 
 
-def trained(target: Target, job: Job, kind: str, is_cancelled: Callable[[], bool]) -> None:
+def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
     """Runs the parts, one after the other. Raises StoppedError, SlipstreamError."""
-    from runtime.training import run
-
+    with loading():
+        from runtime.training import run
+    run.require_device(job.device)
+    is_new = begun.read(job.folder) is None
     plain = target.open(None)
     try:
         passes = target.pass_seconds(plain)
-        job = replace(job, kind=kind or most_promising(target.facts, passes))
+        job, work = begun.resumed(job, lambda: most_promising(target.facts, passes))
         require_memory(target.facts, job.kind)
-        say(
-            f"Training a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
-            f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
-            f"{gigabytes(job.n_bytes)} are kept in {job.folder} meanwhile."
-        )
+        say(told(job, is_new))
         guess = seconds_of_guess(target.facts, job.kind, passes[0])
         with shown(passes, guess) as report:
-            run.collect(job, plain, report, is_cancelled)
+            collect(job, work, plain, report, is_cancelled)
             plain.close()
-            run.read_all(job, report, is_cancelled)
-            path, before, after = run.train(job, report, is_cancelled)
+            read_all(job, work, report, is_cancelled)
+            if not is_enough(job, work):
+                begun.end(job)
+                raise TrainingError(TOO_SHORT)
+            draft, before, after = run.train(job, work, report, is_cancelled)
     finally:
         plain.close()
-    judge(target, job, path, (before, after), (guess, passes))
-    run.clean_up(job)
+    say(f"On held-out prompts {before[0]:.0%} of its first guesses were right before, and {after[0]:.0%} are now.")
+    settle(target, job, draft, (guess, passes, after[0]))
+    begun.end(job)
 
 
-def judge(
-    target: Target, job: Job, path: Path, right: tuple[tuple[float, ...], ...], costs: tuple[float, list[float]]
-) -> None:
+def told(job: Job, is_new: bool) -> str:
+    """What is begun, or gone on with."""
+    doing = "Training" if is_new else "Going on to train"
+    return (
+        f"{doing} a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
+        f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
+        f"{gigabytes(job.n_bytes)} are kept in {job.folder} meanwhile."
+    )
+
+
+def settle(target: Target, job: Job, draft: Path, expected: tuple[float, list[float], float]) -> None:
     """Measures the draft with the real controller on held-out prompts, and keeps it if it gains."""
-    without, kept = remembered(job.target), False
-    plain = target.open(without)
-    try:
-        trial: Trial = target.try_out(plain, path, job.apart[:8])
-    finally:
-        plain.close()
-    say(f"On held-out prompts {right[0][0]:.0%} of its first guesses were right before, and {right[1][0]:.0%} are now.")
-    try:
-        if kept := trial.gain >= GAIN:
-            target.keep({path: trial}, usual_candidates(job.target))
-            print(
-                f"Kept: {inert(str(path))} drafts for {job.target.name}, {trial.gain:.2f} times as fast as without it."
-            )
-        else:
-            print(f"Not kept. {why_not(*costs, right[1][0], trial.gain)}")
-    finally:
-        if not kept:
-            path.unlink(missing_ok=True)
+    found, (guess, passes, right) = judge(target, draft, job.apart), expected
+    if not found.is_kept:
+        print(f"Not kept. {inert(found.why_not(guess, passes, right))}")
+        return
+    path = begun.moved(job, draft)
+    target.keep({path: found.trial}, usual_candidates(job.target))
+    print(f"Kept: {inert(str(path))} drafts for {job.target.name}, {found.trial.gain:.2f} times as fast as without it.")
 
 
 def prompts(source: str) -> list[str]:
     """What the target is asked. Raises TrainingError."""
     if source == CHATS:
         ask_once()
-        found = latest_questions()
-        if not found:
-            raise TrainingError(
-                "There are no chats to learn from yet. Leave out `--from`, or name a text file or folder."
-            )
-        return found
+        return from_chats(latest_questions())
     return from_path(Path(source).expanduser()) if source else neutral()
-
-
-def consent() -> Path:
-    """The file that says that drafts may learn from this person's chats."""
-    return user_data_path("slipstream") / "drafts-learn-from-chats"
-
-
-def ask_once() -> None:
-    """Asks whether a draft may learn from chats, if that was never allowed. Raises TrainingError."""
-    if consent().exists():
-        return
-    if not sys.stdin.isatty() or not typer.confirm(
-        "Let drafts learn from the questions in your chats? They are read on this machine alone and never leave it.",
-        err=True,
-    ):
-        raise TrainingError("Nothing is learned from your chats. Leave out `--from`, or name a text file or folder.")
-    consent().parent.mkdir(parents=True, exist_ok=True)
-    consent().touch(0o600)
 
 
 @contextmanager

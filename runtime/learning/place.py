@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,18 @@ class Place:
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Is this the only process that trains here? Whatever ends it lets others in. Raises OSError."""
+        """Is this the only process that trains here? Whatever ends it lets others in. Raises OSError, also for a full
+        disk.
+        """
         path = self.path / LOCK
         path.touch(0o600)
         uri = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, timeout=0, isolation_level=None, uri=True)) as db:
             try:
                 db.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error:
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise OSError(ENOSPC, str(error), str(path)) from error
                 yield False
             else:
                 yield True
@@ -113,13 +118,20 @@ def forget() -> int:
 
     They are out of reach at once, so that a training that runs ends with nothing. Raises SlipstreamError.
     """
+    return wiped(root())
+
+
+def wiped(folder: Path) -> int:
+    """Removes a folder, which has another name at once, and what another time was left half removed; returns how many
+    bytes those were. Raises SlipstreamError.
+    """
     try:
-        left = [path for path in root().parent.glob(f"{GOING}*") if path.is_dir()]
-        if root().exists():
-            left.append(root().rename(root().with_name(f"{GOING}{secrets.token_hex(4)}")))
-        n_bytes = sum(path.stat().st_size for folder in left for path in folder.rglob("*") if path.is_file())
-        for folder in left:
-            shutil.rmtree(folder)
+        left = [path for path in folder.parent.glob(f"{GOING}*") if path.is_dir()]
+        if folder.exists():
+            left.append(folder.rename(folder.with_name(f"{GOING}{secrets.token_hex(4)}")))
+        n_bytes = sum(path.stat().st_size for each in left for path in each.rglob("*") if path.is_file())
+        for each in left:
+            shutil.rmtree(each)
     except OSError as error:
         raise SlipstreamError(
             f"{error.filename} cannot be removed ({error.strerror}). Close Slipstream where it runs, and try again."

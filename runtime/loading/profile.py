@@ -6,6 +6,7 @@ it is the controller's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -100,9 +101,10 @@ class TargetProfile:
         take_up(controller, self._learned(draft).read())
 
     def save(self, controller: Controller, draft: Path | None) -> None:
-        """Leaves for the next start what was learned of them since."""
-        cache = self._learned(draft)
-        cache.write(cache.read() | kept(controller))
+        """Leaves for the next start what was learned of them since; nothing of files that are gone meanwhile."""
+        with suppress(OSError):
+            cache = self._learned(draft)
+            cache.write(cache.read() | kept(controller))
 
     def _learned(self, draft: Path | None) -> ProfileCache:
         return self.cache("learned", draft and fingerprint(draft))

@@ -11,6 +11,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from runtime.core.errors import ModelError, SlipstreamError
+from runtime.learning.place import wiped
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -71,9 +72,8 @@ def forget() -> int:
 
     Raises SlipstreamError where it cannot.
     """
-    n_bytes = 0
-    made = [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]
-    for path in [*made, *(each for each in trainings().rglob("*") if each.is_file())]:
+    n_bytes = wiped(trainings())  # first, so that none ends with a draft after that
+    for path in [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]:
         try:
             n_bytes += path.stat().st_size
             path.unlink()

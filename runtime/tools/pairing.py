@@ -29,6 +29,7 @@ from runtime.models.heads import drafter_of, unfit
 from runtime.models.registry import Pair
 from runtime.models.shards import is_first_shard
 from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
+from runtime.speculative.control.explain import Pass
 from runtime.tools.made_drafts import whole
 
 BUDGET = 8.0  # seconds for one candidate, beside its loading
@@ -47,11 +48,14 @@ PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a draft model did: speed over that without it, and the share of its guesses that were accepted."""
+    """How a draft model did: speed over that without it, and what became of its own guesses."""
 
     gain: float
-    acceptance: float
+    acceptance: float  # share of its guesses that were accepted
     per_second: float
+    n_tried: int = 0  # of its guesses, those that followed accepted ones
+    right: float = 0.0  # share of these that were accepted: the chance of a guess
+    guess_seconds: float = 0.0  # that one took
 
 
 class Target:
@@ -118,11 +122,8 @@ class Target:
                     break
         finally:
             engine.close()
-        n_drafted = sum(stats.draft_n for stats in seen)
-        acceptance = sum(stats.draft_n_accepted for stats in seen) / n_drafted if n_drafted else 0.0
-        return Trial(
-            median(ratios or [0.0]), acceptance, median([stats.predicted_per_second for stats in seen] or [0.0])
-        )
+        own = [each for stats in seen for each in stats.steps if each.drafters == (drafter_in(draft),)]
+        return trial_of(ratios, [stats.predicted_per_second for stats in seen], own)
 
     def _answer(self, engine: Engine, prompt: str) -> Stats:
         """Makes a short reply; returns its numbers."""
@@ -141,6 +142,28 @@ class Target:
         kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
         _memo(self.pair.target).write(kept | {"found": summary(found)})
         return best
+
+
+def drafter_in(draft: Path) -> str:
+    """The name under which a file drafts."""
+    return drafter_of(ModelFacts(read_model_header(draft))) or "model"
+
+
+def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass]) -> Trial:
+    """Of replies' speeds over those without the draft and in tokens per second, and of the passes whose guesses were
+    the draft's alone.
+    """
+    n_drafted, n_accepted = sum(each.n_drafted for each in own), sum(each.n_accepted for each in own)
+    n_tried = n_accepted + sum(each.n_accepted < each.n_drafted for each in own)
+    seconds = sum(each.draft_seconds for each in own)
+    return Trial(
+        median(ratios or [0.0]),
+        n_accepted / max(1, n_drafted),
+        median(rates or [0.0]),
+        n_tried,
+        n_accepted / max(1, n_tried),
+        seconds / max(1, n_drafted),
+    )
 
 
 def candidates(target: Path, others: Iterable[Path]) -> list[Path]:

@@ -18,7 +18,7 @@ from runtime.training.extra import TrainingError
 from runtime.training.samples import bytes_per_token
 from runtime.training.verdict import extended, gain
 
-HEAD, MODEL = "head", "model"
+KINDS = HEAD, MODEL = "head", "model"
 USUAL = {HEAD: 0.6, MODEL: 0.4}  # shares of guesses that such drafts had accepted after an hour's training
 N_READ, MOST_WORDS, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
 OWN_MEMORY = 700_000_000  # bytes that torch and a batch take
@@ -29,9 +29,10 @@ class Job:
     """One training. `n_tokens` of texts are learned from; `n_bytes` may be kept on disk meanwhile."""
 
     target: Path
-    kind: str
+    kind: str  # "" until it is known what promises most
     prompts: tuple[str, ...]  # to learn from
     apart: tuple[str, ...]  # held out
+    order: tuple[str, ...]  # what was asked for, as far as it tells this training from others: kind, prompts or "chats"
     n_tokens: int = 60_000
     n_bytes: int = 2_000_000_000
     epochs: int = 8
@@ -41,21 +42,20 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where what it needs to go on is kept; another target's file or other prompts have another."""
-        asked = sha256(repr((self.prompts, self.apart, self.n_tokens, self.n_bytes, self.epochs)).encode()).hexdigest()
-        return trainings() / fingerprint(self.target, self.kind, asked, self.seed, self.threads, self.device)
+        """Where what it needs to go on is kept; another target's file or another order has another. Raises OSError."""
+        asked = sha256(repr((self.order, self.n_tokens, self.n_bytes, self.epochs)).encode()).hexdigest()
+        return trainings() / fingerprint(self.target, asked, self.seed, self.threads, self.device)
 
     @property
     def most_tokens(self) -> int:
         """Tokens whose samples the budget has room for, of those wanted."""
         facts = ModelFacts(read_model_header(self.target))
-        n_states = N_READ * facts.own("embedding_length") if self.kind == HEAD else 0
-        return min(self.n_tokens, self.n_bytes // bytes_per_token(n_states))
+        return min(self.n_tokens, self.n_bytes // bytes_per_token(n_values(facts, self.kind)))
 
-    def check(self, folder: Path) -> None:
-        """Raises ModelError where the target's file is no longer the one that the training in `folder` began with."""
+    def check(self, work: Path) -> None:
+        """Raises ModelError where the target's file is no longer the one that the training in `work` began with."""
         try:
-            is_same = self.folder == folder
+            is_same = self.folder == work.parent
         except OSError:
             is_same = False
         if not is_same:
@@ -63,6 +63,11 @@ class Job:
                 f"{self.target.name} was changed or removed while a draft was trained for it. Give the command again: "
                 "the new file's training begins anew."
             )
+
+
+def n_values(facts: ModelFacts, kind: str) -> int:
+    """Values of a token's states that a draft of that kind reads."""
+    return N_READ * facts.own("embedding_length") if kind == HEAD else 0
 
 
 def n_words(facts: ModelFacts) -> int:

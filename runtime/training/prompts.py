@@ -32,6 +32,14 @@ def from_path(path: Path) -> list[str]:
     return found
 
 
+def from_chats(questions: Iterable[str]) -> list[str]:
+    """The beginnings of what a person asked. Raises TrainingError where that is nothing."""
+    found = distinct(question.strip()[:LONGEST] for question in questions)
+    if not found:
+        raise TrainingError("There are no chats to learn from yet. Leave out `--from`, or name a text file or folder.")
+    return found
+
+
 def text_of(file: Path) -> str:
     """What a file says, up to LARGEST bytes. Raises TrainingError."""
     try:

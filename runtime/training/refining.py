@@ -16,7 +16,7 @@ from runtime.training.head_file import read_head, write_head
 from runtime.training.learners import HeadLearner
 from runtime.training.samples import Samples, Text
 from runtime.training.target_words import TargetWords
-from runtime.training.teacher import LONGEST, Teacher
+from runtime.training.teacher import Teacher
 from runtime.training.trainer import Schedule, Trainer
 
 HELD_OUT = 10  # one text of so many is measured on and not trained on
@@ -53,16 +53,17 @@ def refine(
     file = read_head(head)
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(dir=work) as folder:
-        samples = Samples(Path(folder))
+        words = TargetWords(target)
+        samples = Samples(Path(folder), words.n_vocab, len(file.reads) * file.head.shape.width)
         with Teacher(target, file.reads, threads) as teacher:
             for number, text in enumerate(texts):
                 if is_cancelled():
                     return None
-                if is_readable(text):
+                if text.is_readable:
                     samples.write(number, teacher.read(text))
         numbers = samples.numbers()
         apart = numbers[HELD_OUT - 1 :: HELD_OUT]
-        learner = HeadLearner(file, TargetWords(target), torch.device("cpu"))
+        learner = HeadLearner(file, words, torch.device("cpu"))
         trainer = Trainer(learner, samples, [number for number in numbers if number not in apart], schedule, seed)
         if not numbers:
             return None
@@ -73,8 +74,3 @@ def refine(
             return None
         write_head(path, file)
         return Refined(before, trainer.held_out(apart), trainer.step)
-
-
-def is_readable(text: Text) -> bool:
-    """Has it a reply that a head can learn from?"""
-    return 1 <= text.start <= min(len(text.tokens), LONGEST) - 8

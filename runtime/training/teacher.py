@@ -19,9 +19,8 @@ from runtime.backends.staging import Rows
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.loading import layout
 from runtime.models.heads import STATES
-from runtime.training.samples import N_LIKELY, Sample, Text
+from runtime.training.samples import LONGEST, N_LIKELY, Sample, Text
 
-LONGEST = 512  # tokens of a text that are read
 ROWS = 32  # of logits at once: they take megabytes where there are many words
 
 

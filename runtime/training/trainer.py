@@ -6,19 +6,25 @@ Each step is decided by its number alone: the batch, the rate. Knows torch's opt
 from __future__ import annotations
 
 import math
+import operator
 import os
+import struct
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
 
 from runtime.training.learners import Learner
-from runtime.training.samples import Samples, no_room
+from runtime.training.samples import Samples, damaged, discard, not_written
 
 DECAY = 0.8  # what a step of drafting counts for, of the one before
 BATCH_TOKENS = 2048
@@ -26,6 +32,11 @@ POOL = 8  # batches whose texts are sorted by length, so that little is padded
 CHECKPOINT = 60.0  # seconds between two of them
 LATELY = 50  # steps that a report is the mean of
 WARM_UP, LEAST = 0.03, 0.05  # shares of all steps, and of the highest rate
+# What is raised over files that are no checkpoints of this training
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, MemoryError, UnpicklingError,
+    BadZipFile, struct.error, zlib.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,7 @@ class Trainer:
             "module": self.learner.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
-        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new = path.with_name(f"{path.name}.new")
         try:
             with new.open("wb") as file:
                 torch.save(state, file)
@@ -149,15 +160,23 @@ class Trainer:
                 os.fsync(file.fileno())
             new.replace(path)
         except (OSError, RuntimeError) as error:  # torch's own writer raises the latter for a full disk
-            new.unlink(missing_ok=True)
-            raise no_room(path.parent, error if isinstance(error, OSError) else OSError(28, "no room")) from error
+            discard(new)
+            raise not_written(
+                path.parent, error if isinstance(error, OSError) else OSError(ENOSPC, "no room")
+            ) from error
 
     def resume(self, path: Path) -> None:
-        """Goes on from a checkpoint."""
-        state = torch.load(path, weights_only=True)
-        self.learner.module.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step = state["step"]
+        """Goes on from a checkpoint. Raises TrainingError where it was damaged."""
+        try:
+            with ZipFile(path) as archive:
+                if archive.testzip():  # torch does not look at the sums that it writes
+                    raise BadZipFile
+            state = torch.load(path, weights_only=True)
+            self.learner.module.load_state_dict(state["module"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.step = range(len(self.order) + 1)[operator.index(state["step"])]
+        except UNREADABLE as error:
+            raise damaged(path) from error
 
 
 def packed(numbers: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:

@@ -1,0 +1,49 @@
+"""Whether drafts may learn from a person's chats: asked once, on a terminal, and remembered whatever the answer was."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import typer
+from platformdirs import user_data_path
+
+from runtime.models.plain_file import read_plain
+from runtime.training.extra import TrainingError
+
+YES, NO = "yes", "no"
+QUESTION = "Let drafts learn from the questions in your chats? They are read on this machine alone and never leave it."
+INSTEAD = "Leave out `--from`, or name a text file or folder."
+
+
+def answer_file() -> Path:
+    """What has the answer, once there is one."""
+    return user_data_path("slipstream") / "drafts-learn-from-chats"
+
+
+def answer() -> str:
+    """What was answered; "" for nothing."""
+    with suppress(OSError):
+        text = read_plain(answer_file()).decode(errors="replace").strip()
+        return text if text in (YES, NO) else ""
+    return ""
+
+
+def ask_once() -> None:
+    """Asks, if that was never answered. Raises TrainingError where drafts may not learn from chats."""
+    given = answer()
+    if not given:
+        if not sys.stdin.isatty():
+            raise TrainingError(
+                "Whether drafts may learn from your chats can only be asked on a terminal: give this command there "
+                "once, or leave out `--from`."
+            )
+        given = YES if typer.confirm(QUESTION, err=True) else NO
+        answer_file().parent.mkdir(0o700, parents=True, exist_ok=True)
+        answer_file().touch(0o600)
+        answer_file().write_text(given)
+    if given == NO:
+        raise TrainingError(
+            f"Nothing is learned from your chats, as you answered. {INSTEAD} To be asked again, remove {answer_file()}."
+        )

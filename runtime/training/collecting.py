@@ -1,0 +1,120 @@
+"""What a draft learns from: the target's replies, and what it says of each. Each part goes on where it was ended.
+
+Knows engines and samples; what is asked and what is shown is the caller's. Knows no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runtime.core.errors import StoppedError
+from runtime.engine import Engine, Message, Prompt, Sampling
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.training.job import HEAD, Job, layers_read, n_values
+from runtime.training.samples import LONGEST, Samples, Text, Texts, not_written
+from runtime.training.teacher import Teacher
+
+if TYPE_CHECKING:
+    from runtime.training.trainer import Told
+
+MAX_TOKENS = 160  # of a reply
+WARMTH = 0.8  # the temperature of replies to prompts that were answered before; the first reply is at 0
+MOST_APART = 24  # prompts that are held out, at most
+REPLIES, SAMPLES, APART = "replies", "samples", "apart"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a training is."""
+
+    what: str
+    done: int
+    total: int
+    told: Told | None = None
+
+
+Report = Callable[[Stage], None]
+Cancel = Callable[[], bool]
+
+
+def collect(job: Job, work: Path, engine: Engine, report: Report, is_cancelled: Cancel) -> None:
+    """Has the target answer until there are enough tokens. Raises StoppedError when cancelled, TrainingError."""
+    texts = texts_in(job, work)
+    try:
+        for name in (REPLIES, SAMPLES, APART):
+            (work / name).mkdir(0o700, exist_ok=True)
+    except OSError as error:
+        raise not_written(work, error) from error
+    done, number, total = 0, 0, job.most_tokens
+    while done < total:
+        job.check(work)
+        text = reply(engine, texts, f"{number:06}", job, number, is_cancelled)
+        done, number = done + len(text.tokens), number + 1
+        report(Stage("replies of the target", min(done, total), total))
+    for i in range(min(len(job.apart), MOST_APART)):
+        reply(engine, texts, f"{APART}-{i:06}", job, -1 - i, is_cancelled)
+
+
+def reply(engine: Engine, texts: Texts, name: str, job: Job, number: int, is_cancelled: Cancel) -> Text:
+    """The target's reply to that prompt, made or found; those held out have negative numbers."""
+    if found := texts.read(name):
+        return found
+    turn, i = divmod(number, len(job.prompts)) if number >= 0 else (0, -1 - number)
+    asked, ids = question(engine, (job.prompts if number >= 0 else job.apart)[i])
+    sampling = Sampling(temperature=WARMTH if turn else 0.0, seed=job.seed + number if number >= 0 else job.seed)
+    said: list[int] = []
+    for chunk in engine.reply(asked, sampling, MAX_TOKENS, cancel=is_cancelled):
+        said += chunk.tokens
+    if is_cancelled():
+        raise StoppedError
+    text = Text(np.array([*ids, *said], dtype=np.int32), len(ids))
+    texts.write(name, text)
+    return text
+
+
+def question(engine: Engine, prompt: str) -> tuple[Prompt, list[int]]:
+    """The prompt as the model is asked it, and its tokens; cut where nothing could be read of a reply to all of it."""
+    while True:
+        asked: Prompt = [Message("user", prompt)] if engine.facts.template else prompt
+        ids = engine.encode(asked)
+        if len(ids) <= LONGEST // 2 or not prompt:
+            return asked, ids
+        prompt = prompt[: len(prompt) // 2]
+
+
+def read_all(job: Job, work: Path, report: Report, is_cancelled: Cancel) -> None:
+    """Has the target say its chances at each place of its replies. Raises StoppedError, TrainingError, ModelError."""
+    texts, facts = texts_in(job, work), ModelFacts(read_model_header(job.target))
+    names = texts.names()
+    learned, apart = (samples_in(job, work, name) for name in (SAMPLES, APART))
+    with Teacher(job.target, layers_read(facts) if job.kind == HEAD else (), job.threads) as teacher:
+        for done, name in enumerate(names, 1):
+            samples = apart if name.startswith(APART) else learned
+            number, text = int(name.rpartition("-")[2]), texts.read(name)
+            if text and text.is_readable and not samples.path(number).exists():
+                samples.write(number, teacher.read(text))
+            report(Stage("reading them", done, len(names)))
+            if is_cancelled():
+                raise StoppedError
+
+
+def is_enough(job: Job, work: Path) -> bool:
+    """Is there a reply to learn from, and one to measure on?"""
+    return all(samples_in(job, work, name).numbers() for name in (SAMPLES, APART))
+
+
+def texts_in(job: Job, work: Path) -> Texts:
+    """The target's replies."""
+    return Texts(work / REPLIES, ModelFacts(read_model_header(job.target)).n_vocab)
+
+
+def samples_in(job: Job, work: Path, name: str) -> Samples:
+    """What the target says of those that are learned from, or of those that are held out."""
+    facts = ModelFacts(read_model_header(job.target))
+    return Samples(work / name, facts.n_vocab, n_values(facts, job.kind))
