@@ -84,7 +84,10 @@ def whole_rows(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> 
 
 def is_whole(row: Row, columns: tuple[str, ...]) -> bool:
     """Has the row what it must have? Of one whose page is half overwritten SQLite reads empty columns."""
-    return all(value is not None or name in MAY_LACK for name, value in zip(columns, row, strict=True))
+    return all(
+        not isinstance(value, bytes) and (value is not None or name in MAY_LACK)
+        for name, value in zip(columns, row, strict=True)
+    )
 
 
 def until_error(db: sqlite3.Connection, query: str) -> Iterator[tuple[int, *Row]]:

@@ -19,7 +19,7 @@ from textual.widgets import TextArea
 from app.tui.completion import Completion, Suggestion, common, complete
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
-VERY_LONG = 20_000  # characters from which on also a text that comes back is one: thousands of lines take seconds to draw
+VERY_LONG = 20_000  # characters from which on a text that comes back is one, too: its lines would take seconds to draw
 JOINERS = ("\u200c", "\u200d")  # which Unicode does not call printable; letters of many scripts and emoji need them
 ONLY_FILES = partial(complete, arguments={})
 CHIP = re.compile(r"\[Pasted #(\d+): [^\]]*\]")
