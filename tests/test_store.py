@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -181,6 +182,40 @@ def test_of_a_damaged_file_what_can_be_read_is_there(store: Store) -> None:
     ask(found, "and on", "it goes")
     found.close()
     assert Store(store.path).remark == ""
+
+
+def test_of_a_file_that_was_cut_off_the_beginning_is_there(store: Store) -> None:
+    chat, leaf = store.new_chat("long"), None
+    for i in range(300):
+        leaf = store.add_message(chat, leaf, "user", f"message {i} " * 40)
+    store.close()
+    with store.path.open("r+b") as file:
+        file.truncate(store.path.stat().st_size // 2)
+    found = Store(store.path)
+    (kept,) = found.chats()
+    assert 50 < len(found.branch(kept.leaf)) < 300
+    found.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_overwritten_the_store_opens_and_goes_on(store: Store, seed: int) -> None:
+    for title in ("one", "two"):
+        chat, leaf = store.new_chat(title), None
+        for i in range(60):
+            leaf = store.add_message(chat, leaf, "user", f"message {i} " * 40)
+    store.close()
+    data, chance = bytearray(store.path.read_bytes()), random.Random(seed)
+    for _ in range(3):
+        at, n = chance.randrange(100, len(data)), chance.choice((1, 8, 100, 4096))
+        data[at : at + n] = chance.randbytes(min(n, len(data) - at))
+    store.path.write_bytes(data)
+    found = Store(store.path)
+    for each in found.chats():
+        found.branch(each.leaf)
+        found.settings(each.id)
+    ask(found, "and on", "it goes")
+    assert not found.problem or "is damaged" in found.problem
+    found.close()
 
 
 def test_a_file_that_is_damaged_while_it_is_open_ends_nothing(store: Store) -> None:

@@ -97,3 +97,15 @@ async def test_what_comes_piece_by_piece_looks_as_what_is_there_at_once(path: Pa
         engine_of(chat).go.set()
         await chat.idle()
         await chat.until("│", "333 │ 4", "value")
+
+
+@piloted
+async def test_code_that_goes_on_stays_one_block(path: Path) -> None:
+    async with opened(path, ScriptedEngine("Code:\n\n```\none\ntwo three never", "\nfour\nfive [wait]six")) as chat:
+        await chat.ask("/set max_tokens 2")
+        await chat.ask("Q")
+        await chat.until("cut off")
+        await chat.say("/continue")
+        await chat.until("▌ one ▌ two three ▌ four ▌ five", gone="cut off")
+        engine_of(chat).go.set()
+        await chat.until("▌ one ▌ two three ▌ four ▌ five six")

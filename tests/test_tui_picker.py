@@ -123,6 +123,15 @@ async def test_with_another_model_here_it_offers_none(path: Path, home: Path) ->
         await chat.until("Ask something", gone="All models")
 
 
+@piloted
+async def test_another_model_is_not_said_to_know_python_alone(path: Path, home: Path) -> None:
+    placed(home / "elsewhere", "mine.gguf")
+    async with opened(path, ScriptedEngine(), ScriptedEngine(), pair=DEMO) as chat:
+        await chat.until("Python's standard library alone")
+        await chat.ask(f"/model {home / 'elsewhere' / 'mine.gguf'}")
+        await chat.until("mine.gguf is ready", "Ask something", gone="Python's standard library")
+
+
 def test_a_pair_of_the_registry_is_remembered_by_its_name_and_a_file_by_its_path(path: Path) -> None:
     from tests.support.tui import session_with
 

@@ -220,7 +220,7 @@ async def test_an_engine_error_is_a_sentence_and_the_chat_goes_on(path: Path) ->
 async def test_a_question_that_is_too_long_is_left_out_of_what_follows(path: Path) -> None:
     async with opened(path, ScriptedEngine("fine", "shorter")) as chat:
         await chat.ask("word " * 300)
-        await chat.until("The question is too long: the prompt has 303 tokens", "/edit shortens it", "left out")
+        await chat.until("The question is too long: the prompt has 303 tokens or more", "/edit shortens it", "left out")
         await chat.ask("Q2")
         await chat.until("fine", gone="The question is too long:")
         assert engine_of(chat).asked[0][0] == [Message("user", "Q2")]

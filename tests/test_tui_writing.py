@@ -6,6 +6,7 @@ from pathlib import Path
 
 from textual.events import Key
 
+from app.chats.store import Store
 from app.tui.widgets.prompt import PromptBox
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -83,6 +84,22 @@ async def test_a_long_paste_is_a_chip_and_is_sent_whole(path: Path) -> None:
         await chat.idle()
         assert engine_of(chat).asked[0][0][-1].content == "short " + long
         await chat.until("more lines")
+
+
+@piloted
+async def test_a_very_long_text_comes_back_from_the_history_as_a_chip(path: Path) -> None:
+    very_long = "x" * 60_000
+    store = Store(path)
+    store.add_message(store.new_chat("long"), None, "user", very_long)
+    store.close()
+    async with opened(path) as chat:
+        for _ in range(2):
+            await chat.press("up")
+            await chat.until("│ [Pasted #1: 1 line, 60000 characters]")
+            await chat.press("down")
+        await chat.press("up", "enter")
+        await chat.idle()
+        assert engine_of(chat).asked[0][0][-1].content == very_long
 
 
 @piloted

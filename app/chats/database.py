@@ -41,6 +41,7 @@ class StoreError(SlipstreamError):
 def connect(path: Path | None) -> sqlite3.Connection:
     """Opens or makes the database; None: in memory. Raises StoreError and what SQLite raises."""
     db = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
+    db.text_factory = lambda text: text.decode(errors="replace")  # a damaged letter is one letter less
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         db.close()

@@ -19,12 +19,14 @@ TABLES = {
     "kept": ("name", "value"),
     "settings": ("chat", "value"),
 }
+MAY_LACK = {"leaf", "parent"}  # columns
 Row = tuple[object, ...]
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
     """Does the error mean that the file is no whole database?"""
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # what Python finds itself has none
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def check(db: sqlite3.Connection) -> None:
@@ -47,12 +49,14 @@ def put_aside(path: Path) -> Path:
 def recover(damaged: Path, into: sqlite3.Connection) -> int:
     """Takes over what can be read of a damaged file; returns how many messages that are."""
     with closing(sqlite3.connect(damaged)) as db:
+        db.text_factory = into.text_factory
+        db.execute("PRAGMA writable_schema = ON")  # a file that was cut off is read, too, as far as it goes
         return take_over(db, into)
 
 
 def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
     """Takes over what can be read of a damaged database; returns how many messages that are."""
-    chats, messages, kept, settings = (list(readable(db, table, columns)) for table, columns in TABLES.items())
+    chats, messages, kept, settings = (whole_rows(db, table, columns) for table, columns in TABLES.items())
     with into:
         into.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
         into.executemany("INSERT INTO chats VALUES (?, ?, ?, ?, ?)", whole_chats(chats, messages))
@@ -71,6 +75,19 @@ def readable(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> It
     for rowid in range(last + 1, min(down[-1][0], last + MOST) if down else last + MOST // 100):
         yield from (row[1:] for row in until_error(db, f"SELECT rowid, {names} FROM {table} WHERE rowid = {rowid}"))
     yield from (row[1:] for row in reversed(down))
+
+
+def whole_rows(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[Row]:
+    """The rows that can be read and are whole, each once: the pages of a damaged table may lead to one twice."""
+    return list({row[0]: row for row in readable(db, table, columns) if is_whole(row, columns)}.values())
+
+
+def is_whole(row: Row, columns: tuple[str, ...]) -> bool:
+    """Has the row what it must have? Of one whose page is half overwritten SQLite reads empty columns."""
+    return all(
+        not isinstance(value, bytes) and (value is not None or name in MAY_LACK)
+        for name, value in zip(columns, row, strict=True)
+    )
 
 
 def until_error(db: sqlite3.Connection, query: str) -> Iterator[tuple[int, *Row]]:

@@ -156,7 +156,7 @@ class Store:
         """The messages from the chat's beginning to a leaf."""
         rows = self._file.read(BRANCH, leaf)
         return [
-            StoredMessage(message, parent, role, content, json.loads(facts))
+            StoredMessage(message, parent, role, content, read_json(facts))
             for message, parent, role, content, facts in rows
         ]
 
@@ -183,7 +183,7 @@ class Store:
     def settings(self, chat: int) -> dict[str, Any]:
         """What this chat was told of how to reply."""
         rows = self._file.read("SELECT value FROM settings WHERE chat = ?", chat)
-        return dict(json.loads(rows[0][0])) if rows else {}
+        return read_json(rows[0][0]) if rows else {}
 
     def delete(self, chat: int) -> None:
         """Removes a chat and all its branches."""
@@ -208,3 +208,12 @@ class Store:
     def close(self) -> None:
         """Leaves the file in order; what could not be written is, where there is room again."""
         self._file.close()
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """What was kept so; nothing of what a damaged disk has made of it."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

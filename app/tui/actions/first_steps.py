@@ -26,9 +26,10 @@ FOR_COMPLETION = "--raw"  # in the description of what is no model to talk to
 
 
 async def offer(screen: ChatScreen) -> None:
-    """Shows the offers in an empty chat with the bundled pair, once they are found."""
-    if screen.session.pair.name == BUNDLED and screen.branch.id is None:
-        await screen.transcript.offer(await asyncio.to_thread(first_steps))
+    """Shows the offers in an empty chat with the bundled pair, once they are found; none with another model."""
+    is_bundled = screen.session.pair.name == BUNDLED
+    if not is_bundled or screen.branch.id is None:
+        await screen.transcript.offer(await asyncio.to_thread(first_steps) if is_bundled else ())
 
 
 def first_steps() -> Sequence[Offer]:

@@ -24,6 +24,7 @@ from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 
 SHOWN_LINES = 14  # of a question, before it is folded
+ENDED = {"line", "end"}  # facts of a reply that has ended, which are not those of one that goes on
 COLORS = {
     "ngram": "$text-success",
     "suffix": "$text-success",
@@ -118,6 +119,8 @@ class MessageView(Vertical, can_focus=True):
 
     async def append(self, pieces: Sequence[Piece]) -> None:
         """Shows more of the reply; only the end of the Markdown is rendered again."""
+        if pieces and not ENDED.isdisjoint(self.facts):
+            self.tell({name: fact for name, fact in self.facts.items() if name not in ENDED})
         before = split_reasoning(clean(self.text))[1]
         self.pieces += pieces
         self.text += text_of(pieces)

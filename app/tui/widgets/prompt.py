@@ -19,6 +19,7 @@ from textual.widgets import TextArea
 from app.tui.completion import Completion, Suggestion, common, complete
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
+VERY_LONG = 20_000  # characters from which on a text that comes back is one, too: its lines would take seconds to draw
 JOINERS = ("\u200c", "\u200d")  # which Unicode does not call printable; letters of many scripts and emoji need them
 ONLY_FILES = partial(complete, arguments={})
 CHIP = re.compile(r"\[Pasted #(\d+): [^\]]*\]")
@@ -121,9 +122,20 @@ class PromptBox(TextArea):
             lambda chip: self._pasted[int(chip[1]) - 1] if int(chip[1]) <= len(self._pasted) else chip[0], self.text
         )
 
+    def _chip(self, text: str) -> str:
+        """What stands for a long text."""
+        if text not in self._pasted:
+            self._pasted.append(text)
+        n_lines = len(text.splitlines())
+        return f"[Pasted #{self._pasted.index(text) + 1}: {n_lines} line{'s' * (n_lines != 1)}, {len(text)} characters]"
+
+    def _drawable(self, text: str) -> str:
+        """The text, or what stands for it."""
+        return self._chip(text) if len(text) >= VERY_LONG else text
+
     def begin(self, text: str = "") -> None:
         """Begins with another text, at its end."""
-        self.text = text
+        self.text = self._drawable(text)
         self.move_cursor(self.document.end)
         self.end_suggestions()
         self._place, self._draft = len(self.past), ""
@@ -160,10 +172,8 @@ class PromptBox(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         """A long paste becomes a chip."""
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        n_lines = len(text.splitlines())
-        if len(text) >= LONG_CHARACTERS or n_lines >= LONG_LINES:
-            self._pasted.append(text)
-            text = f"[Pasted #{len(self._pasted)}: {n_lines} lines, {len(text)} characters]"
+        if len(text) >= LONG_CHARACTERS or len(text.splitlines()) >= LONG_LINES:
+            text = self._chip(text)
         event.prevent_default()
         event.stop()
         self.replace(text, *self.selection)
@@ -206,7 +216,7 @@ class PromptBox(TextArea):
         if self._place == len(self.past):
             self._draft = self.text
         self._place += step
-        self.text = self._draft if self._place == len(self.past) else self.past[self._place]
+        self.text = self._draft if self._place == len(self.past) else self._drawable(self.past[self._place])
         self.move_cursor(self.document.end)
         self.end_suggestions()
 

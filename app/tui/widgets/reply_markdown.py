@@ -10,6 +10,7 @@ from typing import Literal
 
 from markdown_it.token import Token
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.content import Content
 from textual.widgets import Markdown
 from textual.widgets._markdown import (
@@ -91,6 +92,19 @@ class ReplyMarkdown(Markdown):
 
     def __init__(self) -> None:
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
+
+    def update(self, markdown: str) -> AwaitComplete:
+        """Shows another text. What is appended to it is parsed from the beginning of its last block: Textual parses it
+        from the last line, which takes fences, lists and paragraphs of several lines apart.
+        """
+        shown = super().update(markdown)
+
+        async def updated() -> None:
+            await shown
+            blocks = [each for each in self.children if isinstance(each, MarkdownBlock)]
+            self._last_parsed_line = blocks[-1].source_range[0] if blocks else 0
+
+        return AwaitComplete(updated())
 
     def scroll_code(self, direction: int) -> None:
         """Scrolls wide code to the right, or to the left for -1."""
