@@ -28,7 +28,11 @@ SHOWN = frozenset(
 # Targets whose own drafting layer was run, with the same version
 DRAFTING = frozenset(("qwen35", "glm4moe"))
 HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
+# The same of drafting layers of a target's own file, whose graph leaves the logits out where nobody wants them, and
+# they are most of the work
+FEW_ROWS = 4
 STATES = 256  # of a pass, that are shown to a head at most: the latest
+SPARE = 64  # rows for which there is room behind those that wait, so that it is seldom that they have to be moved
 N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
 # Heads that are told from DFlash by one tensor only, and are drafted with otherwise
@@ -129,6 +133,11 @@ def block_of(head: ModelFacts) -> BlockShape:
 def n_words(head: ModelFacts) -> int:
     """Tokens of the head's target; of a copy with fewer words, those that it has."""
     return head.n_vocab or head.own("vocab_size")
+
+
+def n_drafted(head: ModelFacts) -> int:
+    """Tokens that a head with fewer words drafts; 0 where it drafts all of its target's."""
+    return next((tensor.shape[0] for tensor in head.header.tensors if tensor.name == TABLE), 0)
 
 
 def width_read(head: ModelFacts) -> int:
