@@ -104,6 +104,10 @@ class HeadBackend:
         self._use(trail)
         trail.hear(tokens, start, states, n_shared)
 
+    def rest(self, n_passes: int) -> None:
+        """Hears nothing of the target's next `n_passes`, and may begin anew after them."""
+        self.target.rest(n_passes)
+
     def knows(self, context: Tokens) -> bool:
         """Are the target's states known for all of `context` but its last token?"""
         return self._trail(context).n_true(context) == len(context) - 1

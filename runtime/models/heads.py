@@ -37,6 +37,7 @@ N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
 # Heads that are told from DFlash by one tensor only, and are drafted with otherwise
 VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
+NOT_KEPT = "its header promises a drafting layer, and the file was made without it"
 UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
 MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # of a header
@@ -88,7 +89,7 @@ def why_no_mtp(facts: ModelFacts) -> str:
     if facts.architecture not in DRAFTING:
         return f"the drafting layers of {facts.architecture} models were not tried with Slipstream"
     if all(tensor.name != first for tensor in facts.header.tensors):
-        return "its header promises a drafting layer, and the file was made without it"
+        return NOT_KEPT
     return "" if n == 1 else f"its {n} drafting layers would have to take turns, which Slipstream does not do"
 
 

@@ -68,18 +68,25 @@ def plant_eagle(pair: Pair, shape: Shape, acceptance: float, words: int = MAX_WO
 
 
 def plant_mtp(
-    folder: Path, name: str, width: int, layers: int, vocab: int, acceptance: float, words: int = MAX_WORDS, seed: int = 0
+    folder: Path,
+    name: str,
+    width: int,
+    layers: int,
+    vocab: int,
+    acceptance: float,
+    words: int = MAX_WORDS,
+    seed: int = 0,
 ) -> Pair:
     """A model of that family, `layers` deep without the one that only drafts, which knows the walk and drafts it. One
     that is always right has no table of its own.
     """
     rng, order, places = walked(vocab, width, words, seed)
-    own = {"block_count": layers + 1, "embedding_length": width, "feed_forward_length": 3 * width, "context_length": N_CTX}
+    own = {"block_count": layers + 1, "embedding_length": width, "feed_forward_length": 3 * width}
     kind = FAMILIES[name]
     ADDERS[WALK] = partial(add_words, n_vocab=vocab)
     family = replace(
         kind,
-        metadata={**kind.metadata, **own},
+        metadata={**kind.metadata, **own, "context_length": N_CTX},
         vocabulary=WALK,
         dropped=r"nextn\.(embed_tokens|shared_head_head)" if acceptance == 1 else r"nextn\.shared_head_head",
         is_tied=False,
