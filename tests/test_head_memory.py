@@ -15,7 +15,7 @@ from tests.support.planted_heads import plant_mtp
 from tests.support.shapes import Shape, write_random
 
 WIDE = Shape(width=256, layers=6, heads=4, kv_heads=2, ffn=768, vocab=49_152)
-SLOTS = pytest.mark.parametrize("slots", [1, 4])
+SLOTS = pytest.mark.parametrize("slots", [1, 9])
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the C library how large a buffer is")
 
 

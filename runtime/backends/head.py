@@ -57,7 +57,7 @@ class HeadBackend:
         params.n_ctx, params.n_seq_max, params.kv_unified = self._n_cells, n_trails, True
         params.ctx_type = self.context_type
         params.n_batch = params.n_ubatch = HEAD_ROWS
-        params.n_outputs_max = params.n_outputs_max_per_seq = self.few_rows
+        params.n_outputs_max, params.n_outputs_max_per_seq = max(self.few_rows, n_trails), self.few_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.weights.cache_types)
         params.no_perf, params.ctx_other = True, self.target.handle  # whose tables it uses where it has none

@@ -99,7 +99,8 @@ def head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
     weights = head.n_bytes - head.n_bytes_loaded if is_own else head.n_bytes_loaded
     cells = drafting_cache_bytes(head, cache) if is_own else cache_bytes(head, cache)
     logits = rows_said(head, room, spec.n_seats) * (target.n_vocab + head.own("embedding_length")) * FLOAT
-    return weights + cells + head_graph_bytes(head, target, cache.n_tokens) + logits + shown_bytes(head, target, spec)
+    graph = head_graph_bytes(head, target, cache.n_tokens, spec.n_seats)
+    return weights + cells + graph + logits + shown_bytes(head, target, spec)
 
 
 def rows_said(head: ModelFacts, room: int, n_seats: int) -> int:
@@ -109,10 +110,13 @@ def rows_said(head: ModelFacts, room: int, n_seats: int) -> int:
     return HEAD_ROWS if drafter_of(head) else max(n_seats, FEW_ROWS)
 
 
-def head_graph_bytes(head: ModelFacts, target: ModelFacts, n_cells: int) -> int:
-    """Bytes of a head's largest graph: its layers, or its logits and with fewer words also those of all words."""
-    layers = compute_bytes(head, ContextSpec(n_cells, n_rows=0, n_batch=HEAD_ROWS), n_cells)
-    n_rows, n_few = HEAD_ROWS if drafter_of(head) else FEW_ROWS, n_drafted(head)
+def head_graph_bytes(head: ModelFacts, target: ModelFacts, n_cells: int, n_seats: int) -> int:
+    """Bytes of a head's largest graph: its layers, or its logits and with fewer words also those of all words. Each
+    conversation has as many rows of it.
+    """
+    n_all, n_few = -(-HEAD_ROWS // n_seats) * n_seats, n_drafted(head)
+    layers = compute_bytes(head, ContextSpec(n_cells, n_rows=0, n_batch=n_all), n_cells)
+    n_rows = n_all if drafter_of(head) else max(FEW_ROWS, n_seats)
     logits = n_rows * (target.n_vocab + n_few + 3 * head.own("embedding_length")) * FLOAT
     return max(layers, logits + (n_rows * n_cells * HALF if n_few else 0))
 
