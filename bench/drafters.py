@@ -5,7 +5,7 @@ Each drafter is on its own and adaptive, then all are together; their replies ar
 what no one-off question does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the
 reply. `grammar` is held against plain decode in the same form. Every text is compared with plain decode's. With `--head
 FILE` the bundled target is asked once more, with that head in the draft model's place; `--heads` has heads and drafting
-layers (MTP) instead, planted where they can be. With `--server`, llama.cpp's server runs the same draft after each pair.
+layers (MTP) instead, planted where they can be. With `--server`, llama.cpp's server runs the same drafts as well.
 """
 
 from __future__ import annotations

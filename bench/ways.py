@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for, has_mtp
@@ -235,7 +236,10 @@ def drafts_by(pair: Pair) -> str:
     """The drafter that a pair's draft, or layers of its target's own file, are for; "" where it has none."""
     if pair.draft is not None:
         return begins_for(pair.draft) or "model"
-    return "mtp" if has_mtp(ModelFacts(read_model_header(pair.target))) else ""
+    try:
+        return "mtp" if has_mtp(ModelFacts(read_model_header(pair.target))) else ""
+    except (ModelError, OSError):
+        return ""
 
 
 def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,3 +80,13 @@ def test_a_file_that_promises_a_drafting_layer_and_has_none(name: str, asked: tu
     target = write(tmp_path / "trunk.gguf", name, FAMILIES[name], tensors)
     said = answered("-m", str(target), "--draft", "off" if asked == () else "auto", "--raw", *asked)
     assert said.endswith("its header promises a drafting layer, and the file was made without it.")
+
+
+@MAKERS
+def test_memory_for_the_target_alone(make: Callable[[Path], HeadShape], tmp_path: Path) -> None:
+    """The settings want more of it left free beside a draft than there is."""
+    (tmp_path / "slipstream").mkdir()
+    (tmp_path / "slipstream" / "settings.toml").write_text("[memory]\ntight_bytes = 1_000_000_000_000_000\n")
+    file = write_head(tmp_path / "head.gguf", make(TARGET))
+    said = with_head(file, env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert "memory is short: left out the head: all of it needs" in said
