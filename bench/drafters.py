@@ -4,8 +4,8 @@ bench.drafters`.
 Each drafter is on its own and adaptive, then all are together; their replies are made side by side. Two rows answer
 what no one-off question does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the
 reply. `grammar` is held against plain decode in the same form. Every text is compared with plain decode's. With `--head
-FILE` the bundled target is asked once more, with that head in the draft model's place; `bench.peers --draft FILE` has
-llama.cpp's server run the same head.
+FILE` the bundled target is asked once more, with that head in the draft model's place; `--heads` has heads and drafting
+layers (MTP) instead, planted where they can be. With `--server`, llama.cpp's server runs the same drafts as well.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from unittest.mock import patch
 import psutil
 
 from bench.demo import questions
+from bench.head_pairs import planted_heads, random_dflash
+from bench.same_draft import server_rows
 from bench.timing import ratios, report, spread
 from bench.turns import rounds, side_by_side
+from bench.ways import drafts_by
 from runtime.backends import library
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.loading import profile
-from runtime.models.heads import begins_for
 from runtime.models.registry import Pair, load_registry
 from tests.support.elsewhere import elsewhere
 from tests.support.planted import plant, prompts
@@ -66,11 +68,11 @@ class Way:
         return [of_drafts[0], f"{per_pass:.2f}", of_drafts[1]]
 
 
-def ways(draft: Path | None) -> dict[str, Way]:
+def ways(pair: Pair) -> dict[str, Way]:
     """By name; plain first, because every other is told its replies and compared with them. What leaves the target's
     states out of order does not go with a head.
     """
-    own = () if draft is None else (begins_for(draft) or "model",)
+    own = tuple(filter(None, [drafts_by(pair)]))
     others = ("layerskip", "lookahead", "suffix") if own in ((), ("model",)) else ("suffix",)
     single, usual = (*own, "ngram", *others), (*own, "ngram", "grammar", "prediction")
     return {
@@ -91,6 +93,7 @@ class Setting:
     prompts: Sequence[Prompt]
     n_tokens: int
     threads: int | None
+    fast: bool = False  # where passes do not round alike: a model of chance says little that is far from a tie
 
 
 def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
@@ -121,7 +124,9 @@ def opened(setting: Setting, all_ways: dict[str, Way], stack: ExitStack) -> dict
     for name, way in list(all_ways.items()):
         way.drafters = tuple(each for each in way.drafters if each not in lacking)
         try:
-            engines[name] = LoadedEngine(setting.pair, Options(drafters=way.drafters, threads=setting.threads))
+            engines[name] = LoadedEngine(
+                setting.pair, Options(drafters=way.drafters, threads=setting.threads, fast=setting.fast)
+            )
         except SettingsError as error:
             print(f"{setting.pair.name}, {name} is left out. {error}", flush=True)
             lacking.add(name)
@@ -135,7 +140,8 @@ def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
     """Bytes that only this process holds after a reply for which it drafted."""
     with patch.object(profile, "folder", lambda: folder):
         engine = LoadedEngine(
-            setting.pair, Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads)
+            setting.pair,
+            Options(drafters=drafters, fixed_k=3 if drafters else None, threads=setting.threads, fast=setting.fast),
         )
         list(engine.reply(setting.prompts[0], GREEDY, setting.n_tokens))
         return int(psutil.Process().memory_full_info().uss)
@@ -147,7 +153,7 @@ def measure(
     """Each way with its rates, those of plain decode in the same form, and the bytes that it adds, where the models are
     in the processor's memory.
     """
-    all_ways = ways(setting.pair.draft)
+    all_ways = ways(setting.pair)
     with ExitStack() as stack:
         stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
         engines = opened(setting, all_ways, stack)
@@ -178,11 +184,14 @@ def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[st
 def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
     """The bundled pair, then planted ones whose draft model is right as often as was asked."""
     asked = [[Message("user", question)] for question in questions()[: args.questions]]
-    if not args.planted:
+    if not args.planted and not args.heads:
         yield Setting(load_registry()["demo"], asked, args.tokens, args.threads)
     for head in args.head:
         pair = load_registry()["demo"]
         yield Setting(replace(pair, draft=head, name=f"demo, {head.name}"), asked, args.tokens, args.threads)
+    if args.heads:
+        yield from head_settings(folder, args, asked)
+        return
     for share in args.acceptance:
         name = f"planted {share:.0%}"
         pair = plant(folder / name, SHAPES[args.shape], SHAPES[args.draft], share, words=WALKED)
@@ -190,6 +199,15 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
             : args.questions
         ]
         yield Setting(replace(pair, name=name), asked, args.tokens, args.threads)
+
+
+def head_settings(folder: Path, args: argparse.Namespace, asked: Sequence[Prompt]) -> Iterator[Setting]:
+    """Planted heads and drafting layers, and a DFlash head of chance."""
+    yield Setting(random_dflash(folder), asked, args.tokens, args.threads)
+    places = range(0, WALKED, max(1, WALKED // args.questions))
+    for pair, n_vocab in planted_heads(folder, SHAPES[args.shape], args.acceptance, WALKED):
+        walks: list[Prompt] = [*prompts(n_vocab, places, WALKED)[: args.questions]]
+        yield Setting(pair, walks, args.tokens, args.threads, fast=pair.draft is None)
 
 
 def options() -> argparse.ArgumentParser:
@@ -203,6 +221,8 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--head", type=Path, nargs="+", default=[], help="heads for the bundled target")
     parser.add_argument("--planted", action="store_true", help="the planted pairs only")
+    parser.add_argument("--heads", action="store_true", help="heads and drafting layers only")
+    parser.add_argument("--server", action="store_true", help="llama.cpp's server with the same draft as well")
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the planted targets")
     parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the planted draft models")
     parser.add_argument("--threads", type=int, default=None, help="threads, instead of measuring")
@@ -217,6 +237,15 @@ def main() -> None:
             for row, way, ratio in rows_of(setting, args.runs, Path(name) / f"replies {number}"):
                 rows.append(row)
                 summary.setdefault(setting.pair.name, {})[way] = ratio
+                if way == drafts_by(setting.pair):
+                    rate = float(row[2].split()[0])
+            pair, most = setting.pair, setting.n_tokens
+            of_server = (
+                server_rows(pair, setting.prompts, most, setting.threads, args.runs, rate) if args.server else ()
+            )
+            for row, times in of_server:
+                rows.append(row)
+                summary[setting.pair.name][f"ours over {row[1]}"] = round(times, 3)
     columns = [
         "pair",
         "drafters",

@@ -34,7 +34,7 @@ from runtime.engine import Grammar, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 from tests.support.architectures.writer import write_family
-from tests.support.company import Case, in_company, n_different
+from tests.support.company import Case, Told, alone, in_company, n_different
 from tests.support.forms import SCHEMA, follows_schema
 from tests.support.heads import block_head_for, head_for, write_head
 from tests.support.laws import DRAFTERS, count, exact_law, p_value
@@ -48,10 +48,12 @@ PLAIN = Options(drafters=())
 HEADS = {"eagle": head_for, "dflash": block_head_for}
 MTP = "qwen35mtp", "glm4moe"  # families of tiny models that bring a drafting layer
 N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # of a prompt to those, and which
-COMPANIES = (  # replies at once, and what drafts for them
-    (2, "none"), (2, "all"), (3, "suffix"), (3, "eagle"), (3, "dflash"), (4, "none"), (4, "model"), (5, "ngram"),
-    (6, "lookahead"), (7, "layerskip"), (8, "none"), (8, "all"),
+COMPANIES = (  # replies at once, what drafts for them, and how far
+    (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
+    (3, "dflash", 3), (4, "none", None), (4, "model", None), (5, "ngram", None), (6, "lookahead", None),
+    (7, "layerskip", None), (8, "none", None), (8, "all", None), (8, "eagle", 3),
 )  # fmt: skip
+MTP_COMPANIES = (3, None), (3, 3), (8, 3)  # the same of layers of a target's own file
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
 THREADS = 1  # of an engine: there is a process for each core
 GREEDY = Sampling(0.0, seed=SEEDS[0])
@@ -163,22 +165,32 @@ class Proof:
             str(sum(said.n_guessed for said in found)),
         ]
 
-    def company_row(self, most: int, name: str) -> list[str]:
+    def company_row(self, most: int, name: str, k: int | None) -> list[str]:
         """How so many replies at once compare, each as far as it came."""
-        whole = [said.tokens[:MAX_TOKENS] for said in self.plain]
+        whole, title = [said.tokens[:MAX_TOKENS] for said in self.plain], company_title(name, most, k)
         try:
             with no_past():
-                engine = opened(replace(KINDS.get(name, PLAIN), slots=most + 1))
+                engine = opened(replace(KINDS.get(name, PLAIN), slots=most + 1, fixed_k=k))
                 found = in_company(engine, self.asked, MAX_TOKENS, most, seed=most)
                 engine.close()
         except SettingsError:
-            return [f"{name}, {most} at once", "0", "0", NOT_HERE, ""]
-        return [f"{name}, {most} at once", str(len(found)), str(n_different(found, whole)), "", ""]
+            return [title, "0", "0", NOT_HERE, ""]
+        return [title, str(len(found)), str(n_different(found, whole)), "", n_guessed(found)]
 
     def form_row(self) -> list[str]:
         """Whether what was written under a grammar is in its form."""
         forms = [said for said, (_, _, grammar) in zip(self.plain, self.asked, strict=True) if grammar]
         return ["JSON by schema", str(len(forms)), str(sum(not follows_schema(said.text) for said in forms)), "", ""]
+
+
+def company_title(name: str, most: int, k: int | None) -> str:
+    """What so many replies at once are called in the table."""
+    return f"{name}, {most} at once" + ("" if k is None else f", K {k}")
+
+
+def n_guessed(found: Mapping[int, Told]) -> str:
+    """Tokens of all replies that were drafted."""
+    return str(sum(told.n_guessed for told in found.values()))
 
 
 def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
@@ -196,6 +208,21 @@ def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
     wrong = sum(a != b for a, b in zip(*said, strict=True))
     title = f"mtp of {family}, K {'adaptive' if k is None else k}"
     return [title, str(len(said[0])), str(wrong), "", str(n_guessed)]
+
+
+def own_layers_company_row(family: str, most: int, k: int | None, n_prompts: int) -> list[str]:
+    """The same of so many replies at once, each as far as it came."""
+    pair = Pair("own layers", write_family(family, Path(temporary().name)))
+    asked: list[Case] = [(ids, sampling, None) for ids, sampling in own_layers_cases(n_prompts)]
+    options = Options(512, (), threads=THREADS, slots=most + 1, fast=True)
+    engine = LoadedEngine(pair, options)
+    plain = alone(engine, asked, MAX_TOKENS)
+    engine.close()
+    engine = LoadedEngine(pair, replace(options, drafters=("mtp",), fixed_k=k))
+    found = in_company(engine, asked, MAX_TOKENS, most, seed=most)
+    engine.close()
+    title = company_title(f"mtp of {family}", most, k)
+    return [title, str(len(found)), str(n_different(found, plain)), "", n_guessed(found)]
 
 
 def own_layers_cases(n_prompts: int) -> Iterator[tuple[Ids, Sampling]]:
@@ -220,6 +247,10 @@ def main() -> None:
         tried = [partial(proof.row, name, k) for name, k in product(KINDS, KS)]
         tried += [partial(proof.company_row, *each) for each in COMPANIES]
         tried += [partial(own_layers_row, family, k, args.prompts) for family, k in product(MTP, KS)]
+        tried += [
+            partial(own_layers_company_row, family, most, k, args.prompts)
+            for family, (most, k) in product(MTP, MTP_COMPANIES)
+        ]
         ways = [pool.submit(each) for each in Random(0).sample(tried, min(args.ways, len(tried)))]
         rows = [way.result() for way in track(ways, "texts")]
         values = proving.result()

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from runtime.models.heads import begins_for
+from runtime.core.errors import ModelError
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import begins_for, has_mtp
 from runtime.models.registry import Pair
 
 OWN_THREADS = ", own threads"
 Q8_0 = 8  # ggml.h, enum ggml_type: what our contexts use on a CPU
-DRAFT_TYPES = {"": "DRAFT_SIMPLE", "eagle": "DRAFT_EAGLE3", "dflash": "DRAFT_DFLASH"}  # by what the file is for
+# By the drafter that a pair's draft is for
+DRAFT_TYPES = {"model": "DRAFT_SIMPLE", "eagle": "DRAFT_EAGLE3", "dflash": "DRAFT_DFLASH", "mtp": "DRAFT_MTP"}
 SEED = 7  # where replies are sampled
 SHORT = {"size_n": 3, "size_m": 8}  # n-gram lengths that a short reply can match; the defaults are 12 and 48
 
@@ -220,7 +224,7 @@ def ours(threads: int | None) -> list[Way]:
 def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
     """Plain, and with the draft model at the server's defaults."""
     plain = Way(f"server, plain{end(threads)}", open_server, f"ours, plain{end(threads)}", threads)
-    if pair.draft is None:
+    if not drafts_by(pair):
         return [plain]
     return [
         plain,
@@ -228,25 +232,42 @@ def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
     ]
 
 
+def drafts_by(pair: Pair) -> str:
+    """The drafter that a pair's draft, or layers of its target's own file, are for; "" where it has none."""
+    if pair.draft is not None:
+        return begins_for(pair.draft) or "model"
+    try:
+        return "mtp" if has_mtp(ModelFacts(read_model_header(pair.target))) else ""
+    except (ModelError, OSError):
+        return ""
+
+
 def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:
     """A draft model, or a head, is loaded for its path, but used only where the type is named too."""
-    kind = DRAFT_TYPES[begins_for(pair.draft) if pair.draft else ""]
-    return {"speculative.draft.mparams.path": str(pair.draft), "speculative.types": [server.types[kind]]}
+    file = {"speculative.draft.mparams.path": str(pair.draft)} if pair.draft else {}
+    return file | {"speculative.types": [server.types[DRAFT_TYPES[drafts_by(pair)]]]}
+
+
+def draft_lengths(pair: Pair, server: Server, lengths: Iterable[int], p_min: float) -> dict[str, dict[str, Any]]:
+    """The server's settings by name, for drafts of so many tokens at most."""
+    return {
+        f"draft n_max {n_max}, p_min {p_min:g}": draft_settings(pair, server)
+        | {"speculative.draft.n_max": n_max, "speculative.draft.p_min": p_min}
+        for n_max in lengths
+    }
 
 
 def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
     """Everything else that a person could try to make the server faster."""
     settings: dict[str, dict[str, Any]] = {"plain, Q8_0 cache": {"cache_type_k": Q8_0, "cache_type_v": Q8_0}}
-    for n_max, p_min in [
-        (n, p) for p in (0.0, 0.75) for n in range(1, 9) if pair.draft and (n, p) != (server.n_max, server.p_min)
-    ]:
-        values = {"speculative.draft.n_max": n_max, "speculative.draft.p_min": p_min}
-        settings[f"draft n_max {n_max}, p_min {p_min:g}"] = draft_settings(pair, server) | values
+    for p_min in (0.0, 0.75) if drafts_by(pair) else ():
+        lengths = [n for n in range(1, 9) if (n, p_min) != (server.n_max, server.p_min)]
+        settings |= draft_lengths(pair, server, lengths, p_min)
     for kind in [kind for kind in server.types if kind.startswith("NGRAM")]:
         settings[kind.lower()] = {"speculative.types": [server.types[kind]]}
         if kind in server.sized:
-            lengths = {f"speculative.{kind.lower()}.{name}": length for name, length in SHORT.items()}
-            settings[f"{kind.lower()}, short"] = settings[kind.lower()] | lengths
+            short = {f"speculative.{kind.lower()}.{name}": length for name, length in SHORT.items()}
+            settings[f"{kind.lower()}, short"] = settings[kind.lower()] | short
     return [Way(f"server, {name}", open_server, "server, plain", threads, values) for name, values in settings.items()]
 
 

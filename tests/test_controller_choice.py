@@ -6,6 +6,7 @@ import pytest
 
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.probes import SHARE
 from runtime.speculative.control.reasons import Reason
 from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
 from tests.support.traces import NAME, adaptive, controller_for, fixed, step
@@ -100,3 +101,16 @@ def test_with_others_waiting_less_is_drafted() -> None:
         lengths.append(controller.length("ngram", [0.6] * 8)[0])
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[-1]
+
+
+def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> None:
+    hopeless = trace(0.05, n=200)
+    controller = controller_for(hopeless)
+    adaptive(hopeless, controller)
+    state = controller.states[NAME]
+    controller.probes.seconds, state.since_probe = 0.0, 3
+    assert controller.n_unasked(NAME) == state.probe_interval - 3 > 0
+    controller.probes.seconds = controller.allowed + 100 * PASSES[0] / 1e3
+    assert controller.n_unasked(NAME) > 100 / SHARE - 1  # plain passes
+    controller.fixed_k = 2
+    assert controller.n_unasked(NAME) == 0

@@ -22,6 +22,7 @@ from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.eagle import EagleDrafter
+from runtime.drafters.head import FRESH
 from runtime.drafters.mtp import MtpDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -332,3 +333,23 @@ def test_pairing_takes_heads_that_fit(target_file: Path, tmp_path: Path) -> None
     fit, other = (write_head(tmp_path / f"{n}.gguf", replace(head_for(target_file), vocab=n)) for n in (512, 600))
     assert target.refusal(fit) == ""
     assert target.refusal(other) == "it is for 600 tokens, and the target has 512"
+
+
+def test_a_head_that_rests_hears_nothing_and_takes_the_text_up_where_it_wakes(
+    target: LlamaModel, head: LlamaModel
+) -> None:
+    backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+    eagle = beside(backend, head)
+    drafter, text = EagleDrafter(eagle, backend.n_vocab, ROOM), tokens(5, 60)
+    backend.forward(text[:30])
+    drafter.rest(FRESH + 8)
+    for end in range(31, 61):
+        backend.forward(text[:end])
+        assert eagle.knows(text[: end + 1]) is (end > 38)
+    said = np.append(text, 3).astype(np.int32)
+    assert len(drafter.propose(said, BUDGET).tokens) == BUDGET.max_k
+    drafter.rest(FRESH)  # is too short a rest to leave anything out
+    backend.forward(said)
+    assert eagle.knows(np.append(said, 4).astype(np.int32))
+    eagle.close()
+    backend.close()

@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends.head import HeadBackend
-from runtime.backends.llama import INT8_P, INT32_P, LlamaBackend
+from runtime.backends.llama import INT32_P, LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Step, Trail
@@ -30,7 +30,6 @@ class DflashBackend(HeadBackend):
         lib.llama_set_causal_attn(self.handle, shape.is_causal)
         n_guessed = min(shape.n_tokens - 1, room, HEAD_ROWS - 1)
         self._block: Tokens = np.full(1 + n_guessed, shape.mask, dtype=np.int32)
-        self._unflagged = np.zeros(HEAD_ROWS, dtype=np.int8)
         self._has_parts = lib.llama_model_rope_type(weights.handle) == lib.LLAMA_ROPE_TYPE_MROPE
         target.show_states(shape.layers, self.hear)
 
@@ -64,7 +63,3 @@ class DflashBackend(HeadBackend):
             self._batch.pos = ctypes.cast(self._parts.ctypes.data, INT32_P)
         self._run(trail)
         return []
-
-    def _flag(self, flags: np.ndarray) -> None:
-        """Which rows logits are wanted of."""
-        self._batch.logits = ctypes.cast(flags.ctypes.data, INT8_P)

@@ -35,6 +35,7 @@ class HeadBackend:
     can_branch = False
     offset = 0  # of a row's position from that of its state
     lag = 1  # of a row's token after its state
+    few_rows = HEAD_ROWS  # of a pass for which logits are made: of more, the last one follows by itself
     context_type = lib.LLAMA_CONTEXT_TYPE_DEFAULT
 
     def __init__(self, weights: LlamaModel, target: LlamaBackend, n_states: int, n_trails: int, room: int) -> None:
@@ -55,23 +56,28 @@ class HeadBackend:
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max, params.kv_unified = self._n_cells, n_trails, True
         params.ctx_type = self.context_type
-        params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = HEAD_ROWS
+        params.n_batch = params.n_ubatch = HEAD_ROWS
+        params.n_outputs_max, params.n_outputs_max_per_seq = max(self.few_rows, n_trails), self.few_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.weights.cache_types)
         params.no_perf, params.ctx_other = True, self.target.handle  # whose tables it uses where it has none
         return params
 
     def _prepare_batch(self, n_trails: int) -> None:
-        """Every row is flagged: the library gives rows to the flagged ones in the order of all."""
+        """Every row of a pass is flagged, or none: the library gives rows to the flagged ones in the order of all."""
         self._positions = np.arange(self.n_ctx + 1, dtype=np.int32)
         self._ones: NDArray[np.int32] = np.ones(HEAD_ROWS, dtype=np.int32)
-        self._flags: NDArray[np.int8] = np.ones(HEAD_ROWS, dtype=np.int8)
+        self._flags, self._unflagged = np.ones(HEAD_ROWS, dtype=np.int8), np.zeros(HEAD_ROWS, dtype=np.int8)
         self._numbers = (ctypes.c_int32 * n_trails)(*range(n_trails))
         numbers = ctypes.addressof(self._numbers)
         self._rows = np.array([[numbers + 4 * i] * HEAD_ROWS for i in range(n_trails)], dtype=np.uintp)
         self._batch = lib.llama_batch()
         self._batch.n_seq_id = ctypes.cast(self._ones.ctypes.data, INT32_P)
-        self._batch.logits = ctypes.cast(self._flags.ctypes.data, INT8_P)
+        self._flag(self._flags)
+
+    def _flag(self, flags: NDArray[np.int8]) -> None:
+        """Which rows logits are wanted of."""
+        self._batch.logits = ctypes.cast(flags.ctypes.data, INT8_P)
 
     def set_threads(self, one: int, many: int) -> None:
         """Threads for passes of one row and of several."""
@@ -97,6 +103,10 @@ class HeadBackend:
             n_shared = trail.shared(tokens)
         self._use(trail)
         trail.hear(tokens, start, states, n_shared)
+
+    def rest(self, n_passes: int) -> None:
+        """Hears nothing of the target's next `n_passes`, and may begin anew after them."""
+        self.target.rest(n_passes)
 
     def knows(self, context: Tokens) -> bool:
         """Are the target's states known for all of `context` but its last token?"""
@@ -135,7 +145,9 @@ class HeadBackend:
         n_shared = trail.shared(context)
         trail.tokens[n_shared : len(context)] = context[n_shared:]
         trail.n_tokens = max(trail.n_tokens, len(context))
-        while (n := min(HEAD_ROWS, len(context) - 1 - trail.n_cells)) > 0:
+        while (n_left := len(context) - 1 - trail.n_cells) > 0:
+            n = n_left if n_left <= self.few_rows else min(HEAD_ROWS, n_left - 1)
+            self._flag(self._flags if n == n_left else self._unflagged)
             start = trail.n_cells
             trail.steps = self._add_cells(trail, context[start + 1 : start + 1 + n], trail.waiting.rows[:n])
             trail.n_cells = start + n

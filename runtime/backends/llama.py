@@ -66,6 +66,7 @@ class LlamaBackend:
         self.pass_rows = 1  # that a pass has at least
         self._layers: tuple[int, ...] | None = None  # whose inputs are shown
         self._listener: Listener | None = None
+        self._n_unheard = 0  # passes from now on, of which nobody is told
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
         self._n_held = 0
         self._views: dict[tuple[int, int], Logits] = {}
@@ -125,6 +126,11 @@ class LlamaBackend:
             if not layers:
                 staging.show_hidden(self.handle, masked=False)
         self._layers, self._listener = layers, listener
+        self._n_unheard = 0
+
+    def rest(self, n_passes: int) -> None:
+        """Nobody is told of the next `n_passes`."""
+        self._n_unheard = n_passes
 
     def hush(self) -> None:
         """Tells nobody any more. What is shown stays so: another thread may bring the listener back during a pass."""
@@ -133,6 +139,9 @@ class LlamaBackend:
     def _show(self, tokens: Tokens, start: int, at: int) -> None:
         """Tells of the rows from `at` on in the last batch: the last of `tokens`, from position `start` on."""
         if self._listener is None or self._layers is None:
+            return
+        if self._n_unheard:
+            self._n_unheard -= 1
             return
         n = len(tokens) - start
         skipped, end = max(0, n - STATES), at + n

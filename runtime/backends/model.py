@@ -13,7 +13,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library, repacking, rpc
 from runtime.backends.vocab import Vocab
-from runtime.core.errors import ModelError, NoMemoryError
+from runtime.core.errors import ModelError, NoMemoryError, UnknownKindError
 from runtime.models.cache_layout import HALVES, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -22,6 +22,7 @@ from runtime.models.library_limits import DRAFT_HEADS
 from runtime.models.plain_file import require_plain
 from runtime.models.soundness import contradiction
 
+UNKNOWN = "unknown model architecture"  # as the library says it
 NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # what the library says of a worker without memory
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
 
@@ -173,15 +174,17 @@ def check_header(path: Path, facts: ModelFacts | None) -> None:
 
 def load_error(path: Path, complaints: list[str]) -> ModelError:
     """What to raise when the library failed to load `path`: NoMemoryError where memory ran out on the way."""
-    no_room = any("allocate" in line for line in complaints)
-    return (NoMemoryError if no_room else ModelError)(explain_load(path, complaints))
+    text = explain_load(path, complaints)
+    if any(UNKNOWN in line for line in complaints):
+        return UnknownKindError(text)
+    return NoMemoryError(text) if any("allocate" in line for line in complaints) else ModelError(text)
 
 
 def explain_load(path: Path, complaints: list[str]) -> str:
     """One sentence from what the library logged while it failed to load `path`."""
     text = " ".join(complaints)
-    if "unknown model architecture" in text:
-        kind = text.split("unknown model architecture: ")[1].split("'")[1]
+    if UNKNOWN in text:
+        kind = text.split(f"{UNKNOWN}: ")[1].split("'")[1]
         return (
             f"{path.name} has the architecture '{kind}', which this version of llama.cpp cannot run. Choose another "
             "model."

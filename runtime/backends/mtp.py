@@ -9,12 +9,14 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
+from runtime.models.heads import FEW_ROWS
 
 
 class MtpBackend(HeadBackend):
     """The drafting layer of a target that was loaded with it."""
 
     offset = 1
+    few_rows = FEW_ROWS
     context_type = lib.LLAMA_CONTEXT_TYPE_MTP
 
     def __init__(self, target: LlamaBackend, n_trails: int, room: int) -> None:

@@ -12,9 +12,7 @@ import numpy as np
 
 from runtime.backends.staging import Rows
 from runtime.core.draft import Tokens, common_prefix
-from runtime.models.heads import STATES
-
-SPARE = 64  # rows for which there is room behind, so that it is seldom that those that wait have to be moved
+from runtime.models.heads import SPARE, STATES
 
 
 class Step(NamedTuple):
@@ -35,6 +33,11 @@ class Waiting:
 
     def __len__(self) -> int:
         return self._end - self._first
+
+    @property
+    def n_bytes(self) -> int:
+        """That it takes, however many wait."""
+        return self._room.nbytes
 
     @property
     def rows(self) -> Rows:

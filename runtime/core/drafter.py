@@ -83,6 +83,9 @@ class Drafter:
     def observe(self, draft: Draft, logits: Logits) -> None:
         """Sees the target's logits [1 + len(draft), n_vocab] of a step, whoever drafted; valid until it returns."""
 
+    def rest(self, n_steps: int) -> None:
+        """It will hardly be asked in the next `n_steps` steps: what it does to be ready for that, it may leave."""
+
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
         """Can it have anything to propose in a reply with these `expected` tokens, bound to a grammar or not?"""
         return True

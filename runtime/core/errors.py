@@ -20,6 +20,10 @@ class NoMemoryError(ModelError):
     """A sound model for which, or for whose context, there is no memory."""
 
 
+class UnknownKindError(ModelError):
+    """A file of an architecture that the library does not know."""
+
+
 class DraftError(ModelError):
     """A draft cannot be had for this target, which answers without it."""
 

@@ -17,7 +17,7 @@ from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.trimmed import open_trimmed
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
-from runtime.core.errors import DraftError, ModelError, NoMemoryError
+from runtime.core.errors import DraftError, ModelError, NoMemoryError, UnknownKindError
 from runtime.loading.heads import HeadFile, open_drafting_layers, open_head
 from runtime.loading.opening import load
 from runtime.loading.options import Options
@@ -26,7 +26,7 @@ from runtime.memory.fit import LoadPlan, PairSpec, draft_context
 from runtime.memory.footprint import DRAFT_BATCH
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import why_no_mtp
+from runtime.models.heads import NOT_KEPT, unkept_promises, why_no_mtp
 from runtime.models.registry import Pair
 from runtime.models.trimmed import Trim, trim_of
 from runtime.speculative.control.reasons import Reason
@@ -58,7 +58,7 @@ class Wanted:
             return None, Reason("memory", self.plan.text)
         try:
             return self._opened(target, options, on_progress), None
-        except (NoMemoryError, DraftError, MemoryError) as error:
+        except (NoMemoryError, DraftError, UnknownKindError, MemoryError) as error:
             what = "model" if self.drafts_by == MODEL else "head"
             why = str(error).rstrip(".") or type(error).__name__
             return None, Reason("draft-error", f"the draft {what} was left out: {why}")
@@ -71,12 +71,20 @@ class Wanted:
         return open_draft(target.model, self.pair.draft, self.spec, options, on_progress)
 
     def _lacking(self) -> str:
-        """Why a head that was asked for by its drafter's name is not there."""
+        """Why a head that was asked for by its drafter's name, or that the target's file promises, is not there."""
         if not (asked := sorted(HEADS & {*self.names})):
-            return ""
+            return self._broken_promise() if MODEL in self.names and self.pair.draft is None else ""
         if self.pair.draft and asked != [MTP]:
             return f"{self.pair.draft.name} is no head for the {asked[0]} drafter"
         why = why_no_mtp(self.spec.target) if self.spec else "its header cannot be read"
+        return self._not_by_itself(why)
+
+    def _broken_promise(self) -> str:
+        """That the target's header promises layers that draft, where the file was made without them."""
+        is_broken = self.spec is not None and bool(unkept_promises(self.spec.target))
+        return self._not_by_itself(NOT_KEPT) if is_broken else ""
+
+    def _not_by_itself(self, why: str) -> str:
         return f"{self.pair.target.name} cannot draft by itself (mtp): {why}"
 
 

@@ -18,7 +18,18 @@ from runtime.models.cache_layout import (
     shared_cells,
 )
 from runtime.models.facts import ModelFacts, is_repackable
-from runtime.models.heads import HEAD_ROWS, STATES, layers_of, n_words
+from runtime.models.heads import (
+    DFLASH,
+    FEW_ROWS,
+    HEAD_ROWS,
+    SPARE,
+    STATES,
+    block_of,
+    drafter_of,
+    layers_of,
+    n_drafted,
+    n_words,
+)
 
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
@@ -79,17 +90,44 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
 
 
 def head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
-    """Bytes of a head beside a target with that context, or of the target's own layers that only draft, its context and
-    the states that are shown to it.
+    """Bytes of a head beside a target with that context, or of the target's own layers that only draft: weights, a
+    context, and the states that are shown to it.
     """
-    own = replace(spec, n_rows=HEAD_ROWS, n_batch=HEAD_ROWS)
-    cache, n_states = own.cache_spec(), len(layers_of(head)) or 1
-    is_own = head is target
+    is_own, room = head is target, spec.n_rows - 1
+    n_tokens = spec.cache_spec().n_tokens + spec.n_seats * room + HEAD_ROWS
+    cache = replace(spec.cache_spec(), n_tokens=-(-n_tokens // STEP) * STEP)
     weights = head.n_bytes - head.n_bytes_loaded if is_own else head.n_bytes_loaded
     cells = drafting_cache_bytes(head, cache) if is_own else cache_bytes(head, cache)
-    states = n_states * target.own("embedding_length") * (spec.n_batch + 2 * STATES) * FLOAT
-    logits = 3 * HEAD_ROWS * target.n_vocab * FLOAT  # of passes, of the graph, and room never filled
-    return weights + cells + compute_bytes(head, replace(own, n_rows=0), cache.n_tokens) + states + logits
+    logits = rows_said(head, room, spec.n_seats) * (target.n_vocab + head.own("embedding_length")) * FLOAT
+    graph = head_graph_bytes(head, target, cache.n_tokens, spec.n_seats)
+    return weights + cells + graph + logits + shown_bytes(head, target, spec)
+
+
+def rows_said(head: ModelFacts, room: int, n_seats: int) -> int:
+    """Rows for which the library makes room in a head's results: those of a pass with most logits."""
+    if head.architecture == DFLASH:
+        return max(n_seats, 1 + min(block_of(head).n_tokens - 1, room, HEAD_ROWS - 1))
+    return HEAD_ROWS if drafter_of(head) else max(n_seats, FEW_ROWS)
+
+
+def head_graph_bytes(head: ModelFacts, target: ModelFacts, n_cells: int, n_seats: int) -> int:
+    """Bytes of a head's largest graph: its layers, or its logits and with fewer words also those of all words. Each
+    conversation has as many rows of it.
+    """
+    n_all, n_few = -(-HEAD_ROWS // n_seats) * n_seats, n_drafted(head)
+    layers = compute_bytes(head, ContextSpec(n_cells, n_rows=0, n_batch=n_all), n_cells)
+    n_rows = n_all if drafter_of(head) else max(FEW_ROWS, n_seats)
+    logits = n_rows * (target.n_vocab + n_few + 3 * head.own("embedding_length")) * FLOAT
+    return max(layers, logits + (n_rows * n_cells * HALF if n_few else 0))
+
+
+def shown_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
+    """Bytes of the states that a target shows: those of a batch, in its graph the inputs of all layers but one, and
+    those that wait for the head, of each conversation.
+    """
+    n_layers = len(layers_of(head)) or 1
+    rows = (2 * n_layers - 1) * spec.n_batch + n_layers * spec.n_seats * (STATES + SPARE)
+    return rows * target.own("embedding_length") * FLOAT
 
 
 def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:

@@ -28,11 +28,16 @@ SHOWN = frozenset(
 # Targets whose own drafting layer was run, with the same version
 DRAFTING = frozenset(("qwen35", "glm4moe"))
 HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
+# The same of drafting layers of a target's own file, whose graph leaves the logits out where nobody wants them, and
+# they are most of the work
+FEW_ROWS = 4
 STATES = 256  # of a pass, that are shown to a head at most: the latest
+SPARE = 64  # rows for which there is room behind those that wait, so that it is seldom that they have to be moved
 N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
 # Heads that are told from DFlash by one tensor only, and are drafted with otherwise
 VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
+NOT_KEPT = "its header promises a drafting layer, and the file was made without it"
 UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
 MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # of a header
@@ -84,7 +89,7 @@ def why_no_mtp(facts: ModelFacts) -> str:
     if facts.architecture not in DRAFTING:
         return f"the drafting layers of {facts.architecture} models were not tried with Slipstream"
     if all(tensor.name != first for tensor in facts.header.tensors):
-        return "its header promises a drafting layer, and the file was made without it"
+        return NOT_KEPT
     return "" if n == 1 else f"its {n} drafting layers would have to take turns, which Slipstream does not do"
 
 
@@ -129,6 +134,11 @@ def block_of(head: ModelFacts) -> BlockShape:
 def n_words(head: ModelFacts) -> int:
     """Tokens of the head's target; of a copy with fewer words, those that it has."""
     return head.n_vocab or head.own("vocab_size")
+
+
+def n_drafted(head: ModelFacts) -> int:
+    """Tokens that a head with fewer words drafts; 0 where it drafts all of its target's."""
+    return next((tensor.shape[0] for tensor in head.header.tensors if tensor.name == TABLE), 0)
 
 
 def width_read(head: ModelFacts) -> int:

@@ -82,6 +82,7 @@ class SpecLoop:
         """Sets the drafters that take part from now on, in order of cost."""
         self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
         self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
+        self._resting = [each for each in self.drafters if type(each).rest is not Drafter.rest]
         self.request.n_idle = 0
 
     def n_cached(self, context: Tokens) -> int:
@@ -384,6 +385,8 @@ class SpecLoop:
             self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
             self._learn_pass(names, 1 + len(draft.tokens), len(due.context), seconds, had)
             request.n_idle = self._steps_to_idle(request, names)
+            for drafter in self._resting:
+                drafter.rest(self.controller.n_unasked(drafter.name))
         n_accepted, times = len(verdict.accepted), (drafting, seconds, rest + seconds)
         return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, self._n_together)
 

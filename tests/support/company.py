@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from runtime.engine import Chunk, Engine, Grammar, Message, Sampling
+from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Sampling
 
-Case = tuple[str, Sampling, Grammar | None]  # prompt, settings, the form of the reply
+Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, settings, the form of the reply
 
 
 @dataclass
@@ -18,6 +18,7 @@ class Told:
 
     tokens: list[int] = field(default_factory=list)
     is_whole: bool = True
+    n_guessed: int = 0  # of its tokens, that were drafted before the target said them
 
 
 @dataclass
@@ -32,7 +33,8 @@ class Live:
 def begun(engine: Engine, case: Case, max_tokens: int) -> Iterator[Chunk]:
     """A reply in steps."""
     prompt, sampling, grammar = case
-    return engine.reply([Message("user", prompt)], sampling, max_tokens, grammar=grammar, pauses=True)
+    asked = prompt if isinstance(prompt, Ids) else [Message("user", prompt)]
+    return engine.reply(asked, sampling, max_tokens, grammar=grammar, pauses=True)
 
 
 def in_company(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int, seed: int) -> dict[int, Told]:
@@ -61,6 +63,7 @@ def advance(live: Live) -> bool:
     live.n_steps -= 1
     if chunk is not None:
         live.told.tokens += chunk.tokens
+        live.told.n_guessed += sum(chunk.drafted)
     elif live.n_steps < math.inf:
         live.told.is_whole = False
         live.chunks.close()  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
+from tests.support.shapes import finish
 
 PROMPT = tuple(range(300, 340))  # ids that tiny targets have
 
@@ -86,20 +87,7 @@ def block_head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
 def write_head(path: Path, shape: HeadShape, seed: int = 0) -> Path:
     """Writes one without a vocabulary's words."""
     rng = np.random.default_rng(seed)
-    writer = GGUFWriter(str(path), "dflash" if shape.block else "eagle3")
-    writer.add_context_length(2048)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.depth)
-    writer.add_feed_forward_length(shape.ffn)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(1)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(shape.length)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_vocab_size(shape.vocab)
-    writer.add_array(f"{writer.arch}.target_layers", list(shape.layers))
-    (add_block if shape.block else add_width)(writer, shape)
+    writer = begin_head(path, shape)
     if shape.words:
         tokens = np.sort(rng.choice(shape.vocab, shape.words, replace=False)).astype(np.int64)
         tokens[-1] += shape.unknown
@@ -109,11 +97,26 @@ def write_head(path: Path, shape: HeadShape, seed: int = 0) -> Path:
         writer.add_tensor(name, values.astype(np.float32))
     for name, n in shape.norms.items():
         writer.add_tensor(name, (1 + 0.1 * rng.standard_normal(n)).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finish(writer, path)
+
+
+def begin_head(path: Path, shape: HeadShape, kv_heads: int = 1) -> GGUFWriter:
+    """A writer that knows the metadata."""
+    writer = GGUFWriter(str(path), "dflash" if shape.block else "eagle3")
+    writer.add_context_length(2048)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.depth)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(shape.length)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_vocab_size(shape.vocab)
+    writer.add_array(f"{writer.arch}.target_layers", list(shape.layers))
+    (add_block if shape.block else add_width)(writer, shape)
+    return writer
 
 
 def add_width(writer: GGUFWriter, shape: HeadShape) -> None:

@@ -267,6 +267,17 @@ class Controller:
                 waits.append(state.probe_interval - state.since_probe)
         return max(0, min(waits))
 
+    def n_unasked(self, name: str) -> int:
+        """Steps from now on in which that drafter will hardly be asked."""
+        state = self.states[name]
+        if self.fixed_k is not None or state.is_model_free or self._pays_now(state):
+            return 0
+        n_parked = state.probe_interval - state.since_probe
+        if not self._can_afford_probe(state):
+            lacking = self.probes.seconds + state.first_seconds - self.allowed
+            n_parked = max(n_parked, int(lacking / (SHARE * max(self._pass_seconds[0], 1e-9))))
+        return max(0, n_parked)
+
     def idle(self, seconds: float) -> None:
         """A plain step was made without asking anything."""
         self._n_idle += 1

@@ -25,9 +25,9 @@ def write_family(name: str, folder: Path, seed: int = 1) -> Path:
     return write(path, name, FAMILIES[name], random_tensors(name, folder, seed))
 
 
-def random_tensors(name: str, folder: Path, seed: int = 1) -> Tensors:
+def random_tensors(name: str, folder: Path, seed: int = 1, family: Family | None = None) -> Tensors:
     """A family's tensors by name; their shapes are asked of the library with a file in `folder`."""
-    family, path, rng = FAMILIES[name], folder / f"{name}.header", np.random.default_rng(seed)
+    family, path, rng = family or FAMILIES[name], folder / f"{name}.header", np.random.default_rng(seed)
     shapes = tensor_shapes(write(path, name, family, {}))
     path.unlink()
     return {

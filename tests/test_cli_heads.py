@@ -1,0 +1,92 @@
+"""Heads that cannot be used, on the command line: one sentence about each, and the target answers without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.models.registry import load_registry
+from tests.support.architectures.families import FAMILIES
+from tests.support.architectures.writer import random_tensors, write
+from tests.support.cli import QUESTION, slipstream
+from tests.support.heads import HeadShape, block_head_for, head_for, write_head
+
+TARGET = load_registry()["demo"].target
+MAKERS = pytest.mark.parametrize("make", [head_for, block_head_for], ids=["eagle", "dflash"])
+
+
+def answered(*args: str, **more: object) -> str:
+    """Standard error of a call that answers all the same, which is one line."""
+    done = slipstream("run", QUESTION, "--max-tokens", "6", *args, **more)
+    assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.strip()
+
+
+def with_head(file: Path, **more: object) -> str:
+    return answered("-m", str(TARGET), "--draft", str(file), **more)
+
+
+@MAKERS
+@pytest.mark.parametrize("share", [0.001, 0.5, 0.9999])
+def test_a_head_cut_short(make: Callable[[Path], HeadShape], share: float, tmp_path: Path) -> None:
+    whole = write_head(tmp_path / "whole.gguf", make(TARGET)).read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[: int(share * len(whole))])
+    assert "the draft head was left out: cut.gguf is incomplete" in with_head(tmp_path / "cut.gguf")
+
+
+@MAKERS
+@pytest.mark.parametrize(
+    ("change", "clause"),
+    [
+        ({"width": 128}, "it reads states of 128 values, and the target's have 384"),
+        ({"vocab": 1000}, "it is for 1,000 tokens, and the target has 4,096"),
+    ],
+    ids=["another width", "another target"],
+)
+def test_a_head_that_does_not_fit(
+    make: Callable[[Path], HeadShape], change: dict[str, Any], clause: str, tmp_path: Path
+) -> None:
+    file = write_head(tmp_path / "head.gguf", replace(make(TARGET), **change))
+    assert f"head.gguf is no head for target.gguf: {clause}." in with_head(file)
+
+
+@pytest.mark.parametrize(
+    ("extra", "clause"),
+    [("markov_w1.weight", "it is a DSpark head, a variant of DFlash"), ("blk.0.odd.weight", "could not be loaded")],
+)
+def test_a_head_of_an_unknown_variant(extra: str, clause: str, tmp_path: Path) -> None:
+    file = write_head(tmp_path / "head.gguf", replace(block_head_for(TARGET), extra=extra))
+    assert clause in with_head(file)
+
+
+def test_a_draft_of_an_architecture_that_nobody_knows(tmp_path: Path) -> None:
+    known = write_head(tmp_path / "head.gguf", head_for(TARGET)).read_bytes()
+    (tmp_path / "medusa.gguf").write_bytes(known.replace(b"eagle3", b"medusa"))
+    assert "medusa.gguf has the architecture 'medusa', which this version of llama.cpp cannot run" in with_head(
+        tmp_path / "medusa.gguf"
+    )
+
+
+@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
+@pytest.mark.parametrize("asked", [(), ("--drafters", "mtp")], ids=["by itself", "asked for"])
+def test_a_file_that_promises_a_drafting_layer_and_has_none(name: str, asked: tuple[str, ...], tmp_path: Path) -> None:
+    tensors = {key: data for key, data in random_tensors(name, tmp_path).items() if not key.startswith("blk.4.")}
+    target = write(tmp_path / "trunk.gguf", name, FAMILIES[name], tensors)
+    said = answered("-m", str(target), "--draft", "off" if asked == () else "auto", "--raw", *asked)
+    assert said.endswith("its header promises a drafting layer, and the file was made without it.")
+
+
+@MAKERS
+def test_memory_for_the_target_alone(make: Callable[[Path], HeadShape], tmp_path: Path) -> None:
+    """The settings want more of it left free beside a draft than there is."""
+    (tmp_path / "slipstream").mkdir()
+    (tmp_path / "slipstream" / "settings.toml").write_text("[memory]\ntight_bytes = 1_000_000_000_000_000\n")
+    file = write_head(tmp_path / "head.gguf", make(TARGET))
+    said = with_head(file, env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert "memory is short: left out the head: all of it needs" in said
