@@ -243,6 +243,7 @@ class LoadedPair:
             self.loop.rows_at = self._exact_rows
         self.loop.failed, self.loop.is_far = self.left_out, bool(self._workers)
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
+        self.loop.controller.begin(0)  # drafters are valued now, and not while the first reply is waited for
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
