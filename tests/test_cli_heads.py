@@ -86,7 +86,8 @@ def test_a_file_that_promises_a_drafting_layer_and_has_none(name: str, asked: tu
 def test_memory_for_the_target_alone(make: Callable[[Path], HeadShape], tmp_path: Path) -> None:
     """The settings want more of it left free beside a draft than there is."""
     (tmp_path / "slipstream").mkdir()
-    (tmp_path / "slipstream" / "settings.toml").write_text("[memory]\ntight_bytes = 1_000_000_000_000_000\n")
+    wanted = "[memory]\ntight_bytes = 1_000_000_000_000_000\ntight_share = 1.0\n"
+    (tmp_path / "slipstream" / "settings.toml").write_text(wanted)
     file = write_head(tmp_path / "head.gguf", make(TARGET))
     said = with_head(file, env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path)})
     assert "memory is short: left out the head: all of it needs" in said
