@@ -120,7 +120,8 @@ class Stats:
     @property
     def own_seconds(self) -> float:
         """Of decoding, as far as other programs did not keep it waiting."""
-        return sum(each.own_seconds for each in (*self.steps, *self.told)) or self.decode_seconds
+        own = sum(each.own_seconds for each in self.steps) + sum(each.own_seconds for each in self.told)
+        return own or self.decode_seconds
 
     @property
     def times_plain(self) -> float:
