@@ -28,7 +28,7 @@ from app.tui.numbers import ChatNumbers, fitted, kept, line, sentence, stats_of,
 from app.tui.widgets.panel import rolling
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
-from runtime.engine.stats import Stats
+from runtime.engine.stats import Stats, Told
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
@@ -172,6 +172,16 @@ def test_no_ratio_is_told_of_few_tokens_or_where_other_programs_were_in_the_way(
     assert line(long_reply(own=8e-3)) == "200 tok/s · busy machine · 50% of guesses right"
 
 
+def test_of_another_server_no_ratio_is_told_while_its_machine_is_disturbed() -> None:
+    def stats(own_seconds: float) -> Stats:
+        return Stats(prompt_n=9, decode_seconds=1.0, plain_per_second=200.0, told=(Told(100, 90, 80, own_seconds),))
+
+    assert times(stats(1.0)) == 0.5
+    assert times(stats(0.0)) == 0.5  # which a server that does not say so leaves open
+    assert times(stats(0.5)) is None
+    assert times(stats_of({"numbers": kept(stats(0.5))})) is None
+
+
 def test_kept_numbers_are_told_as_those_that_grew() -> None:
     for stats in (long_reply(), long_reply(own=8e-3), replace(long_reply(), reason=Reason("cost", "it costs"))):
         again = stats_of(json.loads(json.dumps({"numbers": kept(stats)})))
@@ -198,7 +208,7 @@ def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> N
     assert "Neither faster nor slower" in said(plain)
     assert "wrote every token by itself: of a reason" in said(plain)
     assert "Checking 4 tokens takes 3.3 times" in said(plain)
-    assert "no reply yet" in said(Stats())
+    assert "no numbers here yet" in said(Stats())
 
 
 def test_the_picture_has_both_speeds_or_who_wrote_or_nothing() -> None:

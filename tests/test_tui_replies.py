@@ -210,7 +210,7 @@ async def test_what_looks_like_html_is_text(path: Path) -> None:
 async def test_an_engine_error_is_a_sentence_and_the_chat_goes_on(path: Path) -> None:
     async with opened(path, ScriptedEngine("[fail]", "fine")) as chat:
         await chat.ask("Q")
-        await chat.until("x.gguf does not answer.")
+        await chat.until("no reply came", "x.gguf does not answer.", gone="is ready")
         await chat.ask("Q2")
         await chat.until("fine", gone="does not answer")
         assert engine_of(chat).asked[1][0] == [Message("user", "Q\n\nQ2")]

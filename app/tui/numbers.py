@@ -142,7 +142,7 @@ def kept(stats: Stats) -> dict[str, Any]:
         "reason": [stats.reason.code, stats.reason.text] if stats.reason is not None else None,
         "memory_bytes": stats.memory_bytes,
         "passes": [[len(list(run)), *key] for key, run in runs],
-        "told": [[each.n_tokens, each.n_drafted, each.n_accepted] for each in stats.told],
+        "told": [[each.n_tokens, each.n_drafted, each.n_accepted, each.own_seconds] for each in stats.told],
     }
 
 

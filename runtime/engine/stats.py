@@ -19,6 +19,7 @@ class Told:
     n_tokens: int
     n_drafted: int = 0
     n_accepted: int = 0
+    own_seconds: float = 0.0  # of decoding, without what other programs took there; 0: it did not say
 
     @property
     def n_passes(self) -> int:
@@ -119,7 +120,8 @@ class Stats:
     @property
     def own_seconds(self) -> float:
         """Of decoding, as far as other programs did not keep it waiting."""
-        return sum(each.own_seconds for each in self.steps) or self.decode_seconds
+        own = sum(each.own_seconds for each in self.steps) + sum(each.own_seconds for each in self.told)
+        return own or self.decode_seconds
 
     @property
     def times_plain(self) -> float:

@@ -154,13 +154,15 @@ class UpstreamReply:
         n_tokens = int(number(usage.get("completion_tokens")) or number(timings.get("predicted_n"))) or len(self.passes)
         cached = number(details.get("cached_tokens")) or number(timings.get("cache_n"))
         n_drafted, n_accepted = (int(number(timings.get(name))) for name in ("draft_n", "draft_n_accepted"))
+        seconds = number(timings.get("predicted_ms")) / 1e3 or seen
+        own_seconds = seconds * (1 - min(1.0, number(timings.get("held_up"))))
         return Stats(
             prompt_n=int(number(usage.get("prompt_tokens")) or number(timings.get("prompt_n")) + cached),
             cached_n=int(cached),
             prompt_seconds=number(timings.get("prompt_ms")) / 1e3 or self._prompt_seconds or 0.0,
-            decode_seconds=number(timings.get("predicted_ms")) / 1e3 or seen,
+            decode_seconds=seconds,
             plain_per_second=number(timings.get("plain_per_second")),
-            told=(Told(n_tokens, n_drafted, min(n_accepted, n_tokens)),),
+            told=(Told(n_tokens, n_drafted, min(n_accepted, n_tokens), own_seconds),),
         )
 
 

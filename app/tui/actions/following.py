@@ -84,6 +84,8 @@ async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
     offering.look(screen)
     if event.remark and screen.offered is None:
         screen.status.show_sentence(event.remark)
+        if not event.pieces:
+            screen.status.show_numbers([])  # nothing that failed to answer is called ready
     if NO_ROOM in event.facts:
         screen.composer.take_back()
     await go_on(screen)

@@ -241,7 +241,7 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
     """Facts of a reply that failed, and a sentence for people."""
     n_prompt = error.n_prompt if isinstance(error, ContextError) else 0
     if not n_prompt:
-        return {}, str(error)
+        return {"end": "broken off" + GOES_ON if reply.pieces else "no reply came"}, str(error)
     n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
     letters = [len(each.content) for each in reply.request.prompt]
     if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question has room without the turns

@@ -23,7 +23,7 @@ OFTEN = 0.6  # share of guesses that are right, from which on other guesses woul
 def is_faster(stats: Stats) -> str:
     """Is the last reply on screen faster than the model alone would have been?"""
     if not stats.predicted_n:
-        return "This chat has no reply yet; after the first one you see here whether it was faster."
+        return "There are no numbers here yet; after the next reply you see whether it was faster."
     ratio, speed = times(stats), stats.predicted_per_second
     if ratio is None:
         return no_comparison(stats)
