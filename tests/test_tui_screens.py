@@ -96,6 +96,16 @@ async def test_a_toast_covers_neither_prompt_nor_hints(path: Path) -> None:
 
 
 @piloted
+async def test_what_went_wrong_is_told_for_longer_than_what_was_done(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one")) as chat:
+        await chat.say("/wat")
+        chat.screen.notify("Copied the message.")
+        await chat.until("Copied the message.")
+        lasting = {each.severity: each.timeout for each in chat.app._notifications}
+        assert lasting["error"] > 2 * lasting["information"]
+
+
+@piloted
 async def test_a_tiny_terminal_and_resizes_in_mid_reply_are_survived(path: Path) -> None:
     async with opened(path, ScriptedEngine("one two [wait]three"), size=(20, 5)) as chat:
         await chat.say("Q")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import NoColor
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from app.server.command import ServerSettings
 
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
+TROUBLE = 15.0  # seconds for which it is told what went wrong: such sentences have a remedy, and are read twice
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
 
 
@@ -62,6 +64,20 @@ class ChatApp(App[None]):
             self._filters = [NoColor()]
             self.no_color = True
         sys.setswitchinterval(SWITCH)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Shows a sentence for a few seconds, and longer where something went wrong."""
+        if timeout is None and severity != "information":
+            timeout = TROUBLE
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def get_default_screen(self) -> Screen[None]:
         """Begins with the chat."""

@@ -42,7 +42,6 @@ from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 
-REMARK = 20.0  # seconds for which it is told what happened to the chats
 WIDE = 120  # columns from which on the graphs are there at once
 
 
@@ -105,7 +104,7 @@ class ChatScreen(Screen[None]):
         models.load(self, self.session.pair)
         if remark := self.session.store.remark:
             self.session.note(remark)
-            self.notify(remark, severity="warning", markup=False, timeout=REMARK)
+            self.notify(remark, severity="warning", markup=False)
 
     async def show_chat(self, at: int | None = None) -> None:
         """Shows the branch, at its end or with the focus at a message of it."""
