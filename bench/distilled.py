@@ -31,6 +31,7 @@ from tests.support.shapes import SHAPES, Shape
 CONTEXT = 2048
 PLAIN, ALONE = "plain", "alone, K="
 DEPTHS = 1, 3
+ALL = "chat", "story", "code", "edit", "summary"
 WALKED = 256  # words of a planted walk, after which it comes again
 COLUMNS = ["text", "way", "tok/s", "over plain", "accepted", "tokens per pass", "text"]
 
@@ -112,10 +113,10 @@ def planted(name: str, share: float, folder: Path) -> tuple[Pair, list[Texts]]:
 def options() -> argparse.ArgumentParser:
     """What can be asked for."""
     parser = argparse.ArgumentParser(description="Measure what a trained draft brings.")
-    parser.add_argument("target", type=Path)
-    parser.add_argument("draft", type=Path)
-    parser.add_argument("--kinds", nargs="+", choices=("chat", "story", "code", "edit", "summary"))
-    parser.add_argument("--large", choices=SHAPES, help="plant pairs of this shape too, as often right as --shares")
+    parser.add_argument("target", type=Path, nargs="?")
+    parser.add_argument("draft", type=Path, nargs="?")
+    parser.add_argument("--kinds", nargs="+", choices=ALL, default=ALL)
+    parser.add_argument("--large", choices=SHAPES, help="plant pairs of this shape instead")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5], help="of the draft's guesses that are right")
     parser.add_argument("--tokens", type=int, default=120, help="of a reply")
     parser.add_argument("--rounds", type=int, default=5)
@@ -124,14 +125,18 @@ def options() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Prints the table."""
-    args = options().parse_args()
-    pair = Pair("distilled", args.target, args.draft, context=CONTEXT)
-    kinds = texts(args.kinds or ("chat", "story", "code", "edit", "summary"))
-    rows = table(pair, kinds, args.tokens, args.rounds) if args.rounds else []
+    parser = options()
+    args = parser.parse_args()
+    if not args.large and args.draft is None:
+        parser.error("name a target and its draft, or use --large")
+    rows = list[list[str]]()
+    if not args.large:
+        pair = Pair("distilled", args.target, args.draft, context=CONTEXT)
+        rows = table(pair, texts(args.kinds), args.tokens, args.rounds)
     with tempfile.TemporaryDirectory() as folder:
         for share in args.shares if args.large else ():
             rows += table(*planted(args.large, share, Path(folder)), args.tokens, args.rounds, is_raw=True)
-    report("a draft made here", COLUMNS, rows, {"draft": args.draft.name})
+    report("a draft made here", COLUMNS, rows, {"draft": args.large or args.draft.name})
 
 
 if __name__ == "__main__":
