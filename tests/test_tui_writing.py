@@ -87,6 +87,17 @@ async def test_a_long_paste_is_a_chip_and_is_sent_whole(path: Path) -> None:
 
 
 @piloted
+async def test_a_question_of_one_long_line_is_folded_and_unfolds(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one"), size=(80, 60)) as chat:
+        await chat.paste("x" * 2000 + " the end")
+        await chat.press("enter")
+        await chat.idle()
+        await chat.until("608 more characters (Enter on this message)", gone="the end")
+        await chat.press("shift+tab", "shift+tab", "enter")
+        await chat.until("the end", gone="more characters")
+
+
+@piloted
 async def test_a_very_long_text_comes_back_from_the_history_as_a_chip(path: Path) -> None:
     very_long = "x" * 60_000
     store = Store(path)

@@ -23,7 +23,7 @@ from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 
-SHOWN_LINES = 14  # of a question, before it is folded
+SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question, before it is folded
 ENDED = {"line", "end"}  # facts of a reply that has ended, which are not those of one that goes on
 COLORS = {
     "ngram": "$text-success",
@@ -93,7 +93,11 @@ class MessageView(Vertical, can_focus=True):
         lines = clean(self.text.strip()).split("\n")
         if self._folded and len(lines) > SHOWN_LINES:
             lines[SHOWN_LINES - 1 :] = [f"… {len(lines) - SHOWN_LINES + 1} more lines (Enter on this message)"]
-        return Content("\n".join(lines))
+        text = "\n".join(lines)
+        if self._folded and len(text) > SHOWN_CHARACTERS:
+            left = len(text) - SHOWN_CHARACTERS
+            text = f"{text[:SHOWN_CHARACTERS]}\n… {left} more characters (Enter on this message)"
+        return Content(text)
 
     def _show_foot(self) -> None:
         accepted = self.facts.get(ACCEPTED)
