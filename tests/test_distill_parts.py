@@ -159,7 +159,7 @@ def test_a_draft_is_kept_only_if_it_gains_over_none_and_over_the_one_before(
     gain: float, over: float | None, is_kept: bool
 ) -> None:
     beside = None if over is None else Trial(over, 0.5, 1.0)
-    found = Judgement(Trial(gain, 0.5, 1.0), beside, None if over is None else Path("before.gguf"))
+    found = Judgement(Trial(gain, 0.5, 1.0, ENOUGH), beside, None if over is None else Path("before.gguf"))
     assert found.is_kept == is_kept
     if over == 1.0:
         assert "1.20 times as fast as without it, but 1.00 times as fast as with before.gguf" in found.why_not(
@@ -232,3 +232,9 @@ def test_an_answer_that_nobody_gave_is_none(profile: Path) -> None:
     asked()
     consent.answer_file().write_bytes(b"\xff\xfe maybe")
     assert consent.answer() == ""
+
+
+def test_what_gains_without_drafting_is_not_kept() -> None:
+    found = Judgement(Trial(1.2, 0.0, 10.0, ENOUGH - 1))
+    assert not found.is_kept
+    assert "1.20 times as fast with it, but not by its doing" in found.why_not(1e-3, [1e-2, 2e-2], 0.0)

@@ -27,19 +27,29 @@ class Judgement:
 
     @property
     def is_kept(self) -> bool:
-        """Does it gain over both?"""
-        return self.trial.gain >= GAIN and (self.beside is None or self.beside.gain >= GAIN)
+        """Does it gain over both, by guesses of its own?"""
+        return self.has_drafted and self.trial.gain >= GAIN and (self.beside is None or self.beside.gain >= GAIN)
+
+    @property
+    def has_drafted(self) -> bool:
+        """Were there enough guesses? Where there were not, what replies gained was the machine's doing."""
+        return self.trial.n_tried >= ENOUGH
 
     def why_not(self, guess: float, passes: Sequence[float], right: float) -> str:
         """Why it is not kept, in numbers: what was expected (`guess` seconds for one, `right` of the first ones on
         held-out texts) counts where too little was seen in decoding.
         """
+        if self.trial.gain >= GAIN and not self.has_drafted:
+            return (
+                f"Replies were {self.trial.gain:.2f} times as fast with it, but not by its doing: it was sure enough "
+                f"of only {self.trial.n_tried} guesses."
+            )
         if self.trial.gain >= GAIN and self.beside is not None and self.before is not None:
             return (
                 f"It is {self.trial.gain:.2f} times as fast as without it, but {self.beside.gain:.2f} times as fast as "
                 f"with {self.before.name}, which was kept before and stays; {GAIN} is asked."
             )
-        if self.trial.n_tried >= ENOUGH:
+        if self.has_drafted:
             guess, right, n = self.trial.guess_seconds, self.trial.right, self.trial.n_tried
             return why_not(guess, passes, right, n, self.trial.gain)
         return why_not(guess, passes, right, 0, self.trial.gain)
