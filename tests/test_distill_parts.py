@@ -127,13 +127,14 @@ def drafted(drafters: tuple[str, ...], n_drafted: int, n_accepted: int) -> Pass:
 
 
 def test_a_guess_behind_a_wrong_one_says_nothing_about_the_chance_of_a_guess() -> None:
-    found = trial_of([1.1, 0.9, 1.0], [10.0], [drafted(("eagle",), 3, 1), drafted(("eagle",), 2, 2)])
+    found = trial_of([1.1, 0.9, 1.0], [10.0], [drafted(("eagle",), 3, 1), drafted(("eagle",), 2, 2)], 12)
     assert (found.gain, found.acceptance, found.n_tried, found.right) == (1.0, 3 / 5, 4, 3 / 4)
     assert found.guess_seconds == pytest.approx(0.002)
+    assert found.per_pass == 12 / 9
 
 
 def test_no_reply_and_no_guess_are_a_trial_too() -> None:
-    assert trial_of([], [], []) == Trial(0.0, 0.0, 0.0)
+    assert trial_of([], [], [], 0) == Trial(0.0, 0.0, 0.0)
 
 
 def test_the_verdict_says_what_was_seen_in_decoding_once_enough_was() -> None:
@@ -158,8 +159,8 @@ def test_a_draft_that_is_right_too_seldom_sure_is_not_told_that_it_is_wrong() ->
 def test_a_draft_is_kept_only_if_it_gains_over_none_and_over_the_one_before(
     gain: float, over: float | None, is_kept: bool
 ) -> None:
-    beside = None if over is None else Trial(over, 0.5, 1.0)
-    found = Judgement(Trial(gain, 0.5, 1.0, ENOUGH), beside, None if over is None else Path("before.gguf"))
+    beside = None if over is None else Trial(over, 0.5, 1.0, per_pass=1.3)
+    found = Judgement(Trial(gain, 0.5, 1.0, per_pass=1.3), beside, None if over is None else Path("before.gguf"))
     assert found.is_kept == is_kept
     if over == 1.0:
         assert "1.20 times as fast as without it, but 1.00 times as fast as with before.gguf" in found.why_not(
@@ -234,7 +235,7 @@ def test_an_answer_that_nobody_gave_is_none(profile: Path) -> None:
     assert consent.answer() == ""
 
 
-def test_what_gains_without_drafting_is_not_kept() -> None:
-    found = Judgement(Trial(1.2, 0.0, 10.0, ENOUGH - 1))
+def test_what_gains_without_right_guesses_is_not_kept() -> None:
+    found = Judgement(Trial(1.2, 0.0, 10.0, ENOUGH, per_pass=1.01))
     assert not found.is_kept
     assert "1.20 times as fast with it, but not by its doing" in found.why_not(1e-3, [1e-2, 2e-2], 0.0)

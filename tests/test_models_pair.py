@@ -68,8 +68,19 @@ def test_a_draft_model_that_fits_is_measured_with_the_real_engine(
     assert 0 <= trial.acceptance <= 1
 
 
+def paying(gain: float) -> Trial:
+    """Of a draft whose guesses bring half a token more to a pass."""
+    return Trial(gain, 0.5, 1.0, per_pass=1.5)
+
+
+def test_a_gain_without_right_guesses_is_the_machines(target: Target, folder: Path) -> None:
+    lucky = Trial(1.4, 0.0, 1.0)
+    assert target.keep({folder / "foreign.gguf": lucky}) is None
+    assert target.keep({folder / "foreign.gguf": lucky, folder / "small.gguf": paying(1.1)}) == folder / "small.gguf"
+
+
 def test_the_best_is_kept_and_taken_by_auto(target: Target, folder: Path) -> None:
-    trials = {folder / "foreign.gguf": Trial(1.1, 0.5, 1.0), folder / "small.gguf": Trial(1.4, 0.5, 1.0)}
+    trials = {folder / "foreign.gguf": paying(1.1), folder / "small.gguf": paying(1.4)}
     assert target.keep(trials) == remembered(folder / "big.gguf") == folder / "small.gguf"
     settings = None, 8, None, None, None, False
     assert choose(str(folder / "big.gguf"), "auto", *settings)[0].draft == folder / "small.gguf"
@@ -79,8 +90,8 @@ def test_the_best_is_kept_and_taken_by_auto(target: Target, folder: Path) -> Non
 
 
 def test_none_is_kept_when_none_pays_and_an_earlier_one_is_forgotten(target: Target, folder: Path) -> None:
-    assert target.keep({folder / "small.gguf": Trial(1.4, 0.5, 1.0)}) is not None
-    assert target.keep({folder / "small.gguf": Trial(1.01, 0.9, 1.0)}) is None
+    assert target.keep({folder / "small.gguf": paying(1.4)}) is not None
+    assert target.keep({folder / "small.gguf": paying(1.01)}) is None
     assert remembered(folder / "big.gguf") is None
     assert target.keep({}) is None
 
@@ -127,9 +138,7 @@ def test_only_a_made_draft_that_pays_is_left(
     monkeypatch.setattr(command, "cached", list)
     monkeypatch.setattr(command, "load_registry", dict)
     monkeypatch.setattr(self_drafts, "RECIPES", RECIPES[2:4])
-    monkeypatch.setattr(
-        Target, "try_out", lambda self, plain, path: Trial(1.2 if path.stem == "big-quarter" else 0.8, 0.5, 1.0)
-    )
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: paying(1.2 if path.stem == "big-quarter" else 0.8))
     path = folder / "big.gguf"
     command.pair_up(str(path), [], make=True)
     kept = remembered(path)

@@ -187,7 +187,9 @@ def test_only_auto_searches_and_only_where_a_draft_model_may_be_used(target: Pat
 
 
 def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> None:
-    kept = Target(replace(DEMO, target=target)).keep({target.with_name("small.gguf"): Trial(1.4, 0.5, 1.0)})
+    kept = Target(replace(DEMO, target=target)).keep(
+        {target.with_name("small.gguf"): Trial(1.4, 0.5, 1.0, per_pass=1.5)}
+    )
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1))
     assert engine.pair.draft == kept
     engine.close()

@@ -56,6 +56,14 @@ class Trial:
     n_tried: int = 0  # of its guesses, those that followed accepted ones
     right: float = 0.0  # share of these that were accepted: the chance of a guess
     guess_seconds: float = 0.0  # that one took
+    per_pass: float = 1.0  # tokens that a pass brought by its guesses
+
+    @property
+    def pays(self) -> bool:
+        """Does it gain, by guesses of its own? It cannot gain more than they bring to a pass: what replies are faster
+        than that is a lucky moment of the machine.
+        """
+        return min(self.gain, self.per_pass) >= GAIN
 
 
 class Target:
@@ -123,7 +131,8 @@ class Target:
         finally:
             engine.close()
         own = [each for stats in seen for each in stats.steps if each.drafters == (drafter_in(draft),)]
-        return trial_of(ratios, [stats.predicted_per_second for stats in seen], own)
+        n_tokens = sum(stats.predicted_n for stats in seen)
+        return trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
 
     def _answer(self, engine: Engine, prompt: str) -> Stats:
         """Makes a short reply; returns its numbers."""
@@ -136,9 +145,8 @@ class Target:
         """Remembers the draft model that gained most, or that none did, for this file, device and build, and what there
         was to choose from.
         """
-        best = max(trials, key=lambda path: trials[path].gain, default=None)
-        if best is not None and trials[best].gain < GAIN:
-            best = None
+        paying = [path for path, trial in trials.items() if trial.pays]
+        best = max(paying, key=lambda path: trials[path].gain, default=None)
         kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
         _memo(self.pair.target).write(kept | {"found": summary(found)})
         return best
@@ -149,9 +157,9 @@ def drafter_in(draft: Path) -> str:
     return drafter_of(ModelFacts(read_model_header(draft))) or "model"
 
 
-def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass]) -> Trial:
-    """Of replies' speeds over those without the draft and in tokens per second, and of the passes whose guesses were
-    the draft's alone.
+def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass], n_tokens: int) -> Trial:
+    """Of replies' speeds over those without the draft and in tokens per second, of the passes whose guesses were the
+    draft's alone, and of how many tokens the replies had.
     """
     n_drafted, n_accepted = sum(each.n_drafted for each in own), sum(each.n_accepted for each in own)
     n_tried = n_accepted + sum(each.n_accepted < each.n_drafted for each in own)
@@ -163,6 +171,7 @@ def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass
         n_tried,
         n_accepted / max(1, n_tried),
         seconds / max(1, n_drafted),
+        max(1, n_tokens) / max(1, n_tokens - n_accepted),
     )
 
 

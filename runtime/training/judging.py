@@ -27,29 +27,24 @@ class Judgement:
 
     @property
     def is_kept(self) -> bool:
-        """Does it gain over both, by guesses of its own?"""
-        return self.has_drafted and self.trial.gain >= GAIN and (self.beside is None or self.beside.gain >= GAIN)
-
-    @property
-    def has_drafted(self) -> bool:
-        """Were there enough guesses? Where there were not, what replies gained was the machine's doing."""
-        return self.trial.n_tried >= ENOUGH
+        """Does it pay beside both?"""
+        return self.trial.pays and (self.beside is None or self.beside.pays)
 
     def why_not(self, guess: float, passes: Sequence[float], right: float) -> str:
         """Why it is not kept, in numbers: what was expected (`guess` seconds for one, `right` of the first ones on
         held-out texts) counts where too little was seen in decoding.
         """
-        if self.trial.gain >= GAIN and not self.has_drafted:
+        if self.trial.gain >= GAIN and not self.trial.pays:
             return (
-                f"Replies were {self.trial.gain:.2f} times as fast with it, but not by its doing: it was sure enough "
-                f"of only {self.trial.n_tried} guesses."
+                f"Replies were {self.trial.gain:.2f} times as fast with it, but not by its doing: with its guesses a "
+                f"pass made {self.trial.per_pass:.2f} tokens."
             )
         if self.trial.gain >= GAIN and self.beside is not None and self.before is not None:
             return (
                 f"It is {self.trial.gain:.2f} times as fast as without it, but {self.beside.gain:.2f} times as fast as "
                 f"with {self.before.name}, which was kept before and stays; {GAIN} is asked."
             )
-        if self.has_drafted:
+        if self.trial.n_tried >= ENOUGH:
             guess, right, n = self.trial.guess_seconds, self.trial.right, self.trial.n_tried
             return why_not(guess, passes, right, n, self.trial.gain)
         return why_not(guess, passes, right, 0, self.trial.gain)
@@ -58,7 +53,7 @@ class Judgement:
 def judge(target: Target, draft: Path, prompts: Sequence[str]) -> Judgement:
     """Measures a draft. Raises SlipstreamError."""
     trial = beside_of(target, None, draft, prompts)
-    before = remembered(target.pair.target) if trial.gain >= GAIN else None
+    before = remembered(target.pair.target) if trial.pays else None
     return Judgement(trial, beside_of(target, before, draft, prompts) if before else None, before)
 
 

@@ -18,10 +18,9 @@ from app.chats.store import Store, default_path
 from app.models import consent, distill
 from runtime.models.registry import load_registry
 from runtime.tools.made_drafts import trainings
-from runtime.tools.pairing import GAIN, Target, Trial
+from runtime.tools.pairing import Target, Trial
 from runtime.training import begun
 from runtime.training.begun import Begun
-from runtime.training.judging import ENOUGH
 
 DEMO = load_registry()["demo"]
 NEVER = 10**9
@@ -39,11 +38,9 @@ class Distilling:
         monkeypatch.setattr(distill, "flagged", self._flagged)
         fake = SimpleNamespace(require_device=lambda name: None, train=self._train)
         monkeypatch.setattr(runtime.training, "run", fake, raising=False)
-        monkeypatch.setattr(Target, "try_out", lambda *args: self._trial(self.gains.pop(0) if self.gains else 0.9))
-
-    def _trial(self, gain: float) -> Trial:
-        """A draft that gains has drafted."""
-        return Trial(gain, 0.5, 1.0, ENOUGH if gain >= GAIN else 0)
+        monkeypatch.setattr(
+            Target, "try_out", lambda *args: Trial(self.gains.pop(0) if self.gains else 0.9, 0.5, 1.0, per_pass=1.5)
+        )
 
     @contextmanager
     def _flagged(self) -> Iterator[Callable[[], bool]]:
