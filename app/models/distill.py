@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.chats.said import latest_questions
 from app.models.consent import ask_once
@@ -156,7 +156,7 @@ def shown(passes: list[float], guess: float) -> Iterator[Callable[[Stage], None]
     console = Console(stderr=True, highlight=False)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bars: dict[str, int] = {}
+        bars: dict[str, TaskID] = {}
 
         def report(stage: Stage) -> None:
             if stage.what not in bars:
@@ -164,7 +164,7 @@ def shown(passes: list[float], guess: float) -> Iterator[Callable[[Stage], None]
                 if not console.is_terminal:
                     say(f"{stage.what[0].upper()}{stage.what[1:]} ...")
             note = noted(stage, passes, guess)
-            progress.update(bars[stage.what], completed=stage.done, note=note)  # type: ignore[arg-type]
+            progress.update(bars[stage.what], completed=stage.done, note=note)
 
         yield report
 

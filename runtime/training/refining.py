@@ -56,11 +56,8 @@ def refine(
         words = TargetWords(target)
         samples = Samples(Path(folder), words.n_vocab, len(file.reads) * file.head.shape.width)
         with Teacher(target, file.reads, threads) as teacher:
-            for number, text in enumerate(texts):
-                if is_cancelled():
-                    return None
-                if text.is_readable:
-                    samples.write(number, teacher.read(text))
+            if not read(texts, teacher, samples, is_cancelled):
+                return None
         numbers = samples.numbers()
         apart = numbers[HELD_OUT - 1 :: HELD_OUT]
         learner = HeadLearner(file, words, torch.device("cpu"))
@@ -74,3 +71,13 @@ def refine(
             return None
         write_head(path, file)
         return Refined(before, trainer.held_out(apart), trainer.step)
+
+
+def read(texts: Sequence[Text], teacher: Teacher, samples: Samples, is_cancelled: Callable[[], bool]) -> bool:
+    """Has the target say its chances in the texts; False when cancelled. Raises TrainingError."""
+    for number, text in enumerate(texts):
+        if is_cancelled():
+            return False
+        if text.is_readable:
+            samples.write(number, teacher.read(text))
+    return True
