@@ -3,9 +3,9 @@
 Every reply is made by a process of its own, in turns with plain decode of the same question, and counted to its 20th,
 60th and 200th token, as far as it goes: the seconds include the prompt, not loading. A cell is a pair, a cache folder
 (warm, or empty for every reply) and so many other processes that keep a core busy. Questions are greedy and sampled
-with a seed in turns, so both ways say the same. Where "nothing" drafts, plain decode is compared with itself, which
-says how far a machine's ratios stray; "own time" leaves out what other processes and a virtual machine's host took.
-`--cases`, `--caches` and `--busy` choose cells.
+with a seed in turns, so both ways say the same. Plain decode is made twice and compared with itself too: how far these
+ratios stray is what the machine does by itself. "Own time" leaves out what other processes and a virtual machine's host
+took. `--cases`, `--caches` and `--busy` choose cells.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from runtime.models.registry import load_registry
 from tests.support.weights import MODELS, fetched
 
 ROOT = Path(__file__).parents[1]
-CASES = "nothing;demo;hopeless;smollm2, nothing;smollm2;gemma3;copying;layerskip;lookahead;suffix"
+CASES = "demo;hopeless;smollm2;gemma3;copying;layerskip;lookahead;suffix"
 WARMING = 6  # replies that make a cache folder warm
 SLOW, VERY_SLOW = 0.95, 0.8
+COUNTED = *(f"{mark} tokens" for mark in MARKS), "whole", "whole, own time", "command"
 PROSE = (
     "Why is the sky blue?",
     "Give me three tips for sleeping better.",
@@ -68,42 +69,50 @@ class Case:
 
 
 @dataclass
+class Ratios:
+    """Of one way to reply over plain decode, by what was counted: marks of tokens, the whole, own time, the command."""
+
+    of: dict[str, list[float]] = field(default_factory=dict)
+
+    def take(self, plain: Reply, other: Reply) -> None:
+        """Takes in a reply, made both ways."""
+        for what in plain.seconds.keys() & other.seconds.keys():
+            self.of.setdefault(what, []).append(plain.seconds[what] / other.seconds[what])
+
+    def told(self, what: str) -> list[str]:
+        """Median, least and the shares that are slow and very slow."""
+        values = self.of[what]
+        shares = [f"{sum(value < limit for value in values) / len(values):.0%}" for limit in (SLOW, VERY_SLOW)]
+        return [f"{statistics.median(values):.3f}", f"{min(values):.3f}", *shares]
+
+
+@dataclass
 class Cell:
     """What was measured of one case in one state of the machine."""
 
     name: str
-    ratios: dict[int, list[float]] = field(default_factory=lambda: {mark: [] for mark in (*MARKS, WHOLE)})
-    own: list[float] = field(default_factory=list)  # of whole replies, by the time for which they had a core
-    commands: list[float] = field(default_factory=list)  # ratios of whole commands, loading included
+    ours: Ratios = field(default_factory=Ratios)
+    again: Ratios = field(default_factory=Ratios)  # plain decode once more
     n_different: int = 0
 
-    def take(self, plain: Reply, ours: Reply) -> None:
-        """Takes in a reply, made both ways."""
-        for mark in plain.seconds.keys() & ours.seconds.keys():
-            self.ratios[mark].append(plain.seconds[mark] / ours.seconds[mark])
-        self.own.append(plain.own / ours.own)
-        self.commands.append(plain.command / ours.command)
+    def take(self, plain: Reply, ours: Reply, again: Reply) -> None:
+        """Takes in a reply, made all three ways."""
+        self.ours.take(plain, ours)
+        self.again.take(plain, again)
         self.n_different += plain.text != ours.text
 
     def rows(self) -> Iterator[list[str]]:
-        """A row for each mark that replies reached, and one for whole commands."""
-        found = {f"{mark} tokens": self.ratios[mark] for mark in MARKS}
-        found |= {"whole": self.ratios[WHOLE], "whole, own time": self.own, "command": self.commands}
-        for what, values in found.items():
-            if values:
-                slow, very = (sum(value < limit for value in values) / len(values) for limit in (SLOW, VERY_SLOW))
-                middle, least = statistics.median(values), min(values)
-                yield [self.name, what, str(len(values)), f"{middle:.3f}", f"{least:.3f}", f"{slow:.0%}", f"{very:.0%}"]
+        """A row for each thing that was counted."""
+        for what in filter(self.ours.of.get, COUNTED):
+            yield [self.name, what, str(len(self.ours.of[what])), *self.ours.told(what), *self.again.told(what)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one process said of its reply."""
+    """What one process said of its reply, and its seconds by what is counted."""
 
-    seconds: dict[int, float]
-    own: float
+    seconds: dict[str, float]
     text: str
-    command: float
     detail: str
 
 
@@ -114,28 +123,25 @@ def reply(job: Job, cache: Path) -> Reply:
     began = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     took, found = time.perf_counter() - began, json.loads(done.stdout.splitlines()[-1])
-    seconds = {int(mark): each for mark, each in found["seconds"].items()}
-    return Reply(
-        seconds,
-        found["own"][str(WHOLE)],
-        found["text"],
-        took,
-        f"{found['accepted']}/{found['drafted']} {found['worst']}",
-    )
+    seconds = {f"{mark} tokens": each for mark, each in found["seconds"].items() if int(mark) != WHOLE}
+    whole = {"whole": found["seconds"][str(WHOLE)], "whole, own time": found["own"][str(WHOLE)], "command": took}
+    return Reply(seconds | whole, found["text"], f"{found['accepted']}/{found['drafted']} {found['worst']}")
 
 
 def measure(name: str, case: Case, warm: Path | None, n: int, is_told: bool) -> Cell:
-    """`n` replies both ways, in turns; in `warm`, or in a cache folder of each one's own."""
+    """`n` replies all three ways, in turns; in `warm`, or in a cache folder of each one's own."""
     cell = Cell(name)
     for number in range(n):
-        jobs = [replace(case.job(number), drafters=()), case.job(number)]
+        ours = case.job(number)
+        jobs = [replace(ours, drafters=()), ours, replace(ours, drafters=())]
         found = dict[int, Reply]()
-        for which in (number % 2, 1 - number % 2):
+        for turn in range(3):
+            which = (number + turn) % 3
             with tempfile.TemporaryDirectory() as empty:
                 found[which] = reply(jobs[which], warm or Path(empty))
-        cell.take(found[0], found[1])
+        cell.take(found[0], found[1], found[2])
         if is_told:
-            ratios = {mark: round(found[0].seconds[mark] / each, 2) for mark, each in found[1].seconds.items()}
+            ratios = {what: round(found[0].seconds[what] / each, 2) for what, each in found[1].seconds.items()}
             print(f"  {name} {number}: {ratios} {found[1].detail}", flush=True)
     return cell
 
@@ -155,10 +161,8 @@ def all_cases(folder: Path) -> dict[str, Case]:
     assert pair.draft is not None
     found = {"demo": Case(pair.target, pair.draft, None, asked)}
     found["hopeless"] = Case(pair.target, hopeless(pair.draft, folder / "hopeless.gguf"), None, asked)
-    found["nothing"] = Case(pair.target, None, (), asked)
     found |= {name: Case(pair.target, None, (name,), asked) for name in ("layerskip", "lookahead", "suffix")}
     smollm2, copying = fetched(MODELS["smollm2"]), [KINDS[kind].text(False) for kind in ("edit", "summary")]
-    found |= {"smollm2, nothing": Case(smollm2, None, (), PROSE)}
     found |= {"smollm2": Case(smollm2, None, None, PROSE), "copying": Case(smollm2, None, None, copying)}
     found["gemma3"] = Case(fetched(MODELS["gemma3"]), None, None, BEGINNINGS, is_raw=True)
     return found
@@ -177,7 +181,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cases = all_cases(Path(folder))
         for case in args.cases.split(";"):
-            warm = Path(folder) / "warm" / case.replace(", ", "-")
+            warm = Path(folder) / "warm" / case
             warm.mkdir(parents=True)
             if "warm" in args.caches:
                 for number in range(WARMING):
@@ -190,11 +194,14 @@ def main() -> None:
                         cell = measure(name, cases[case], warm if cache == "warm" else None, args.replies, args.tell)
                     rows += cell.rows()
                     n_different += cell.n_different
-                    summary[name] = [round(statistics.median(values), 3) for values in cell.ratios.values() if values]
+                    summary[name] = {what: float(cell.ours.told(what)[0]) for what in cell.ours.of}
                     for row in cell.rows():
                         print(" | ".join(row), flush=True)
-    columns = ["cell", "up to", "replies", "median", "least", f"under {SLOW}", f"under {VERY_SLOW}"]
-    report("first replies, ours / plain", columns, rows, summary | {"different texts": n_different})
+    told = ["median", "least", f"under {SLOW}", f"under {VERY_SLOW}"]
+    columns = ["cell", "up to", "replies", *told, *(f"again: {each}" for each in told)]
+    report(
+        "first replies, ours / plain; again: plain / plain", columns, rows, summary | {"different texts": n_different}
+    )
 
 
 if __name__ == "__main__":
