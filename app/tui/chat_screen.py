@@ -20,7 +20,6 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
-from app.chats.branch import ChatBranch
 from app.tui.actions import asking, chats, following, messages, models, offering, views
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
@@ -72,7 +71,7 @@ class ChatScreen(Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.branch = ChatBranch(session.store, system=session.settings.system)
+        self.branch = session.branch()
         self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
         self.numbers_shown = 0.0  # when
         self.offered: offering.Offered | None = None  # by the line above the prompt

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.chats.branch import ChatBranch
 from app.chats.export import export as export_chat
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
@@ -34,7 +33,7 @@ async def open_chat(screen: ChatScreen, chat: int | None) -> None:
         screen.waiting = partial(open_chat, chat=chat)
         return
     screen.waiting = None
-    screen.branch = ChatBranch(screen.session.store, chat, screen.session.settings.system)
+    screen.branch = screen.session.branch(chat)
     screen.prompt.end_rewriting()
     await screen.show_chat()
     screen.prompt.focus()
