@@ -281,6 +281,8 @@ def test_prompts_come_oldest_first_and_once(store: Store) -> None:
     ("text", "title"),
     [
         ("\n  First line\nsecond", "First line"),
+        ("Mend this:\n```python\ndef f(x):\n    pass\n```", "Mend this: def f(x):"),
+        ("Mend this:", "Mend this:"),
         ("word " * 30, "word word word word word word word word word …"),
         ("x" * 99, "x" * 47 + "…"),
         (" ", "New chat"),
@@ -298,6 +300,8 @@ def test_a_chat_is_titled_by_its_first_line(text: str, title: str) -> None:
         ("Eggs that are boiled well, and whatever else could be told of them", "Eggs that are boiled well"),
         ("Sure! Here is a title for this conversation: Boiling Eggs", ""),  # an answer, not a title
         ("The history of France", ""),
+        ('Boil eggs: ["well", "done"]', ""),
+        ("WELL DONE", "well done"),
         ("", ""),
     ],
 )

@@ -14,7 +14,8 @@ from app.chats.store import DELETED, Store, StoredMessage
 from app.reasoning import split_reasoning
 from runtime.engine import Message
 
-INTERRUPTED = "interrupted"  # how a reply ended of which nothing else is known
+GOES_ON = ": /continue goes on"  # behind how a reply ended, where that would
+INTERRUPTED = "interrupted" + GOES_ON  # how a reply ended of which nothing else is known
 TOO_LONG = "too_long"  # a fact of a reply whose question had no room in the context
 NO_ROOM = "no_room"  # a fact of a reply that would go on if the oldest turns were left out
 

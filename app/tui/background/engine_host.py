@@ -14,7 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from app.chats.branch import INTERRUPTED, NO_ROOM, TOO_LONG
+from app.chats.branch import GOES_ON, INTERRUPTED, NO_ROOM, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
     ModelFailed,
@@ -29,7 +29,7 @@ from app.tui.background.pace import Pace
 from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
 from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line
-from app.tui.pieces import GOES_ON, Piece, marks_of, text_of
+from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.session import Session
 from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import Chunk
@@ -202,6 +202,8 @@ class EngineHost(Widget):
         told = line(stats)
         numbers = {"line": told, "numbers": kept(stats), **measured(self.session.pair.name, stats)}
         facts = {**numbers, "marks": marks_of(reply.pieces), **end}
+        if end.pop("end", "") and reply.has_only_begun:  # it says what it said before, and so do its numbers
+            facts = end | reply.request.message.facts
         self._write(reply, facts)
         self.session.note(remark or f"reply: {told}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
@@ -209,8 +211,11 @@ class EngineHost(Widget):
     def save(self) -> None:
         """Writes what has come of the reply."""
         if self.reply is not None and not self.reply.is_saved:
-            end = INTERRUPTED + GOES_ON  # if this is the last that is heard of it
-            self._write(self.reply, {"marks": marks_of(self.reply.pieces), "end": end})
+            facts = {
+                "marks": marks_of(self.reply.pieces),
+                "end": INTERRUPTED,
+            }  # if this is the last that is heard of it
+            self._write(self.reply, facts)
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)
