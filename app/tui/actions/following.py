@@ -12,6 +12,7 @@ from app.chats.branch import NO_ROOM
 from app.tui.actions import asking, first_steps, offering, views
 from app.tui.background import events
 from app.tui.numbers import sentence
+from runtime.core.backend import SERVERS
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -25,7 +26,11 @@ def show_loading(screen: ChatScreen, event: events.ModelLoading) -> None:
     if screen.host.coming is None:
         return
     name = screen.host.coming.name
-    if event.share < 1:
+    if event.part == SERVERS:
+        screen.status.show_progress(f"Waiting for {name}, which is still loading its model")
+    elif screen.host.coming.upstream:
+        screen.status.show_progress(f"Asking {name}")
+    elif event.share < 1:
         screen.status.show_progress(f"Loading the {event.part} model of {name}", event.share)
     else:
         screen.status.show_progress(f"Measuring how fast {name} is here")
