@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,33 @@ def test_of_a_file_that_was_cut_off_the_beginning_is_there(store: Store) -> None
     found.close()
 
 
+@pytest.mark.parametrize(("at", "n"), [(0, 16), (0, 100), (100, 3996), (0, 4096)])
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_a_file_whose_first_page_is_overwritten_is_read_from_the_second(
+    store: Store, at: int, n: int, is_upgraded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.chats.store.default_path", lambda: store.path)
+    if is_upgraded:
+        store.close()
+        with closing(sqlite3.connect(store.path)) as db:
+            db.executescript("DROP TABLE kept; DROP TABLE settings; PRAGMA user_version = 1; VACUUM;")
+        store = Store(store.path)
+    chats = [ask(store, title, f"about {title} " * 40)[0] for title in ("one", "two", "three")]
+    store.set_settings(chats[0], {"seed": 1})
+    store.close()
+    with store.path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\xaa" * n)
+    found = Store(store.path)
+    assert "6 messages could be read" in found.remark
+    assert [each.title for each in found.chats()] == ["three", "two", "one"]
+    assert found.branch(found.chats()[2].leaf)[1].content == "about one " * 40
+    assert is_upgraded or found.settings(chats[0]) == {"seed": 1}
+    aside = min(store.path.parent.glob("chats.db.damaged-*"))
+    assert aside.read_bytes()[at : at + n] == b"\xaa" * n
+    found.close()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_overwritten_the_store_opens_and_goes_on(store: Store, seed: int) -> None:
     for title in ("one", "two"):
@@ -300,6 +328,7 @@ def test_a_chat_is_titled_by_its_first_line(text: str, title: str) -> None:
         ("Eggs that are boiled well, and whatever else could be told of them", "Eggs that are boiled well"),
         ("Sure! Here is a title for this conversation: Boiling Eggs", ""),  # an answer, not a title
         ("The history of France", ""),
+        ("Eggs", ""),
         ('Boil eggs: ["well", "done"]', ""),
         ("WELL DONE", "well done"),
         ("", ""),

@@ -7,7 +7,7 @@ import re
 from runtime.engine import Message
 
 LONGEST = 48  # characters
-MOST_WORDS = 9
+FEWEST_WORDS, MOST_WORDS = 2, 9
 LEAST_SAID = 2 / 3  # of its words are words of the question
 BEGINNING = 400  # characters of a question that a title is asked for
 EXAMPLES = (
@@ -65,5 +65,7 @@ def is_about(title: str, question: str) -> bool:
     words = WORD.findall(title.lower())
     stems = [word[:STEM] for word in words if len(word) >= STEM]
     return (
-        bool(stems) and len(words) <= MOST_WORDS and sum(map(question.__contains__, stems)) >= LEAST_SAID * len(stems)
+        bool(stems)
+        and FEWEST_WORDS <= len(words) <= MOST_WORDS
+        and sum(map(question.__contains__, stems)) >= LEAST_SAID * len(stems)
     )
