@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -283,6 +284,37 @@ def test_after_a_full_disk_all_is_written_once_there_is_room(store: Store) -> No
     again = Store(store.path)
     assert [each.title for each in again.chats()] == ["after", "before"]
     assert again.branch(again.chats()[0].leaf)[-1].content == "B"
+
+
+def fill(store: Store) -> None:
+    """Has SQLite find that there is no room for more than there is."""
+    store._file._db.execute("PRAGMA max_page_count = 1")
+
+
+def test_what_a_full_disk_has_no_room_for_is_kept_elsewhere(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ask(store, "before", "A")
+    fill(store)
+    ask(store, "after", "B" * 100_000)
+    assert "disk is full" in store.problem
+    store.close()
+    (kept,) = tmp_path.glob("slipstream-*/chats.db")
+    assert str(kept) in store.problem
+    assert [each.title for each in Store(kept).chats()] == ["after", "before"]
+
+
+def test_what_was_kept_nowhere_is_said_to_be_lost(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(store, "before", "A")
+    fill(store)
+    ask(store, "after", "B" * 100_000)
+    assert "disk is full" in store.problem
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    store.close()
+    assert "is lost" in store.problem
 
 
 def test_what_another_window_wrote_meanwhile_is_not_written_over(store: Store) -> None:
