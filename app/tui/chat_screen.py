@@ -28,6 +28,7 @@ from app.tui.background.downloads import DownloadProgress, Downloads
 from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
 from app.tui.background.titles import Titles
+from app.tui.background.unsent import Unsent
 from app.tui.commands import bindings, parse
 from app.tui.completion import complete
 from app.tui.pieces import clean
@@ -94,6 +95,7 @@ class ChatScreen(Screen[None]):
         yield self.host
         yield self.downloads
         yield self.editors
+        yield Unsent(self.session.store, self.composer)
 
     async def on_mount(self) -> None:
         """The model loads behind an empty chat."""
@@ -144,6 +146,7 @@ class ChatScreen(Screen[None]):
         if command is None:
             await asking.ask(self, event.text.strip(), event.replaces)
         else:
+            self.prompt.remember()
             self.prompt.begin()
             await self.attempt(HANDLERS[command[0].name], self, command[1])
 

@@ -91,6 +91,8 @@ def export(screen: ChatScreen, argument: str) -> None:
     screen.host.save()
     chat = screen.session.store.chat(screen.branch.id)
     with_numbers = argument.split()[:1] == [NUMBERS]
+    if argument.startswith("--") and not with_numbers:
+        raise SettingsError(f"The only word of that kind is {NUMBERS}: /export {NUMBERS} chat.md")
     name = argument.removeprefix(NUMBERS * with_numbers).strip()
     screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}", markup=False)
 

@@ -165,7 +165,7 @@ class EngineHost(Widget):
 
     @on(PromptRead)
     def _count_prompt(self, event: PromptRead) -> None:
-        self.numbers.reply.prompt_n = event.total + 1
+        self.numbers.reply.prompt_n = event.total and event.total + 1  # 0: another server does not tell
 
     @on(TextGathered)
     def _plan_to_show(self, event: TextGathered) -> None:
