@@ -95,7 +95,7 @@ class ChatScreen(Screen[None]):
         yield self.host
         yield self.downloads
         yield self.editors
-        yield Unsent(self.session.store, self.composer)
+        yield Unsent(self.session.store, self.composer.unsent, self.prompt.begin)
 
     async def on_mount(self) -> None:
         """The model loads behind an empty chat."""

@@ -1,18 +1,18 @@
 """What is written and was not sent is there again at the next start, however the chat ended.
 
-Knows the store and where one writes; sends nothing.
+Knows the store, and is told how to read and begin a text; sends nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 
 import psutil
 from textual.widget import Widget
 
 from app.chats.store import Store
-from app.tui.widgets.composer import Composer
 
 UNSENT = "unsent"  # the store's name for it
 SAVE = 1.0  # seconds between two looks at what is written
@@ -23,16 +23,16 @@ class Unsent(Widget):
 
     DEFAULT_CSS = "Unsent { display: none; }"
 
-    def __init__(self, store: Store, composer: Composer) -> None:
+    def __init__(self, store: Store, written: Callable[[], str], begin: Callable[[str], object]) -> None:
         super().__init__()
-        self._store, self._composer, self._kept = store, composer, ""
+        self._store, self._written, self._begin_with, self._kept = store, written, begin, ""
 
     def on_mount(self) -> None:
         """Begins with what a chat that runs no more has left."""
         process, text = json.loads(self._store.preference(UNSENT) or '[0, ""]')
         if text and (process == os.getpid() or not psutil.pid_exists(process)):
             self._kept = text
-            self._composer.prompt.begin(text)
+            self._begin_with(text)
         self.set_interval(SAVE, self.keep)
 
     def on_unmount(self) -> None:
@@ -41,6 +41,6 @@ class Unsent(Widget):
 
     def keep(self) -> None:
         """Writes what has changed."""
-        if (text := self._composer.unsent) != self._kept:
+        if (text := self._written()) != self._kept:
             self._kept = text
             self._store.set_preference(UNSENT, json.dumps([os.getpid(), text]))

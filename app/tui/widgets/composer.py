@@ -34,7 +34,6 @@ class Composer(Vertical):
         yield self.suggestions
         yield self.prompt
 
-    @property
     def unsent(self) -> str:
         """All that waits, and what is being written."""
         return "\n\n".join(filter(None, [*self.queue.texts, self.prompt.unfolded()]))
