@@ -81,6 +81,19 @@ async def test_a_bad_attachment_is_refused_at_once_and_not_when_its_turn_comes(p
 
 
 @piloted
+async def test_what_waits_comes_back_where_the_reply_before_it_fails(path: Path) -> None:
+    async with opened(path, ScriptedEngine("first [wait]then [fail]", "ok")) as chat:
+        await chat.say("A")
+        await chat.until("first")
+        await chat.say("B")
+        await chat.say("C")
+        engine_of(chat).go.set()
+        await chat.until("broken off", "x.gguf does not answer.", gone="▸")
+        assert chat.screen.prompt.text == "B\n\nC"
+        assert asked(engine_of(chat)) == ["A"]
+
+
+@piloted
 async def test_questions_wait_for_a_model_and_come_back_where_none_comes(path: Path) -> None:
     def fail(*of: object) -> ScriptedEngine:
         engine.go.wait(10)

@@ -83,7 +83,9 @@ async def show_growth(screen: ChatScreen) -> None:
 
 
 async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
-    """Shows the complete reply with its numbers; something may be waiting, but not for a context that is full."""
+    """Shows the complete reply with its numbers; something may be waiting, but not for a model that fails or a context
+    that is full.
+    """
     screen.status.end_progress()
     await screen.transcript.settle(event.message_id, event.pieces, event.facts)
     offering.look(screen)
@@ -91,7 +93,7 @@ async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
         screen.status.show_sentence(event.remark)
         if not event.pieces:
             screen.status.show_numbers([])  # nothing that failed to answer is called ready
-    if NO_ROOM in event.facts:
+    if event.has_failed or NO_ROOM in event.facts:
         screen.composer.take_back()
     await go_on(screen)
     if not screen.host.is_busy:

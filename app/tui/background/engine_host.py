@@ -191,11 +191,11 @@ class EngineHost(Widget):
             self.numbers.reply = event.last.stats
         if event.error is not None:
             facts, remark = failure_of(event.error, event.reply)
-            self._end(event.reply, facts, remark)
+            self._end(event.reply, facts, remark, has_failed=True)
         else:
             self._end(event.reply, end_of(event.last, event.reply), event.last.notice if event.last else "")
 
-    def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "") -> None:
+    def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "", has_failed: bool = False) -> None:
         """The reply is kept, and is no more one that is being made."""
         self.collect()
         self.reply, stats = None, self.numbers.reply
@@ -206,7 +206,7 @@ class EngineHost(Widget):
             facts = end | reply.request.message.facts
         self._write(reply, facts)
         self.session.note(remark or f"reply: {told}")
-        self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
+        self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark, has_failed))
 
     def save(self) -> None:
         """Writes what has come of the reply."""
