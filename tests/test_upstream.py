@@ -377,6 +377,16 @@ async def test_the_chat_says_that_it_waits_for_a_server_and_leaves_its_drafts_to
             await chat.until("decides about drafts itself", "That is the other server's to say", gone="models pair")
 
 
+@piloted
+async def test_no_length_of_a_prompt_is_claimed_that_a_server_does_not_tell(tmp_path: Path) -> None:
+    answers = {"/v1/models": models("m"), CHAT: lambda: as_events(delta(content="Paris."), delta("stop"))}
+    with elsewhere(answers) as here:
+        pair = find_pair(here.url, {})
+        async with chat_opened(tmp_path / "chats.db", UpstreamEngine, pair=pair) as chat:
+            await chat.ask("Q")
+            await chat.until("Paris.", "tok/s", gone="context")
+
+
 def test_metrics_of_others_are_read() -> None:
     name = "vllm:spec_decode_num_{}_tokens_total"
     vllm = "".join(f'{name.format(kind)}{{engine="0"}} {n}.0\n' for kind, n in (("draft", 30), ("accepted", 21)))
