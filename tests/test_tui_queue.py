@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import psutil
+
 from app.chats.store import Store
 from app.tui.background.unsent import UNSENT
 from runtime.core.errors import ModelError
@@ -129,7 +131,8 @@ async def test_what_waits_and_what_is_being_written_are_there_at_the_next_start(
 @piloted
 async def test_what_another_window_has_not_sent_stays_there(path: Path) -> None:
     store = Store(path)
-    store.set_preference(UNSENT, json.dumps([os.getppid(), "theirs"]))
+    other = psutil.Process(os.getppid())
+    store.set_preference(UNSENT, json.dumps({"text": "theirs", "process": other.pid, "began": other.create_time()}))
     store.close()
     async with opened(path, ScriptedEngine("ok")) as chat:
         assert chat.screen.prompt.text == ""

@@ -211,11 +211,8 @@ class EngineHost(Widget):
     def save(self) -> None:
         """Writes what has come of the reply."""
         if self.reply is not None and not self.reply.is_saved:
-            facts = {
-                "marks": marks_of(self.reply.pieces),
-                "end": INTERRUPTED,
-            }  # if this is the last that is heard of it
-            self._write(self.reply, facts)
+            marks = marks_of(self.reply.pieces)
+            self._write(self.reply, {"marks": marks, "end": INTERRUPTED})  # if this is the last that is heard of it
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)

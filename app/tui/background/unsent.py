@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 from textual.widget import Widget
 
-from app.chats.store import Store
+from app.chats.store import Store, read_json
 
 UNSENT = "unsent"  # the store's name for it
 SAVE = 1.0  # seconds between two looks at what is written
@@ -29,10 +30,10 @@ class Unsent(Widget):
 
     def on_mount(self) -> None:
         """Begins with what a chat that runs no more has left."""
-        process, text = json.loads(self._store.preference(UNSENT) or '[0, ""]')
-        if text and (process == os.getpid() or not psutil.pid_exists(process)):
-            self._kept = text
-            self._begin_with(text)
+        left = read_json(self._store.preference(UNSENT))
+        if left.get("text") and not runs_elsewhere(left.get("process"), left.get("began")):
+            self._kept = left["text"]
+            self._begin_with(self._kept)
         self.set_interval(SAVE, self.keep)
 
     def on_unmount(self) -> None:
@@ -43,4 +44,13 @@ class Unsent(Widget):
         """Writes what has changed."""
         if (text := self._written()) != self._kept:
             self._kept = text
-            self._store.set_preference(UNSENT, json.dumps([os.getpid(), text]))
+            here = psutil.Process()
+            left = {"text": text, "process": here.pid, "began": here.create_time()}
+            self._store.set_preference(UNSENT, json.dumps(left))
+
+
+def runs_elsewhere(process: int | None, began: float | None) -> bool:
+    """Is it another process than this, and does it still run?"""
+    with suppress(psutil.Error):
+        return process != os.getpid() and psutil.Process(process).create_time() == began
+    return False
