@@ -52,5 +52,7 @@ class Unsent(Widget):
 def runs_elsewhere(process: int | None, began: float | None) -> bool:
     """Is it another process than this, and does it still run?"""
     with suppress(psutil.Error):
-        return process != os.getpid() and psutil.Process(process).create_time() == began
+        found = psutil.Process(process)
+        is_same = found.create_time() == began and found.status() != psutil.STATUS_ZOMBIE
+        return is_same and found.pid != os.getpid()
     return False
