@@ -9,6 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -197,6 +199,33 @@ def test_of_a_file_that_was_cut_off_the_beginning_is_there(store: Store) -> None
     found.close()
 
 
+@pytest.mark.parametrize(("at", "n"), [(0, 16), (0, 100), (100, 3996), (0, 4096)])
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_a_file_whose_first_page_is_overwritten_is_read_from_the_second(
+    store: Store, at: int, n: int, is_upgraded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.chats.store.default_path", lambda: store.path)
+    if is_upgraded:
+        store.close()
+        with closing(sqlite3.connect(store.path)) as db:
+            db.executescript("DROP TABLE kept; DROP TABLE settings; PRAGMA user_version = 1; VACUUM;")
+        store = Store(store.path)
+    chats = [ask(store, title, f"about {title} " * 40)[0] for title in ("one", "two", "three")]
+    store.set_settings(chats[0], {"seed": 1})
+    store.close()
+    with store.path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\xaa" * n)
+    found = Store(store.path)
+    assert "6 messages could be read" in found.remark
+    assert [each.title for each in found.chats()] == ["three", "two", "one"]
+    assert found.branch(found.chats()[2].leaf)[1].content == "about one " * 40
+    assert is_upgraded or found.settings(chats[0]) == {"seed": 1}
+    aside = min(store.path.parent.glob("chats.db.damaged-*"))
+    assert aside.read_bytes()[at : at + n] == b"\xaa" * n
+    found.close()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_overwritten_the_store_opens_and_goes_on(store: Store, seed: int) -> None:
     for title in ("one", "two"):
@@ -257,6 +286,37 @@ def test_after_a_full_disk_all_is_written_once_there_is_room(store: Store) -> No
     assert again.branch(again.chats()[0].leaf)[-1].content == "B"
 
 
+def fill(store: Store) -> None:
+    """Has SQLite find that there is no room for more than there is."""
+    store._file._db.execute("PRAGMA max_page_count = 1")
+
+
+def test_what_a_full_disk_has_no_room_for_is_kept_elsewhere(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ask(store, "before", "A")
+    fill(store)
+    ask(store, "after", "B" * 100_000)
+    assert "disk is full" in store.problem
+    store.close()
+    (kept,) = tmp_path.glob("slipstream-*/chats.db")
+    assert str(kept) in store.problem
+    assert [each.title for each in Store(kept).chats()] == ["after", "before"]
+
+
+def test_what_was_kept_nowhere_is_said_to_be_lost(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(store, "before", "A")
+    fill(store)
+    ask(store, "after", "B" * 100_000)
+    assert "disk is full" in store.problem
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    store.close()
+    assert "is lost" in store.problem
+
+
 def test_what_another_window_wrote_meanwhile_is_not_written_over(store: Store) -> None:
     ask(store, "before", "A")
     file = store._file._db
@@ -281,6 +341,8 @@ def test_prompts_come_oldest_first_and_once(store: Store) -> None:
     ("text", "title"),
     [
         ("\n  First line\nsecond", "First line"),
+        ("Mend this:\n```python\ndef f(x):\n    pass\n```", "Mend this: def f(x):"),
+        ("Mend this:", "Mend this:"),
         ("word " * 30, "word word word word word word word word word …"),
         ("x" * 99, "x" * 47 + "…"),
         (" ", "New chat"),
@@ -298,6 +360,9 @@ def test_a_chat_is_titled_by_its_first_line(text: str, title: str) -> None:
         ("Eggs that are boiled well, and whatever else could be told of them", "Eggs that are boiled well"),
         ("Sure! Here is a title for this conversation: Boiling Eggs", ""),  # an answer, not a title
         ("The history of France", ""),
+        ("Eggs", ""),
+        ('Boil eggs: ["well", "done"]', ""),
+        ("WELL DONE", "well done"),
         ("", ""),
     ],
 )

@@ -70,6 +70,8 @@ async def test_exports_are_written_and_nothing_is_overwritten(path: Path) -> Non
         await chat.say("/export")
         await chat.until("nothing to export yet")
         await chat.ask("Q")
+        await chat.say("/export --number out.json")
+        await chat.until("/export --numbers chat.md")
         await chat.ask("/export out.json")
         assert json.loads(Path("out.json").read_text())["messages"][-1] == {"role": "assistant", "content": "Hello."}
         await chat.say("/export out.json")

@@ -85,7 +85,7 @@ async def test_nothing_is_offered_of_other_replies(path: Path) -> None:
         await chat.press("f9")
         await chat.until("Nothing is offered now")
         await chat.say("/diff")
-        await chat.until("changes no file")
+        await chat.until("holds no whole file that")
 
 
 @piloted
@@ -133,7 +133,7 @@ async def test_messages_that_wait_come_back_where_the_context_is_full(path: Path
         await chat.say("e f g h")
         await chat.pilot.pause()
         await chat.say("later")
-        await chat.until("Sent when the reply has ended")
+        await chat.until("Sent when the model is free")
         engine_of(chat).go.set()
         await chat.until("cut off: the context is full", "F9 leaves the oldest turns out")
         assert chat.screen.prompt.text == "later"

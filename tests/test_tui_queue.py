@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
+import psutil
+
+from app.chats.store import Store
+from app.tui.background.unsent import UNSENT
 from runtime.core.errors import ModelError
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -77,6 +83,19 @@ async def test_a_bad_attachment_is_refused_at_once_and_not_when_its_turn_comes(p
 
 
 @piloted
+async def test_what_waits_comes_back_where_the_reply_before_it_fails(path: Path) -> None:
+    async with opened(path, ScriptedEngine("first [wait]then [fail]", "ok")) as chat:
+        await chat.say("A")
+        await chat.until("first")
+        await chat.say("B")
+        await chat.say("C")
+        engine_of(chat).go.set()
+        await chat.until("broken off", "x.gguf does not answer.", gone="▸")
+        assert chat.screen.prompt.text == "B\n\nC"
+        assert asked(engine_of(chat)) == ["A"]
+
+
+@piloted
 async def test_questions_wait_for_a_model_and_come_back_where_none_comes(path: Path) -> None:
     def fail(*of: object) -> ScriptedEngine:
         engine.go.wait(10)
@@ -90,3 +109,42 @@ async def test_questions_wait_for_a_model_and_come_back_where_none_comes(path: P
         engine.go.set()
         await chat.until("x.gguf is damaged.", gone="▸")
         assert chat.screen.prompt.text == "B"
+
+
+@piloted
+async def test_what_waits_and_what_is_being_written_are_there_at_the_next_start(path: Path) -> None:
+    async with opened(path, ScriptedEngine("first [wait]end")) as chat:
+        await chat.say("A")
+        await chat.until("first")
+        await chat.say("B")
+        await chat.say("C")
+        await chat.type("mine")
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        assert chat.screen.prompt.text == "B\n\nC\n\nmine"
+        await chat.press("enter")
+        await chat.idle()
+        assert asked(engine_of(chat)) == ["B\n\nC\n\nmine"]
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        assert chat.screen.prompt.text == ""
+
+
+@piloted
+async def test_what_another_window_has_not_sent_stays_there(path: Path) -> None:
+    store = Store(path)
+    other = psutil.Process(os.getppid())
+    store.set_preference(UNSENT, json.dumps({"text": "theirs", "process": other.pid, "began": other.create_time()}))
+    store.close()
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        assert chat.screen.prompt.text == ""
+    store = Store(path)
+    assert "theirs" in store.preference(UNSENT)
+    store.close()
+
+
+@piloted
+async def test_a_command_can_be_called_back(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.say("/set temperature 0.5")
+        await chat.until("temperature 0.5")
+        await chat.press("up")
+        assert chat.screen.prompt.text == "/set temperature 0.5"

@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from app.chats.branch import INTERRUPTED, ChatBranch
 from app.chats.store import Store
-from app.tui.pieces import GOES_ON
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Message, Talk
 from tests.support.scripted import ScriptedEngine
@@ -84,7 +84,7 @@ async def test_a_reply_that_was_interrupted_says_so_until_something_follows(path
     store = Store(path)
     number = store.new_chat("Count")
     question = store.add_message(number, None, "user", "Count")
-    store.update_message(store.add_message(number, question, "assistant", ""), "one", {"end": "interrupted" + GOES_ON})
+    store.update_message(store.add_message(number, question, "assistant", ""), "one", {"end": INTERRUPTED})
     store.close()
     async with opened(path, ScriptedEngine("two")) as chat:
         await chat.press("ctrl+o", "enter")
@@ -174,6 +174,36 @@ async def test_continue_goes_on_in_the_same_message(path: Path) -> None:
         await chat.ask("/continue")
         await chat.until("one two four")
         assert engine_of(chat).asked[1][0] == Talk((Message("user", "Count"),), "one two", plain=True)
+
+
+@piloted
+async def test_a_reply_that_goes_on_and_gets_nothing_more_is_what_it_was(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one two", "[wait]more", "[fail]")) as chat:
+        await chat.ask("Count")
+        before = chat.session.store.branch(2)[-1]
+        await chat.say("/continue")
+        await chat.until("Reading the prompt")
+        await chat.press("escape")
+        await chat.idle()
+        assert chat.session.store.branch(2)[-1] == before
+        await chat.ask("/continue")
+        await chat.until("x.gguf does not answer.", "one two", gone="broken off")
+        assert chat.session.store.branch(2)[-1] == before
+
+
+@piloted
+async def test_a_reply_that_was_interrupted_before_its_first_word_can_go_on(path: Path) -> None:
+    store = Store(path)
+    store.add_message(number := store.new_chat("Count"), None, "user", "Count")
+    branch = ChatBranch(store, number)
+    branch.begin_reply()
+    store.close()
+    async with opened(path, ScriptedEngine("one two")) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.until("interrupted: /continue goes on")
+        await chat.ask("/continue")
+        await chat.until("one two", gone="interrupted")
+        assert engine_of(chat).asked[0][0] == [Message("user", "Count")]
 
 
 @piloted

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from app.chats.store import Store
 from app.cli.main import app
+from app.tui.actions import chats
 from app.tui.chat_settings import ChatSettings
 from runtime.core.errors import SettingsError
 from runtime.engine import Message
@@ -70,17 +71,46 @@ async def test_a_default_prevails_in_the_chat_in_which_it_is_said(path: Path) ->
         await chat.until("new chat", gone="temperature 0")
 
 
-def test_the_command_line_lies_over_what_is_kept_and_under_what_the_chat_was_told(path: Path) -> None:
+@piloted
+async def test_the_command_line_tells_new_chats_alone_and_they_remember_it(path: Path) -> None:
     store = Store(path)
-    settings = ChatSettings(store, {"temperature": 0.1, "seed": 7}, "Given.")
-    settings.change("--default temperature 0.9", PAIR, {})
-    assert settings.values(PAIR, {})["temperature"] == 0.1
-    assert settings.sampling(PAIR, {"temperature": 0.4}).temperature == 0.4
-    assert settings.sampling(PAIR, {}).seed == 7
-    assert settings.told(PAIR, {}, "") == ["temperature 0.1", "seed 7"]
+    old = store.new_chat("Old")
+    store.close()
+    async with opened(path, ScriptedEngine("ok"), given={"temperature": 0.3, "seed": 7}) as chat:
+        await chat.until("temperature 0.3 · seed 7 · new chat")
+        await chat.ask("Q")
+        await chats.open_chat(chat.screen, old)
+        await chat.until("Old", gone="seed 7")
+        await chat.ask("/new")
+        await chat.until("temperature 0.3 · seed 7 · new chat")
+        await chat.ask("/set --default temperature 0.9")
+        await chat.until("temperature 0.9 · seed 7 · new chat")
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chats.open_chat(chat.screen, old + 1)
+        await chat.until("temperature 0.3 · seed 7 · Q")
+
+
+def test_a_system_prompt_of_the_command_line_holds_until_another_is_for_all(path: Path) -> None:
+    store = Store(path)
+    settings = ChatSettings(store, given_system="Given.")
     assert settings.system == "Given."
     settings.keep_system("Kept.")
     assert settings.system == ChatSettings(store).system == "Kept."
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--default", "/set --default temperature 0.7"),
+        ("seed", "/set seed 7"),
+        ("when_full", "/set when_full leave-out"),
+    ],
+)
+def test_a_setting_without_its_value_is_told_how(path: Path, argument: str, sentence: str) -> None:
+    store = Store(path)
+    with pytest.raises(SettingsError, match=sentence):
+        ChatSettings(store).change(argument, PAIR, {})
     store.close()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from app.tui.background.unsent import SAVE
 from bench.load import free_port
 
 PATIENCE = 90.0  # seconds until something must be seen on a busy machine
@@ -138,3 +139,16 @@ def test_a_chat_shares_the_model_of_the_server_that_runs_already(terminal: Termi
     terminal.keys("C-q")
     terminal.until("sane$")
     terminal.line("kill %1")
+
+
+def test_what_was_typed_is_there_again_after_the_window_was_closed(terminal: Terminal) -> None:
+    terminal.begin(80, 24)
+    terminal.chat()
+    terminal.until("demo is ready")
+    terminal.tmux("send-keys", "-l", "half a sentence")
+    terminal.until("half a sentence")
+    time.sleep(2 * SAVE)
+    terminal.tmux("new-session", "-d", "-s", "other", "-x", "80", "-y", "24", "-c", str(ROOT), "sh")
+    terminal.tmux("kill-session", "-t", "0")
+    terminal.chat()
+    terminal.until("demo is ready", "half a sentence")

@@ -19,10 +19,12 @@ from openai import OpenAI
 
 from app.cli import oneshot
 from app.models.seeking import opener
+from runtime.core.backend import SERVERS
 from runtime.core.errors import ContextError, RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Grammar, Ids, Infill, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry, local_pair, parse_registry
+from runtime.upstream import server
 from runtime.upstream.connection import UpstreamError
 from runtime.upstream.engine import UpstreamEngine
 from runtime.upstream.speculation import drafted_in
@@ -244,7 +246,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
     "elsewhere": ({}, r"has no such address or model \(no such path\)"),
     "overloaded": (
         {"/v1/models": lambda: as_json({"error": "too busy\x1b[31m"}, 503)},
-        r"refuses the request \(too busy\[",
+        r"cannot answer now \(too busy\[",
     ),
     "endless": ({"/v1/models": lambda: Answer(itertools.repeat(b" " * 2**20))}, "is not OpenAI's interface"),
     "cut": ({"/v1/models": models("m"), CHAT: lambda: as_events(delta(content="a"), ends=False)}, "broke off"),
@@ -264,6 +266,22 @@ def test_whatever_is_wrong_is_one_sentence_that_names_the_server(name: str) -> N
         text_of(opened(here))
     assert here.url in str(raised.value)
     assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize("error", [{"code": 503, "message": "Loading model"}, {"code": "loading", "message": "Later."}])
+def test_a_server_that_loads_its_model_is_waited_for_as_long_as_that_is_wanted(
+    error: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PAUSE", server.LOOK)
+    n_loading = itertools.count()
+    loading, loaded = as_json({"error": error}, 503), models("m", **LLAMA)
+    with elsewhere({"/v1/models": lambda: loading if next(n_loading) < 2 else loaded()}) as here:
+        parts: list[str] = []
+        engine = UpstreamEngine(find_pair(here.url, {}), Options(), lambda part, share: not parts.append(part))
+        assert parts == ["target", SERVERS, SERVERS]
+        assert engine.facts.n_ctx == 2048
+    with elsewhere({"/v1/models": lambda: loading}) as here, pytest.raises(KeyboardInterrupt):
+        UpstreamEngine(find_pair(here.url, {}), Options(), lambda part, share: part != SERVERS)
 
 
 def test_a_server_that_is_not_there_or_speaks_another_language() -> None:
@@ -342,6 +360,31 @@ async def test_the_chat_speaks_with_another_server(ours: Running, tmp_path: Path
         await chat.until("draft tokens were accepted", "That is the other server's to say")
         await chat.press("t")
         await chat.until("Nothing is decided here")
+
+
+@piloted
+async def test_the_chat_says_that_it_waits_for_a_server_and_leaves_its_drafts_to_it(tmp_path: Path) -> None:
+    is_loaded = threading.Event()
+    loading = as_json({"error": {"message": "Loading model"}}, 503)
+    answers = {"/v1/models": lambda: models("m")() if is_loaded.is_set() else loading}
+    with elsewhere(answers) as here:
+        pair = find_pair(here.url, {})
+        async with chat_opened(tmp_path / "chats.db", UpstreamEngine, pair=pair, wait=False) as chat:
+            await chat.until("Waiting for 127.0.0.1", "which is still loading its model")
+            is_loaded.set()
+            await chat.until("is ready", gone="still loading")
+            await chat.press("f2")
+            await chat.until("decides about drafts itself", "That is the other server's to say", gone="models pair")
+
+
+@piloted
+async def test_no_length_of_a_prompt_is_claimed_that_a_server_does_not_tell(tmp_path: Path) -> None:
+    answers = {"/v1/models": models("m"), CHAT: lambda: as_events(delta(content="Paris."), delta("stop"))}
+    with elsewhere(answers) as here:
+        pair = find_pair(here.url, {})
+        async with chat_opened(tmp_path / "chats.db", UpstreamEngine, pair=pair) as chat:
+            await chat.ask("Q")
+            await chat.until("Paris.", "tok/s", gone="context")
 
 
 def test_metrics_of_others_are_read() -> None:

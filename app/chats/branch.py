@@ -14,17 +14,22 @@ from app.chats.store import DELETED, Store, StoredMessage
 from app.reasoning import split_reasoning
 from runtime.engine import Message
 
-INTERRUPTED = "interrupted"  # how a reply ended of which nothing else is known
+GOES_ON = ": /continue goes on"  # behind how a reply ended, where that would
+INTERRUPTED = "interrupted" + GOES_ON  # how a reply ended of which nothing else is known
 TOO_LONG = "too_long"  # a fact of a reply whose question had no room in the context
 NO_ROOM = "no_room"  # a fact of a reply that would go on if the oldest turns were left out
 
 
 class ChatBranch:
-    """A path through a chat's tree, from the first message to the leaf. The chat is made with its first message."""
+    """A path through a chat's tree, from the first message to the leaf. The chat is made with its first message,
+    and with the system prompt and settings that hold for new ones.
+    """
 
-    def __init__(self, store: Store, chat: int | None = None, system: str = "") -> None:
+    def __init__(
+        self, store: Store, chat: int | None = None, system: str = "", settings: Mapping[str, Any] | None = None
+    ) -> None:
         self.store, self.id, self.system = store, chat, system
-        self.settings: Mapping[str, Any] = {}  # what this chat was told of how to reply
+        self.settings: Mapping[str, Any] = settings or {}  # what this chat was told of how to reply
         self.leaf: int | None = None
         self.title = ""
         self.reload()

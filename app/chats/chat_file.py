@@ -6,8 +6,9 @@ Knows SQLite's errors and files; knows no chat.
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,25 @@ class ChatFile:
         self._db, self._left, self.path = kept, None, beside
         self.problem = f"Another window has written chats meanwhile, so this one's are kept in {beside}."
 
+    def _keep_elsewhere(self) -> None:
+        """Writes what is in memory to the folder for temporary files, because its own still cannot be written."""
+        self.problem = f"{self.path} still cannot be written"
+        try:
+            beside = Path(tempfile.mkdtemp(prefix="slipstream-")) / self.path.name
+            with closing(sqlite3.connect(beside)) as kept:
+                self._db.backup(kept)
+        except (OSError, sqlite3.Error) as error:
+            self.problem += f", and no other place either ({error}): what was said since then is lost."
+        else:
+            self.problem += f", so all chats are kept in {beside}. Move that file to where it lasts; --chats opens it."
+
     def close(self) -> None:
-        """Leaves the file in order; what could not be written is, where there is room again."""
+        """Leaves the file in order; what could not be written is, where there is room again, or it is kept elsewhere
+        and `problem` says where.
+        """
         self._return()
+        if self._left is not None:
+            self._keep_elsewhere()
         self._db.close()
         if self._left is not None:
             self._left.close()

@@ -5,12 +5,17 @@ Knows SQL and files; knows neither widgets nor models.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+from app.chats.database import connect
+
+# Where a first page says that there may be a -wal beside it, how many pages there are, and which are free
+WRITTEN, PAGES, UNUSED = slice(18, 20), slice(28, 32), slice(32, 40)
 BEHIND = ("", "-wal", "-shm")  # what a database consists of
 MOST = 100_000  # rows between two that can be read which are tried one by one
 TABLES = {
@@ -48,10 +53,45 @@ def put_aside(path: Path) -> Path:
 
 def recover(damaged: Path, into: sqlite3.Connection) -> int:
     """Takes over what can be read of a damaged file; returns how many messages that are."""
+    return read_into(damaged, into) or read_below_first_page(damaged, into)
+
+
+def read_into(damaged: Path, into: sqlite3.Connection) -> int:
+    """Takes over what SQLite reads of it."""
     with closing(sqlite3.connect(damaged)) as db:
         db.text_factory = into.text_factory
-        db.execute("PRAGMA writable_schema = ON")  # a file that was cut off is read, too, as far as it goes
+        with suppress(sqlite3.DatabaseError):  # a file that was cut off is read, too, as far as it goes
+            db.execute("PRAGMA writable_schema = ON")
         return take_over(db, into)
+
+
+def read_below_first_page(damaged: Path, into: sqlite3.Connection) -> int:
+    """The same with the first page of an empty file of chats in the place of its own, which says where each table
+    begins: the tables of chats and messages begin at the same pages in all of them.
+    """
+    copy = damaged.with_name(f"{damaged.name}-read")
+    try:
+        for behind in BEHIND[:2]:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(damaged.with_name(damaged.name + behind), copy.with_name(copy.name + behind))
+        with copy.open("r+b") as file:
+            file.write(first_page(damaged.stat().st_size))
+        return read_into(copy, into)
+    except OSError:  # no room for a copy
+        return 0
+    finally:
+        for behind in BEHIND:
+            copy.with_name(copy.name + behind).unlink(missing_ok=True)
+
+
+def first_page(n_bytes: int) -> bytes:
+    """That of an empty file of chats, for one of so many bytes."""
+    with closing(connect(None)) as empty:
+        page = bytearray(empty.serialize()[: empty.execute("PRAGMA page_size").fetchone()[0]])
+    page[WRITTEN] = b"\2\2"
+    page[PAGES] = (n_bytes // len(page)).to_bytes(4, "big")
+    page[UNUSED] = bytes(8)
+    return bytes(page)
 
 
 def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
@@ -59,8 +99,8 @@ def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
     chats, messages, kept, settings = (whole_rows(db, table, columns) for table, columns in TABLES.items())
     with into:
         into.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
-        into.executemany("INSERT INTO chats VALUES (?, ?, ?, ?, ?)", whole_chats(chats, messages))
-        into.executemany("INSERT INTO settings SELECT id, ?2 FROM chats WHERE id = ?1", settings)
+        into.executemany("INSERT OR REPLACE INTO chats VALUES (?, ?, ?, ?, ?)", whole_chats(chats, messages))
+        into.executemany("INSERT OR REPLACE INTO settings SELECT id, ?2 FROM chats WHERE id = ?1", settings)
         into.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", whole_branches(messages))
     return len(messages)
 

@@ -206,7 +206,9 @@ class Store:
         return str(rows[0][0]) if rows else ""
 
     def close(self) -> None:
-        """Leaves the file in order; what could not be written is, where there is room again."""
+        """Leaves the file in order; what could not be written is, where there is room again. `problem` says where else
+        it is.
+        """
         self._file.close()
 
 

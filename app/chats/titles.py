@@ -7,7 +7,7 @@ import re
 from runtime.engine import Message
 
 LONGEST = 48  # characters
-MOST_WORDS = 9
+FEWEST_WORDS, MOST_WORDS = 2, 9
 LEAST_SAID = 2 / 3  # of its words are words of the question
 BEGINNING = 400  # characters of a question that a title is asked for
 EXAMPLES = (
@@ -17,12 +17,17 @@ EXAMPLES = (
 )
 WORD = re.compile(r"\w+")
 AROUND = " \t*_#`'\"“”‘’«»().,:;!?-"
+NO_TITLE = re.compile(r"[][{}<>=\"\\]")  # code, or a text that is quoted
+FENCES = ("```", "~~~")
 STEM = 4  # letters that two forms of a word have in common
 
 
 def title_of(text: str) -> str:
-    """A title for a chat that begins with this text: its first line, cut between words."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "New chat")
+    """A title for a chat that begins with this text: its first line, and the next where that is to come, cut between
+    words.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(FENCES)] or ["New chat"]
+    line = " ".join(lines[: 1 + lines[0].endswith(":")])
     if len(line) <= LONGEST:
         return line
     if " " in line[:LONGEST]:
@@ -44,9 +49,15 @@ def title_from(reply: str, question: str) -> str:
     line = next((line for line in reply.splitlines() if line.strip(AROUND)), "")
     title = re.sub(r"^\W*title( of)?\W*:\s*", "", line, flags=re.IGNORECASE).strip(AROUND)
     for text in (title, re.split(r"[,;(]", title)[0].strip(AROUND)):
-        if len(text) <= LONGEST and is_about(text, question.lower()):
-            return text
+        if len(text) <= LONGEST and not NO_TITLE.search(text) and is_about(text, question.lower()):
+            return as_written(text, question) if text.isupper() else text
     return ""
+
+
+def as_written(title: str, question: str) -> str:
+    """The title in the question's own letters, small or capital, where that says the same."""
+    at = question.lower().find(title.lower())
+    return title if at < 0 else question[at : at + len(title)]
 
 
 def is_about(title: str, question: str) -> bool:
@@ -54,5 +65,7 @@ def is_about(title: str, question: str) -> bool:
     words = WORD.findall(title.lower())
     stems = [word[:STEM] for word in words if len(word) >= STEM]
     return (
-        bool(stems) and len(words) <= MOST_WORDS and sum(map(question.__contains__, stems)) >= LEAST_SAID * len(stems)
+        bool(stems)
+        and FEWEST_WORDS <= len(words) <= MOST_WORDS
+        and sum(map(question.__contains__, stems)) >= LEAST_SAID * len(stems)
     )

@@ -162,5 +162,7 @@ def run(
         if session.engine is not None:
             session.engine.close()
         opened.close()
+        if opened.problem:  # which was on the screen that is gone, or has come about only now
+            say_on_stderr(opened.problem)
     if app.return_code:  # a fault of ours, which Textual has shown
         raise SystemExit(app.return_code)

@@ -20,7 +20,6 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
-from app.chats.branch import ChatBranch
 from app.tui.actions import asking, chats, following, messages, models, offering, views
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
@@ -29,6 +28,7 @@ from app.tui.background.downloads import DownloadProgress, Downloads
 from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
 from app.tui.background.titles import Titles
+from app.tui.background.unsent import Unsent
 from app.tui.commands import bindings, parse
 from app.tui.completion import complete
 from app.tui.pieces import clean
@@ -72,7 +72,7 @@ class ChatScreen(Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.branch = ChatBranch(session.store, system=session.settings.system)
+        self.branch = session.branch()
         self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
         self.numbers_shown = 0.0  # when
         self.offered: offering.Offered | None = None  # by the line above the prompt
@@ -95,6 +95,7 @@ class ChatScreen(Screen[None]):
         yield self.host
         yield self.downloads
         yield self.editors
+        yield Unsent(self.session.store, self.composer.unsent, self.prompt.begin)
 
     async def on_mount(self) -> None:
         """The model loads behind an empty chat."""
@@ -145,6 +146,7 @@ class ChatScreen(Screen[None]):
         if command is None:
             await asking.ask(self, event.text.strip(), event.replaces)
         else:
+            self.prompt.remember()
             self.prompt.begin()
             await self.attempt(HANDLERS[command[0].name], self, command[1])
 

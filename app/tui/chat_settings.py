@@ -1,4 +1,4 @@
-"""What is set for replies: the model's own, over that what holds for all chats, then the command line, then the chat.
+"""What is set for replies: the model's own, over that what holds for all chats, then what the chat was told.
 
 Knows names of settings, and the store for what holds for all chats; knows no widgets.
 """
@@ -35,7 +35,7 @@ class ChatSettings:
     """The settings of all chats. What a chat itself was told is given to each method."""
 
     store: Store
-    given: Values = field(default_factory=dict)  # on the command line
+    given: Values = field(default_factory=dict)  # on the command line, for the chats that are begun now
     given_system: str | None = None
 
     @property
@@ -59,7 +59,6 @@ class ChatSettings:
         return [
             ("the model's own", {**usual, "max_tokens": None, WHEN_FULL: ASK}),
             ("for all chats", self.for_all),
-            ("by the command line", self.given),
             ("in this chat", chosen),
         ]
 
@@ -94,12 +93,15 @@ class ChatSettings:
         """
         everywhere = argument.split()[:1] == [DEFAULT]
         name, _, word = argument.removeprefix(DEFAULT * everywhere).strip().partition(" ")
+        if not name:
+            raise SettingsError(f"Name a setting and its value, such as: /set {argument.strip()} temperature 0.7")
         if name not in SETTING_NAMES:
             raise SettingsError(f"There is no setting '{name[:64]}'. {nearest(name, SETTING_NAMES)}")
         changed = changed_values(self.for_all if everywhere else chosen, name, word.strip())
         self.sampling(pair, changed)  # refuses what makes no sense
         if everywhere:
             self.store.set_preference(KEPT_VALUES, json.dumps(changed))
+            self.given = {each: value for each, value in self.given.items() if each != name}
             changed = {each: value for each, value in chosen.items() if each != name}
         value = self.values(pair, changed)[name]
         where = "in all chats that say nothing else" if everywhere else "in this chat"
@@ -111,14 +113,22 @@ def changed_values(values: Values, name: str, word: str) -> dict[str, Value]:
     rest = {each: value for each, value in values.items() if each != name}
     if word == UNSET:
         return rest
+    if not word:
+        raise SettingsError(f"{name} needs a value, such as: /set {name} {example(name)}")
     if name == WHEN_FULL:
         return rest | {name: parse_when_full(word)}
     number = parse_number(name, word)
     if number is None and name not in OPTIONAL:
-        raise SettingsError(f"{name} needs a number, such as: /set {name} {getattr(Sampling(), name)}")
+        raise SettingsError(f"{name} needs a number, such as: /set {name} {example(name)}")
     if name == "max_tokens" and number is not None and number < 1:
         raise SettingsError(f"max_tokens is {number}: it must be at least 1, or 'none'.")
     return rest | {name: number}
+
+
+def example(name: str) -> Value:
+    """A value that the setting can have."""
+    others: Values = {"temperature": 0.7, "seed": 7, "max_tokens": 400, WHEN_FULL: LEAVE_OUT}
+    return others.get(name, getattr(Sampling(), name, None))
 
 
 def parse_when_full(word: str) -> str:
@@ -136,7 +146,7 @@ def parse_number(name: str, word: str) -> float | None:
         return int(word) if name in WHOLE_NUMBERS else float(word)
     except ValueError:
         raise SettingsError(
-            f"'{word[:64]}' is not a number that {name} can be. For example: /set temperature 0.7"
+            f"'{word[:64]}' is not a number that {name} can be. For example: /set {name} {example(name)}"
         ) from None
 
 

@@ -90,7 +90,9 @@ def summary(stats: Stats, n_ctx: int, memory_level: str = "OK") -> list[str]:
     """Each number in a word or two, the most important first."""
     if not stats.predicted_n:
         return []
-    told = [*speed(stats, memory_level), f"context {stats.prompt_n + stats.predicted_n}/{n_ctx}"]
+    told = speed(stats, memory_level)
+    if stats.prompt_n or not is_elsewhere(stats):  # another server may not tell how long the prompt is
+        told.append(f"context {stats.prompt_n + stats.predicted_n}/{n_ctx}")
     if stats.draft_n or not is_elsewhere(stats):
         told.append(f"{stats.tokens_per_target_pass:.1f} tokens/pass")
     if stats.draft_n:

@@ -12,7 +12,6 @@ from itertools import groupby
 from app.chats.store import StoredMessage
 from app.terminal import inert
 
-GOES_ON = ": /continue goes on"  # behind how a reply ended, where that would
 SEPARATORS = str.maketrans("\u2028\u2029", "\n\n")  # Markdown knows one line separator
 
 

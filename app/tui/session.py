@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from app.chats.branch import ChatBranch
 from app.chats.store import Store
 from app.tui.chat_settings import ChatSettings
 from app.tui.shared_engine import SharedEngine
@@ -60,6 +61,10 @@ class Session:
         self.store.set_preference(
             RECENT, "\n".join([name, *(each for each in self.recent if each != name)][:REMEMBERED])
         )
+
+    def branch(self, chat: int | None = None) -> ChatBranch:
+        """A chat, or a new one with what holds for new ones. Raises StoreError."""
+        return ChatBranch(self.store, chat, self.settings.system, self.settings.given)
 
     def note(self, text: str) -> None:
         """Adds a line to the log."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 
 OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
+SERVERS = "server's"  # what is loaded by another server, and waited for
 
 
 class Backend(Protocol):

@@ -22,15 +22,18 @@ ANSWER = 10.0  # seconds for an answer that needs no model
 MOST = 2**24  # bytes of an answer, or of one event of a stream
 ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 LONGEST_REASON = 300  # characters of what another server says
+LOADING = b"loading"  # in the refusal of a server whose model is not there yet: ours, and llama.cpp's
 TOO_LONG = (b"context_length_exceeded", b"exceed_context_size_error", b"maximum context length")
 
 
 class UpstreamError(ModelError):
-    """Another server cannot be asked, refuses, or answers nonsense. `status`: that of its answer; 0: there was none."""
+    """Another server cannot be asked, refuses, or answers nonsense. `status`: that of its answer; 0: there was none.
+    `is_loading`: it answers as soon as its model is there.
+    """
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, is_loading: bool = False) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.is_loading = status, is_loading
 
 
 class Connection:
@@ -102,6 +105,12 @@ class Connection:
                 f"The server at {self.base} has no such address or model{brackets(reason)}. Check both: most addresses "
                 "end in /v1.",
                 status,
+            )
+        if status in (0, 503):  # 0: in the middle of a reply
+            raise UpstreamError(
+                f"The server at {self.base} cannot answer now{brackets(reason)}. Try again later.",
+                status,
+                is_loading=LOADING in body.lower(),
             )
         said = brackets(reason) or f" with status {status}"
         raise UpstreamError(

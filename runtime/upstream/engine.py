@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runtime.core.backend import OnProgress
+from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
@@ -25,7 +25,7 @@ from runtime.upstream.connection import Connection, EventStream
 from runtime.upstream.exchange import NOTHING, Event, Exchange
 from runtime.upstream.reply import UpstreamReply
 from runtime.upstream.request import body_of, path_of
-from runtime.upstream.server import PROGRAMS, UNKNOWN, Server, look_at
+from runtime.upstream.server import PROGRAMS, UNKNOWN, Server, look_when_loaded
 from runtime.upstream.speculation import Drafted, read_metrics
 from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
 
@@ -37,12 +37,13 @@ class UpstreamEngine(Engine):
     """A model of another server's. Replies may be made at once, and one thread reads each."""
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
-        """Raises UpstreamError."""
-        if on_progress and not on_progress("target", 0.0):
+        """Waits for a server that is still loading its model. Raises UpstreamError."""
+        report = on_progress or (lambda part, share: True)
+        if not report("target", 0.0):
             raise KeyboardInterrupt
         self.pair, self._words, self._reply = pair, Words(), UpstreamReply(Words(), ())
         self._connection = Connection(pair.upstream, os.environ.get(pair.upstream_key, ""), pair.upstream_key)
-        self._server = look_at(self._connection, pair.upstream_model)
+        self._server = look_when_loaded(self._connection, pair.upstream_model, lambda: report(SERVERS, 0.0))
         self._drafted: Drafted | None = None
         self._look_at_metrics()
         self.facts = facts_of(self._server, self._connection, options or Options())

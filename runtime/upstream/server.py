@@ -1,10 +1,12 @@
 """What another server is: which program, which model, how much context, and which settings it takes.
 
-Asks it once, when it is opened.
+Asks it when it is opened, and waits for one that is still loading its model.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm"
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
 UNKNOWN = 131_072  # tokens of context, where a server does not say
 MOST_NAMED = 8
+PAUSE, LOOK = 1.0, 0.1  # seconds between two questions to a server that loads its model; between two looks meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,20 @@ class Server:
     def is_llama_cpp_like(self) -> bool:
         """Does it take what llama.cpp's server takes?"""
         return self.program in (OURS, LLAMA_CPP)
+
+
+def look_when_loaded(connection: Connection, model: str, goes_on: Callable[[], bool]) -> Server:
+    """The same as `look_at`, once that server's model is loaded. Raises KeyboardInterrupt when it shall not go on."""
+    while True:
+        try:
+            return look_at(connection, model)
+        except UpstreamError as error:
+            if not error.is_loading:
+                raise
+        for _ in range(round(PAUSE / LOOK)):
+            if not goes_on():
+                raise KeyboardInterrupt
+            time.sleep(LOOK)
 
 
 def look_at(connection: Connection, model: str) -> Server:

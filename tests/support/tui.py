@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from app.chats.store import Store
 from app.tui.app import ChatApp
 from app.tui.chat_screen import ChatScreen
-from app.tui.chat_settings import ChatSettings
+from app.tui.chat_settings import ChatSettings, Values
 from app.tui.session import Session
 from runtime.engine import Options
 from runtime.models.registry import Pair
@@ -117,7 +117,13 @@ class ChatPilot:
         return self.app.clipboard
 
 
-def session_with(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> Session:
+def session_with(
+    path: Path,
+    *engines: Any,
+    keymap: dict[str, str] | None = None,
+    pair: Pair | None = None,
+    given: Values | None = None,
+) -> Session:
     """A session with its store at `path`; every loading takes the next of the engines, or raises it."""
     left = list(engines or [ScriptedEngine("Hello.")])
 
@@ -130,12 +136,12 @@ def session_with(path: Path, *engines: Any, keymap: dict[str, str] | None = None
         return engine
 
     scripted = Pair("scripted", Path("none.gguf"), temperature=0.0)
-    return Session(pair or scripted, Options(), ChatSettings(Store(path)), open_engine, keymap or {})
+    return Session(pair or scripted, Options(), ChatSettings(Store(path), given or {}), open_engine, keymap or {})
 
 
-def chat_app(path: Path, *engines: Any, keymap: dict[str, str] | None = None, pair: Pair | None = None) -> ChatApp:
+def chat_app(path: Path, *engines: Any, **named: Any) -> ChatApp:
     """The chat in that session."""
-    return ChatApp(session_with(path, *engines, keymap=keymap, pair=pair))
+    return ChatApp(session_with(path, *engines, **named))
 
 
 @asynccontextmanager
@@ -146,9 +152,10 @@ async def opened(
     wait: bool = True,
     keymap: dict[str, str] | None = None,
     pair: Pair | None = None,
+    given: Values | None = None,
 ) -> AsyncIterator[ChatPilot]:
-    """That chat, running."""
-    app = chat_app(path, *engines, keymap=keymap, pair=pair)
+    """That chat, running; `given`: settings of the command line."""
+    app = chat_app(path, *engines, keymap=keymap, pair=pair, given=given)
     async with app.run_test(size=size, notifications=True) as pilot:
         chat = ChatPilot(app, pilot)
         if wait:

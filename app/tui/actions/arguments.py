@@ -68,7 +68,10 @@ def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iter
     """Names of settings, with what holds now; after a name, the word that takes it back."""
     everywhere = f"{DEFAULT} " * typed.startswith(f"{DEFAULT} ")
     holds = session.settings.values(session.pair, {} if everywhere else chosen())
-    named = [Suggestion(f"{everywhere}{name} ", f"{value} now", goes_on=True) for name, value in holds.items()]
+    named = [
+        Suggestion(f"{everywhere}{name} ", f"{'none' if value is None else value} now", goes_on=True)
+        for name, value in holds.items()
+    ]
     back = [Suggestion(f"{each.text}{UNSET}", "takes it back") for each in named if typed.startswith(each.text)]
     full = f"{everywhere}{WHEN_FULL} "
     back += [Suggestion(full + word, note) for word, note in POLICIES.items() if typed.startswith(full)]

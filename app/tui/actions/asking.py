@@ -105,8 +105,8 @@ def continue_reply(screen: ChatScreen, argument: str) -> None:
 
 
 def may_go_on(message: StoredMessage) -> bool:
-    """Is it a reply that has begun, or had no room to begin?"""
-    return message.role == "assistant" and bool(message.content or NO_ROOM in message.facts)
+    """Is it a reply that has begun, or of which nothing came?"""
+    return message.role == "assistant" and bool(message.content or "end" in message.facts)
 
 
 def room(screen: ChatScreen, argument: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.chats.branch import ChatBranch
 from app.chats.export import export as export_chat
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
@@ -34,7 +33,7 @@ async def open_chat(screen: ChatScreen, chat: int | None) -> None:
         screen.waiting = partial(open_chat, chat=chat)
         return
     screen.waiting = None
-    screen.branch = ChatBranch(screen.session.store, chat, screen.session.settings.system)
+    screen.branch = screen.session.branch(chat)
     screen.prompt.end_rewriting()
     await screen.show_chat()
     screen.prompt.focus()
@@ -92,6 +91,8 @@ def export(screen: ChatScreen, argument: str) -> None:
     screen.host.save()
     chat = screen.session.store.chat(screen.branch.id)
     with_numbers = argument.split()[:1] == [NUMBERS]
+    if argument.startswith("--") and not with_numbers:
+        raise SettingsError(f"The only word of that kind is {NUMBERS}: /export {NUMBERS} chat.md")
     name = argument.removeprefix(NUMBERS * with_numbers).strip()
     screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}", markup=False)
 

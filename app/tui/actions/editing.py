@@ -57,7 +57,7 @@ def why_none(messages: Sequence[StoredMessage]) -> str:
         return f"{' and '.join(facts[ACCEPTED])} is written already. /undo takes that back."
     if messages and messages[-1].role == "assistant" and "end" in facts:
         return "That reply did not come to its end, so it is no whole file. /continue goes on, Ctrl+G asks anew."
-    return "That reply changes no file that was given to it. Name one with @ and say what to change."
+    return "That reply holds no whole file that was named with @. Ask for the complete file, with what is to change."
 
 
 def accept(screen: ChatScreen, message: int, edit: Edit) -> None:

@@ -12,6 +12,7 @@ from app.chats.branch import NO_ROOM
 from app.tui.actions import asking, first_steps, offering, views
 from app.tui.background import events
 from app.tui.numbers import sentence
+from runtime.core.backend import SERVERS
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -25,7 +26,11 @@ def show_loading(screen: ChatScreen, event: events.ModelLoading) -> None:
     if screen.host.coming is None:
         return
     name = screen.host.coming.name
-    if event.share < 1:
+    if event.part == SERVERS:
+        screen.status.show_progress(f"Waiting for {name}, which is still loading its model")
+    elif screen.host.coming.upstream:
+        screen.status.show_progress(f"Asking {name}")
+    elif event.share < 1:
         screen.status.show_progress(f"Loading the {event.part} model of {name}", event.share)
     else:
         screen.status.show_progress(f"Measuring how fast {name} is here")
@@ -78,7 +83,9 @@ async def show_growth(screen: ChatScreen) -> None:
 
 
 async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
-    """Shows the complete reply with its numbers; something may be waiting, but not for a context that is full."""
+    """Shows the complete reply with its numbers; something may be waiting, but not for a model that fails or a context
+    that is full.
+    """
     screen.status.end_progress()
     await screen.transcript.settle(event.message_id, event.pieces, event.facts)
     offering.look(screen)
@@ -86,7 +93,7 @@ async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
         screen.status.show_sentence(event.remark)
         if not event.pieces:
             screen.status.show_numbers([])  # nothing that failed to answer is called ready
-    if NO_ROOM in event.facts:
+    if event.has_failed or NO_ROOM in event.facts:
         screen.composer.take_back()
     await go_on(screen)
     if not screen.host.is_busy:

@@ -58,7 +58,9 @@ def load(screen: ChatScreen, pair: Pair) -> None:
         return
     screen.host.load(pair)
     screen.status.show_sentence("")
-    screen.status.show_progress(f"Loading {pair.name}", 0.0)
+    screen.status.show_progress(
+        f"{'Asking' if pair.upstream else 'Loading'} {pair.name}", None if pair.upstream else 0.0
+    )
 
 
 def give_up(screen: ChatScreen) -> None:

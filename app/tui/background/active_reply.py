@@ -87,6 +87,7 @@ class ActiveReply:
         self.message_id = request.message.id
         self.buffer = ReplyBuffer(engine)
         self.pieces = pieces_of(request.message)
+        self._n_before = len(self.pieces)
         self.is_saved = True
         self._cancelled = Event()
 
@@ -96,6 +97,11 @@ class ActiveReply:
         self.pieces += batch.pieces
         self.is_saved = self.is_saved and not (batch.pieces or batch.passes)
         return batch
+
+    @property
+    def has_only_begun(self) -> bool:
+        """Was there text before, and has none come since?"""
+        return 0 < self._n_before == len(self.pieces)
 
     def cancel(self) -> None:
         """Ends the reply at the next token."""

@@ -14,7 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from app.chats.branch import INTERRUPTED, NO_ROOM, TOO_LONG
+from app.chats.branch import GOES_ON, INTERRUPTED, NO_ROOM, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
     ModelFailed,
@@ -29,7 +29,7 @@ from app.tui.background.pace import Pace
 from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
 from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line
-from app.tui.pieces import GOES_ON, Piece, marks_of, text_of
+from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.session import Session
 from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import Chunk
@@ -165,7 +165,7 @@ class EngineHost(Widget):
 
     @on(PromptRead)
     def _count_prompt(self, event: PromptRead) -> None:
-        self.numbers.reply.prompt_n = event.total + 1
+        self.numbers.reply.prompt_n = event.total and event.total + 1  # 0: another server does not tell
 
     @on(TextGathered)
     def _plan_to_show(self, event: TextGathered) -> None:
@@ -191,26 +191,28 @@ class EngineHost(Widget):
             self.numbers.reply = event.last.stats
         if event.error is not None:
             facts, remark = failure_of(event.error, event.reply)
-            self._end(event.reply, facts, remark)
+            self._end(event.reply, facts, remark, has_failed=True)
         else:
             self._end(event.reply, end_of(event.last, event.reply), event.last.notice if event.last else "")
 
-    def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "") -> None:
+    def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "", has_failed: bool = False) -> None:
         """The reply is kept, and is no more one that is being made."""
         self.collect()
         self.reply, stats = None, self.numbers.reply
         told = line(stats)
         numbers = {"line": told, "numbers": kept(stats), **measured(self.session.pair.name, stats)}
         facts = {**numbers, "marks": marks_of(reply.pieces), **end}
+        if end.pop("end", "") and reply.has_only_begun:  # it says what it said before, and so do its numbers
+            facts = end | reply.request.message.facts
         self._write(reply, facts)
         self.session.note(remark or f"reply: {told}")
-        self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark))
+        self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark, has_failed))
 
     def save(self) -> None:
         """Writes what has come of the reply."""
         if self.reply is not None and not self.reply.is_saved:
-            end = INTERRUPTED + GOES_ON  # if this is the last that is heard of it
-            self._write(self.reply, {"marks": marks_of(self.reply.pieces), "end": end})
+            marks = marks_of(self.reply.pieces)
+            self._write(self.reply, {"marks": marks, "end": INTERRUPTED})  # if this is the last that is heard of it
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)

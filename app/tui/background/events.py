@@ -92,8 +92,11 @@ class ReplyFinished(Message):
 
 
 class ReplyEnded(Message):
-    """The reply is complete and kept; a remark is for people."""
+    """The reply is complete, or has failed, and is kept; a remark is for people."""
 
-    def __init__(self, message_id: int, pieces: Sequence[Piece], facts: dict[str, Any], remark: str) -> None:
+    def __init__(
+        self, message_id: int, pieces: Sequence[Piece], facts: dict[str, Any], remark: str, has_failed: bool
+    ) -> None:
         super().__init__()
         self.message_id, self.pieces, self.facts, self.remark = message_id, pieces, facts, remark
+        self.has_failed = has_failed

@@ -46,9 +46,14 @@ def no_comparison(stats: Stats) -> str:
     return "Hard to say: how fast the model is alone was not measured."
 
 
-def because(stats: Stats, explanation: Explanation) -> str:
+def is_upstream(stats: Stats, engine: SharedEngine | None) -> bool:
+    """Is it another server's to decide about drafts: of that reply, or of those to come where there is none yet?"""
+    return is_elsewhere(stats) or bool(not stats.steps and engine is not None and engine.facts.upstream)
+
+
+def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
     """Why that is so."""
-    if is_elsewhere(stats):
+    if is_upstream(stats, engine):
         return f"{explanation.why_plain}."
     if not stats.steps:
         return (
@@ -66,7 +71,7 @@ def because(stats: Stats, explanation: Explanation) -> str:
 
 def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
     """What would help, the surest first."""
-    if is_elsewhere(stats):
+    if is_upstream(stats, engine):
         return "That is the other server's to say."
     if engine is not None and engine.given_up:
         return f"More free memory would make it faster: {engine.given_up}."
@@ -102,6 +107,8 @@ def picture(stats: Stats) -> Content:
     ratio, speed = times(stats), stats.predicted_per_second
     if ratio is not None:
         return bars([("the model alone", speed / ratio), ("with guesses", speed)], "tok/s")
+    if is_elsewhere(stats) and not stats.draft_n:  # that server may have guessed; it does not say
+        return Content("")
     written = stats.predicted_n - stats.draft_n_accepted
     return bars([("written", written), ("guessed right", stats.draft_n_accepted)], "tokens") if written else Content("")
 
@@ -120,6 +127,6 @@ def three_sentences(stats: Stats, explanation: Explanation, engine: SharedEngine
     """Questions and their answers."""
     return [
         ("Is it faster?", is_faster(stats)),
-        ("Why?", because(stats, explanation)),
+        ("Why?", because(stats, explanation, engine)),
         ("What would make it faster?", faster_still(stats, explanation, engine)),
     ]

@@ -34,6 +34,10 @@ class Composer(Vertical):
         yield self.suggestions
         yield self.prompt
 
+    def unsent(self) -> str:
+        """All that waits, and what is being written."""
+        return "\n\n".join(filter(None, [*self.queue.texts, self.prompt.unfolded()]))
+
     def take_back(self) -> None:
         """Puts all that waits before what is being written."""
         self.prompt.begin("\n\n".join(filter(None, [self.queue.take_all(), self.prompt.text])))

@@ -161,7 +161,7 @@ class PromptBox(TextArea):
 
     def remember(self) -> None:
         """Puts what is written into the history."""
-        if self.past[-1:] != [self.text]:
+        if self.text and self.past[-1:] != [self.text]:
             self.past.append(self.text)
         self._place = len(self.past)
 

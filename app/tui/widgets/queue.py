@@ -11,7 +11,7 @@ from textual.widgets import Static
 from app.tui.pieces import clean
 
 SHOWN = 3  # messages that have a line each; more are counted
-HINT = "Sent when the reply has ended · Up changes the last one · Esc takes back all"
+HINT = "Sent when the model is free · Up changes the last one · Esc takes back all"
 
 
 class MessageQueue(Static):

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.chats.branch import ChatBranch
+from app.chats.branch import GOES_ON, ChatBranch
 from app.chats.store import StoredMessage
 from app.tui.numbers import stats_of
-from app.tui.pieces import GOES_ON, Piece, text_of
+from app.tui.pieces import Piece, text_of
 from app.tui.widgets.message_scroll import MessageScroll
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import Offer, Welcome
