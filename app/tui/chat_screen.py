@@ -100,8 +100,8 @@ class ChatScreen(Screen[None]):
         """The model loads behind an empty chat."""
         self.prompt.focus()
         self.set_class(self.app.size.width >= WIDE, "-panel")
-        await self.show_chat()
         models.load(self, self.session.pair)
+        await self.show_chat()
         if remark := self.session.store.remark:
             self.session.note(remark)
             self.notify(remark, severity="warning", markup=False)
