@@ -100,6 +100,14 @@ async def test_what_is_said_for_a_while_covers_nothing(path: Path) -> None:
             assert not [(toast, other) for toast in toasts for other in others if toast.overlaps(other)]
 
 
+@pytest.mark.parametrize("n", range(75, 79))  # letters, about as many as a line has room for
+@piloted
+async def test_what_is_said_is_there_to_its_last_word(path: Path, n: int) -> None:
+    async with opened(path) as chat:
+        chat.app.notify(f"{'x' * (n - 4)} fin")
+        await chat.until("fin")
+
+
 @piloted
 async def test_what_went_wrong_is_told_for_longer_than_what_was_done(path: Path) -> None:
     async with opened(path, ScriptedEngine("one")) as chat:
