@@ -24,7 +24,7 @@ from runtime.models.registry import Pair
 
 HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts add."
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
-NOTHING = "Nothing is called so. Enter looks for a file of that path or, after hf:, on the hub."
+NOTHING = "Nothing is called so. A file's path or hf:owner/repo works, too."
 NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
 CACHED = 2**26  # bytes of weights, up to which a processor's own memory may hold them and a model is faster
 ANYWHERE = ("/", "~", "./", "../")  # what a path begins with
