@@ -12,6 +12,7 @@ import pytest
 from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.reply import PREFILL
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
@@ -137,6 +138,23 @@ def test_reading_a_prompt_is_reported_up_to_its_last_token_but_one(engine: AnyEn
     list(engine.reply(QUESTION, GREEDY, 1, on_prefill=lambda *progress: seen.append(progress)))
     total = len(engine.encode(QUESTION)) - 1
     assert seen == sorted(seen)
+    assert seen[-1] == (total, total)
+
+
+@pytest.mark.parametrize("engine", ["real", "real, elsewhere"], indirect=True)
+def test_what_was_read_of_a_prompt_before_it_was_cancelled_is_not_read_again(engine: AnyEngine) -> None:
+    long, seen = [Message("user", "What does os.path.join do? " * 80)], list[tuple[int, int]]()
+
+    def has_read_a_piece() -> bool:
+        return bool(seen) and seen[-1][0] >= PREFILL
+
+    list(engine.reply(long, GREEDY, 1, on_prefill=lambda *progress: seen.append(progress), cancel=has_read_a_piece))
+    n_read, total = seen[-1]
+    assert n_read < total
+    seen.clear()
+    *_, last = engine.reply(long, GREEDY, 1, on_prefill=lambda *progress: seen.append(progress))
+    assert last.stats is not None
+    assert n_read <= seen[0][0] == last.stats.cached_n
     assert seen[-1] == (total, total)
 
 

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 
 from app.chats.store import Store
 from app.tui.actions.chats import open_chat
 from app.tui.background import titles
 from app.tui.widgets.message_view import MessageView
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import PATIENCE, chats_path, engine_of, opened, piloted
+from tests.support.tui import PATIENCE, ChatPilot, chats_path, engine_of, opened, piloted
 
 path = chats_path
 
@@ -91,16 +92,12 @@ async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beg
     async with opened(path) as chat:
         await chat.press("ctrl+o", "enter")
         await chat.until("line 4999.")
-        chat.app.screen.query_one("#earlier").focus()
-        await chat.press("enter")
-        await chat.until("Question 40.")
-        assert len(chat.app.screen.query(MessageView)) == 40
-        chat.screen.transcript.scroll_home(animate=False)
-        await chat.until("Question 30.")
-        assert len(chat.app.screen.query(MessageView)) == 60
+        before = chat.seen()
+        for n, end in ((-200, "line 1760."), (200, "line 4999.")):
+            chat.screen.transcript.scroll_pages(n)
+            await chat.until(end)
+        assert chat.seen() == before
         assert chat.screen.transcript.virtual_size.height > 3000
-        await chat.press("pageup")
-        await chat.until("line 2999.")
         await chat.press("ctrl+home")
         await chat.until("Question 0.", "line 0.")
         await chat.press("ctrl+end")
@@ -130,26 +127,35 @@ async def test_a_reply_is_whole_when_one_comes_back_to_it(path: Path) -> None:
         await chat.until("one two three")
 
 
-@piloted
-async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(path: Path) -> None:
+def messages(chat: ChatPilot) -> list[str]:
+    """The rows of the chat on screen, without the scrollbar."""
+    return [row[:-2].rstrip() for row in chat.seen().splitlines()[1:18]]
+
+
+def chat_of(path: Path, n_messages: int) -> None:
+    """A chat of short messages, written in one go."""
     store = Store(path)
     number, leaf = store.new_chat("long"), None
     with store._file._db as db:
-        for i in range(5000):
+        for i in range(n_messages):
             role = "assistant" if i % 2 else "user"
             row = number, leaf, role, f"Message {i}."
             leaf = db.execute("INSERT INTO messages(chat, parent, role, content) VALUES (?, ?, ?, ?)", row).lastrowid
     store.set_leaf(number, leaf)
     store.close()
+
+
+@piloted
+async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(path: Path) -> None:
+    chat_of(path, 5000)
     async with opened(path) as chat:
         await chat.press("ctrl+o", "enter")
         await chat.until("Message 4999.")
         await chat.press("home")
         await chat.until("Message 0.", gone="4999")
         transcript = chat.screen.transcript
-        for last in (20, 40, 60, 80):
-            transcript.scroll_to(y=transcript.max_scroll_y, animate=False)
-            await chat.until(f"Message {last}.")
+        while len(chat.screen.query(MessageView)) < 80 or chat.screen.query(MessageView).last().message_id < 100:
+            await chat.press("pagedown")
         views = chat.screen.query(MessageView)
         assert [views.first().message_id, views.last().message_id] == [21, 100]  # no more than that is there at once
         transcript.scroll_to(y=0, animate=False)
@@ -161,6 +167,24 @@ async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(p
         await chat.until("Message 4999.", "Last?", "The context is full")
         await chat.press("f9")
         await chat.until("Last?", "Hello.")
+
+
+@piloted
+async def test_no_key_is_lost_while_earlier_messages_come(path: Path) -> None:
+    chat_of(path, 400)
+    async with opened(path) as chat:
+        await chat.press("ctrl+o", "enter")
+        await chat.until("Message 399.")
+        await chat.press("pageup")
+        before = messages(chat)
+        for keys, last in ((["pageup"] * 30, "Message 135."), (["pagedown"] * 30, "Message 390.")):
+            for key in keys:  # all at once, as a terminal that was busy hands them on
+                chat.app.post_message(Key(key, None))
+            await chat.until(last)
+        assert messages(chat) == before
+        for key in ("pageup",) * 30 + ("ctrl+home", "pagedown"):
+            chat.app.post_message(Key(key, None))
+        await chat.until("Message 12.", gone="Message 1.")
 
 
 @piloted

@@ -95,6 +95,7 @@ async def test_what_is_no_model_is_refused_in_the_list(path: Path) -> None:
         await chat.press("ctrl+l")
         await chat.until("To fetch")
         await chat.type("nonsense")
+        await chat.until("Nothing is called so")
         await chat.press("enter")
         await chat.until("There is no pair 'nonsense'")
         await chat.press("escape")

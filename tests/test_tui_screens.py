@@ -84,15 +84,28 @@ async def test_a_short_chat_begins_at_the_top(path: Path) -> None:
 
 
 @piloted
-async def test_a_toast_covers_neither_prompt_nor_hints(path: Path) -> None:
+async def test_what_is_said_for_a_while_covers_nothing(path: Path) -> None:
     async with opened(path, ScriptedEngine("one")) as chat:
         await chat.ask("Q")
-        for keys, hint in (((), "f1 Help"), (("ctrl+o",), "Ctrl+D twice deletes")):
+        for keys in ((), ("ctrl+o",), ("escape", "ctrl+l"), ("escape", "f1"), ("escape", "f2")):
+            chat.app.clear_notifications()
             await chat.press(*keys)
-            chat.app.notify("A long sentence that takes several lines of a toast, " * 3)
-            await chat.until("several lines of a toast", hint)
-            rack = chat.app.screen.query_one("ToastRack")
-            assert rack.region.bottom < chat.app.size.height // 2
+            chat.app.notify(f"A long sentence after {keys} that takes several lines, " * 7, severity="error")
+            await chat.until(f"after {keys}")
+            screen = chat.app.screen
+            toasts = [screen.find_widget(each).visible_region for each in screen.query("Toast") if each.region]
+            assert toasts
+            assert max(each.bottom for each in toasts) < chat.app.size.height // 2
+            others = [each.region for each in screen.children if each.region]
+            assert not [(toast, other) for toast in toasts for other in others if toast.overlaps(other)]
+
+
+@pytest.mark.parametrize("n", range(75, 79))  # letters, about as many as a line has room for
+@piloted
+async def test_what_is_said_is_there_to_its_last_word(path: Path, n: int) -> None:
+    async with opened(path) as chat:
+        chat.app.notify(f"{'x' * (n - 4)} fin")
+        await chat.until("fin")
 
 
 @piloted

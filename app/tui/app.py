@@ -5,6 +5,7 @@ Knows the chat screen and the table of commands; what a chat does is the screen'
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
 TROUBLE = 15.0  # seconds for which it is told what went wrong: such sentences have a remedy, and are read twice
+GARBAGE = 20_000  # objects between two looks for what nobody needs: at Python's 700, they take as long as all drawing
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
 
 
@@ -64,6 +66,7 @@ class ChatApp(App[None]):
             self._filters = [NoColor()]
             self.no_color = True
         sys.setswitchinterval(SWITCH)
+        gc.set_threshold(GARBAGE)
 
     def notify(
         self,

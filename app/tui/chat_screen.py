@@ -54,10 +54,10 @@ class ChatScreen(Screen[None]):
         Binding(offering.KEY, "take_offered", "What is offered", id=offering.ID, priority=True, show=False),
         # Enter where the terminal cannot tell them apart; Ctrl+L is the key that is told of
         Binding("ctrl+m", "command('model')", "Model", show=False, priority=True),
-        Binding("ctrl+home", "show_part('first')", "To the first message", id="chat.first", priority=True, show=False),
-        Binding("ctrl+end", "show_part('last')", "To the last message", id="chat.last", priority=True, show=False),
-        Binding("home", "show_part('first')", "To the first message", show=False),
-        Binding("end", "show_part('last')", "To the last message", show=False),
+        Binding("ctrl+home", "go_to('first')", "To the first message", id="chat.first", priority=True, show=False),
+        Binding("ctrl+end", "go_to('last')", "To the last message", id="chat.last", priority=True, show=False),
+        Binding("home", "go_to('first')", "To the first message", show=False),
+        Binding("end", "go_to('last')", "To the last message", show=False),
         Binding("pageup", "scroll_chat(-1)", "Scroll up", id="chat.up", priority=True, show=False),
         Binding("pagedown", "scroll_chat(1)", "Scroll down", id="chat.down", priority=True, show=False),
     ]
@@ -101,8 +101,8 @@ class ChatScreen(Screen[None]):
         """The model loads behind an empty chat."""
         self.prompt.focus()
         self.set_class(self.app.size.width >= WIDE, "-panel")
-        await self.show_chat()
         models.load(self, self.session.pair)
+        await self.show_chat()
         if remark := self.session.store.remark:
             self.session.note(remark)
             self.notify(remark, severity="warning", markup=False)
@@ -192,11 +192,11 @@ class ChatScreen(Screen[None]):
 
     def action_scroll_chat(self, pages: int) -> None:
         """Scrolls without leaving the prompt."""
-        self.transcript.scroll_page_down() if pages > 0 else self.transcript.page_up()
+        self.transcript.scroll_pages(pages)
 
-    async def action_show_part(self, part: str) -> None:
-        """Shows the beginning of the chat, or its end."""
-        await self.transcript.show_part(part)
+    def action_go_to(self, end: str) -> None:
+        """To the beginning of the chat, or to its end."""
+        self.transcript.go_to(end)
 
     @on(MessageView.Requested)
     async def do_requested(self, event: MessageView.Requested) -> None:

@@ -142,6 +142,8 @@ class Reply:
         tokens, total = self.tokens[: self.n], self.n - 1
         self.stats.cached_n = min(self.loop.n_cached(tokens), self.n_prompt - 1)
         self._is_reading = True
+        if self.stats.cached_n:  # whoever watches a long prompt sees at once that it is not read from its beginning
+            on_prefill(self.stats.cached_n, total)
         yield self.stats.cached_n
         for end in self._pieces(self.stats.cached_n, total):
             began = time.perf_counter()

@@ -81,9 +81,9 @@ class ProcessReply:
                 self._process.end(self._number, is_over=chunk.finish_reason is not None)
 
     def _tell(self, chunk: Chunk, on_prefill: OnPrefill) -> None:
-        """How far the prompt has been read; the first that is heard is what need not be."""
+        """How far the prompt has been read; the first that is heard is what need not be, if that is anything."""
         total = chunk.stats.prompt_n - 1 if chunk.stats else 0
-        if not self._is_reading and not self.said:
+        if (chunk.n_read or not self._is_reading) and not self.said:
             on_prefill(min(chunk.n_read, total), total)
         self._is_reading = False
 

@@ -76,6 +76,7 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         for line, value in self.found:
             options.add_option(Option(line if isinstance(line, Content) else Content(line), disabled=value is None))
         options.highlighted = next((i for i, (_, value) in enumerate(self.found) if value is not None), None)
+        self._tell()  # of a list where nothing is highlighted, nobody hears
 
     def highlight(self, wanted: T | None) -> None:
         """Highlights what stands for that, if it is there."""

@@ -24,6 +24,7 @@ from runtime.models.registry import Pair
 
 HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts add."
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
+NOTHING = "Nothing is called so. A file's path or hf:owner/repo works, too."
 NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
 CACHED = 2**26  # bytes of weights, up to which a processor's own memory may hold them and a model is faster
 ANYWHERE = ("/", "~", "./", "../")  # what a path begins with
@@ -83,7 +84,8 @@ class ModelPicker(PickDialog[str]):
         here = [each for each in fit if each.is_here and each not in lately]
         missing = sorted((each for each in fit if not each.is_here), key=self._order)
         sections = {"Used lately": lately, "On this machine": here, "To fetch": missing}
-        return [line for heading, models in sections.items() for line in section(heading, map(self._row, models))]
+        lines = [line for heading, models in sections.items() for line in section(heading, map(self._row, models))]
+        return lines or [(NOTHING, None)]
 
     def _row(self, model: Model) -> Line:
         return self._line(model), model.name

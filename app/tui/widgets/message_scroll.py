@@ -5,6 +5,8 @@ Knows which messages there are, and is told how each is shown; makes no replies 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual import on
 from textual.containers import VerticalScroll
 from textual.geometry import Offset
@@ -33,6 +35,8 @@ class MessageScroll(VerticalScroll, can_focus=False):
         self._part = ShownPart()
         self._coming: int | None = None  # the message that grows
         self._is_requested = self._is_changing = False  # is a part on its way, or being put there?
+        self._next = ""  # the end of the chat that is wanted after that
+        self._owed = 0.0  # rows down, or up below 0, that were asked for and are not there yet
         self.below = BelowLine()  # to be put there
 
     def _view(self, message: StoredMessage) -> Widget:
@@ -84,6 +88,13 @@ class MessageScroll(VerticalScroll, can_focus=False):
             self._is_requested = True
             self.post_message(self.PartRequested(part))
 
+    def go_to(self, end: str) -> None:
+        """To the first message of the chat, or to the last one."""
+        self._owed = 0.0
+        if self._is_requested:
+            self._next = end
+        self._request(end)
+
     async def show_part(self, part: str) -> None:
         """Shows the part that was requested."""
         self._is_changing = True
@@ -101,6 +112,11 @@ class MessageScroll(VerticalScroll, can_focus=False):
 
     def _settle_part(self) -> None:
         self._is_requested = self._is_changing = False
+        if self._next:
+            self._next, end = "", self._next
+            self._request(end)
+        else:
+            self._scroll_owed()
         self._tell()
 
     async def _show_first(self) -> None:
@@ -119,6 +135,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
         """As many messages more, above those that are there; what is far below goes."""
         part, views = self._part, list(self.query(MessageView))
         top, first = views[0], part.first
+        hold = self._holding(top)
         part.first = max(0, first - SHOWN)
         self.release_anchor()
         with self.app.batch_update():
@@ -127,41 +144,60 @@ class MessageScroll(VerticalScroll, can_focus=False):
             await self.remove_children(far)
             part.last -= len(far)
             await self._frame()
-        self.call_after_refresh(self.scroll_to_widget, top, animate=False, top=True)
+        self.call_after_refresh(hold)
 
     async def _show_later(self) -> None:
         """As many messages more, below those that are there; what is far above goes."""
         part, last = self._part, self._part.last
         if part.is_last:
             return
-        bottom = self.query(MessageView).last()
+        hold = self._holding(self.query(MessageView).last())
         part.last = min(part.n, last + SHOWN)
         with self.app.batch_update():
             await self.mount_all(self._views_of(last, part.last))
             await self._trim_top()
-        self.call_after_refresh(self.scroll_to_widget, bottom, animate=False)
+        self.call_after_refresh(hold)
 
-    def page_up(self) -> None:
-        """A screenful up; at the top, earlier messages."""
-        if self.scroll_y > 0:
-            self.scroll_page_up()
-        elif self._part.first:
+    def _holding(self, view: MessageView) -> Callable[[], None]:
+        """What has a message stand where it stands now, once others are laid out around it."""
+        row = view.virtual_region.y - self.scroll_y
+        return lambda: self.scroll_to(y=view.virtual_region.y - row, animate=False, immediate=True)
+
+    def scroll_pages(self, pages: int) -> None:
+        """Screenfuls down, or up below 0. Keys that come while more messages do are done with those."""
+        self._owed += pages * self.scrollable_content_region.height
+        if not self._is_requested:
+            self._scroll_owed()
+
+    def _scroll_owed(self) -> None:
+        """Scrolls as far as there is anything; the rest waits for the messages there."""
+        if not self._owed:
+            return
+        wanted = self.scroll_y + self._owed
+        there = min(max(wanted, 0), self.max_scroll_y)
+        self._owed = 0.0
+        self.scroll_to(y=there, animate=False, immediate=True)
+        if wanted < there and self._part.first:
+            self._owed = wanted - there
             self._request("earlier")
+        elif wanted > there and not self._part.is_last:
+            self._owed = wanted - there
+            self._request("later")
 
     def action_scroll_home(self) -> None:
         """To the first message of the chat."""
-        self._request("first")
+        self.go_to("first")
 
     def action_scroll_end(self) -> None:
         """To the last one."""
-        self._request("last")
+        self.go_to("last")
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Whoever scrolls to an end of what is there gets more."""
+        """Whoever comes near the beginning of what is there, or to its end, gets more."""
         super().watch_scroll_y(old_value, new_value)
         if self._is_changing:
             return
-        if new_value < old_value and new_value <= 0 and self._part.first:
+        if new_value < old_value and new_value <= self.size.height and self._part.first:
             self._request("earlier")
         elif new_value > old_value and self._is_at_end and not self._part.is_last:
             self._request("later")

@@ -67,6 +67,7 @@ class MessageView(Vertical, can_focus=True):
         self.facts: dict[str, Any] = message.facts
         self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (← →)"
         self._folded = True
+        self._thinking: Collapsible | None = None
 
     def action_request(self, what: str) -> None:
         """Asks the screen for it."""
@@ -77,8 +78,6 @@ class MessageView(Vertical, can_focus=True):
         if self.role == "user":
             yield Static(self._question(), classes="question")
         else:
-            with Collapsible(title="Thinking", classes="thinking"):
-                yield Static(classes="thought")
             yield ReplyMarkdown()
             yield Static(classes="tokens")
         yield Label(classes="foot", markup=False)
@@ -112,9 +111,8 @@ class MessageView(Vertical, can_focus=True):
         self._folded = not self._folded
         if self.role == "user":
             self.query_one(".question", Static).update(self._question())
-        else:
-            thinking = self.query_one(Collapsible)
-            thinking.collapsed = not thinking.collapsed
+        elif self._thinking is not None:
+            self._thinking.collapsed = not self._thinking.collapsed
 
     def action_scroll_code(self, direction: int) -> None:
         """Scrolls the reply's wide code sideways."""
@@ -129,7 +127,7 @@ class MessageView(Vertical, can_focus=True):
         self.pieces += pieces
         self.text += text_of(pieces)
         thought, answer = split_reasoning(clean(self.text))
-        self._show_thought(thought)
+        await self._show_thought(thought)
         if answer.startswith(before):
             await self.query_one(Markdown).append(answer[len(before) :])
         else:
@@ -148,16 +146,19 @@ class MessageView(Vertical, can_focus=True):
 
     async def _show_reply(self) -> None:
         thought, answer = split_reasoning(clean(self.text))
-        self._show_thought(thought)
+        await self._show_thought(thought)
         await self.query_one(Markdown).update(answer)
         self.show_tokens()
 
-    def _show_thought(self, thought: str) -> None:
-        thinking = self.query_one(Collapsible)
-        thinking.set_class(bool(thought), "-any")
-        if thought:
-            thinking.title = f"Thinking, {len(thought.split())} words"
-            thinking.query_one(".thought", Static).update(Content(thought))
+    async def _show_thought(self, thought: str) -> None:
+        """Its part is there only where something was thought: widgets take their time."""
+        if thought and self._thinking is None:
+            self._thinking = Collapsible(Static(classes="thought"), classes="thinking")
+            await self.mount(self._thinking, before=0)
+        if self._thinking is not None:
+            self._thinking.display = bool(thought)
+            self._thinking.title = f"Thinking, {len(thought.split())} words"
+            self._thinking.query_one(".thought", Static).update(Content(thought))
 
     def show_tokens(self) -> None:
         """Draws the reply anew as it was made, in the colours of who guessed it."""

@@ -26,7 +26,7 @@ class SuggestionList(OptionList, can_focus=False):
         """Shows these, one of them marked."""
         if suggestions != self._shown:
             self._shown = suggestions
-            width = min(WIDEST, self.app.size.width // 2, max((len(name(each)) for each in suggestions), default=0))
+            width = min(WIDEST, self.app.size.width // 3, max((len(name(each)) for each in suggestions), default=0))
             self.clear_options()
             self.add_options(Option(row(each, width)) for each in suggestions)
         self.display = bool(suggestions)
@@ -41,5 +41,7 @@ def name(suggestion: Suggestion) -> str:
 def row(suggestion: Suggestion, width: int) -> Content:
     """What is typed, in a column, and what it does."""
     shown = name(suggestion)
+    if not suggestion.note:
+        return Content(shown)
     cut = shown if len(shown) <= width else f"{shown[: width - 1]}…"
     return Content.assemble(cut.ljust(width + GAP), (suggestion.note, "dim"))

@@ -37,7 +37,7 @@ class Transcript(MessageScroll, can_focus=False):
         there stays as it is.
         """
         if branch is not self._branch:
-            self._branch, self._part, self._coming = branch, ShownPart(), None
+            self._branch, self._part, self._coming, self._owed = branch, ShownPart(), None, 0.0
         part, was_last = self._part, self._part.is_last
         n_same = part.take(branch.messages())
         if part.first < n_same and was_last:
