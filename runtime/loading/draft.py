@@ -26,7 +26,7 @@ from runtime.memory.fit import LoadPlan, PairSpec, draft_context
 from runtime.memory.footprint import DRAFT_BATCH
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import NOT_KEPT, unkept_promises, why_no_mtp
+from runtime.models.mtp import NOT_KEPT, unkept_promises, why_no_mtp
 from runtime.models.registry import Pair
 from runtime.models.trimmed import Trim, trim_of
 from runtime.speculative.control.reasons import Reason
