@@ -244,13 +244,6 @@ def test_a_head_for_another_target_is_refused_and_the_target_answers(
     assert clause in heads.unfit(ModelFacts(read_model_header(file)), ModelFacts(read_model_header(target_file)), file)
 
 
-def test_a_target_that_shows_nothing_is_known_before_the_process_would_end(tmp_path: Path) -> None:
-    target = write_family("qwen2", tmp_path)
-    head = write_head(tmp_path / "head.gguf", head_for(target))
-    clause = heads.unfit(ModelFacts(read_model_header(head)), ModelFacts(read_model_header(target)), head)
-    assert clause == "llama.cpp shows no hidden states of the architecture 'qwen2'"
-
-
 def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     said = heads.wanted_by(ModelFacts(read_model_header(file)))

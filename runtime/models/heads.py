@@ -20,11 +20,18 @@ from runtime.models.trimmed import trim_of
 
 EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
 DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}  # by architecture; there is no last one yet
-# Targets whose graph names the inputs of its layers, each tried with llama-cpp-python 0.3.36: of others, asking for
-# them ends the process
+TRIED_WITH = "0.3.36"  # of llama-cpp-python, for what is said here to be known
+# Targets whose graph names the inputs of its layers, each tried: of others, asking for them ends the process
 SHOWN = frozenset(
     "llama qwen3 qwen3moe qwen3next qwen35 qwen35moe gemma4 gpt-oss hunyuan-dense lfm2 lfm2moe nemotron_h "
     "nemotron_h_moe deepseek4".split()
+)
+# What the headers of heads that were tried say
+KEYS = frozenset(
+    "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
+    "attention.layer_norm_rms_epsilon attention.key_length attention.value_length attention.causal "
+    "attention.sliding_window attention.sliding_window_pattern rope.dimension_count rope.freq_base "
+    "rope.dimension_sections vocab_size target_layers target_hidden_size norm_before_residual block_size".split()
 )
 HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
 # The same of drafting layers of a target's own file, whose graph leaves the logits out where nobody wants them, and
@@ -115,6 +122,13 @@ def width_read(head: ModelFacts) -> int:
     return head.own("target_hidden_size" if head.architecture == EAGLE else "embedding_length")
 
 
+def is_tried(head: ModelFacts, target: ModelFacts) -> bool:
+    """Is it known, with that version of the library, that the target shows its layers, and that such a head runs?"""
+    own = f"{head.architecture}."
+    keys = {key.removeprefix(own) for key in head.header.metadata if key.startswith(own)}
+    return target.architecture in SHOWN and keys <= KEYS
+
+
 def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
     """Why this head, read from `path`, cannot draft for that target, in a clause; "" when it can."""
     return next(differences(head, target, path), "")
@@ -124,8 +138,6 @@ def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[st
     """In order of how much they say."""
     tensors = {tensor.name: tensor for tensor in head.header.tensors}
     yield from unknown_kinds(head, tensors)
-    if target.architecture not in SHOWN:
-        yield f"llama.cpp shows no hidden states of the architecture {target.architecture!r}"
     width, read, layers = target.own("embedding_length"), width_read(head), layers_of(head)
     if read != width:
         yield f"it reads states of {read} values, and the target's have {width}"
