@@ -14,6 +14,7 @@ import pytest
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import probing
+from runtime.memory.pressure import MemoryPool, Reading
 from runtime.models import mtp
 from runtime.models.registry import Pair
 from tests.support.architectures.mtp import write_drafting
@@ -129,3 +130,13 @@ def test_a_trial_that_takes_too_long_is_given_up_and_not_remembered(
     for _ in range(2):
         assert answered(pair, "eagle")[1].endswith("took more than 0 seconds")
     assert len(started) == 2
+
+
+def test_nothing_is_tried_for_which_memory_is_short(
+    tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "MemoryReader", lambda: lambda: Reading((MemoryPool("machine", 10, 1000),)))
+    target = write_family("qwen2", tmp_path)
+    pair = Pair("any", target, write_head(tmp_path / "head.gguf", head_for(target)))
+    assert "qwen2.gguf has to be tried with it first, for which" in answered(pair, "eagle")[1]
+    assert not started

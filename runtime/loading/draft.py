@@ -52,7 +52,8 @@ class Wanted:
         """Why a head is not to be opened, which nothing is known of and which was tried in a process of its own; None
         where it may be.
         """
-        if self.drafts_by not in HEADS & {*self.names} or not self.spec or (self.plan and not self.plan.with_draft):
+        is_wanted = self.drafts_by in HEADS and {MODEL, self.drafts_by} & {*self.names}
+        if not is_wanted or not self.spec or (self.plan and not self.plan.with_draft):
             return None
         target, head, path = self.spec.target, self.spec.draft, self.pair.draft
         if head is None or why_undraftable(target) or (path and unfit(head, target, path)):

@@ -26,6 +26,7 @@ from runtime.core.packages import own_environment
 from runtime.loading.heads import beside, head_facts
 from runtime.loading.options import Options
 from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried
@@ -50,10 +51,20 @@ def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
     memo = ProfileCache(fingerprint(target, "probe", own, library.version()))
     kept = memo.read()
     if "ended" not in kept:
+        require_room(target)
         kept = {"ended": ended(target, head, on_progress)}
         memo.write(kept)
     if kept["ended"]:
         raise HeadError(f"{described(target, head)} {kept['ended']}")
+
+
+def require_room(target: Path) -> None:
+    """Raises HeadError where the weights, which are not copied, would be read from the disk for each pass."""
+    wanted, free = ModelFacts(read_model_header(target)).n_bytes, [pool.free for pool in MemoryReader()().pools]
+    if wanted > min(free, default=wanted):
+        raise HeadError(
+            f"{target.name} has to be tried with it first, for which {wanted:,} bytes of memory must be free"
+        )
 
 
 def described(target: Path, head: Path | None) -> str:

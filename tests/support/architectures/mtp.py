@@ -17,7 +17,7 @@ def write_drafting(name: str, folder: Path, without: str = "") -> Path:
     if family.architecture == "mimo2":
         parts = [tensors.pop(f"{last}.attn_{part}.weight") for part in "qkv"]
         tensors[f"{last}.attn_qkv.weight"] = np.concatenate(parts)
-    if family.architecture == "deepseek4":
+    if family.architecture == "deepseek4" and "nextn_predict_layers" in family.metadata:
         tensors |= entry(f"{last}.nextn", int(str(family.metadata["embedding_length"])))
     kept = {key: data for key, data in tensors.items() if not (without and key.startswith(without))}
     return write(folder / f"{name}.gguf", name, family, kept)
