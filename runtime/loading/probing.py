@@ -12,11 +12,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import llama_cpp
 import numpy as np
 
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
+from runtime.backends.head import HeadBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.mtp import MtpBackend
 from runtime.core.backend import OnProgress
@@ -39,7 +39,7 @@ TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
 
 def must_try(target: ModelFacts, head: ModelFacts) -> bool:
     """Is it not known what becomes of them? `head` is the target, where its own layers draft."""
-    return llama_cpp.__version__ != TRIED_WITH or (head is not target and not is_tried(head, target))
+    return library.release() != TRIED_WITH or (head is not target and not is_tried(head, target))
 
 
 def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
@@ -70,7 +70,7 @@ def require_room(target: Path) -> None:
 def described(target: Path, head: Path | None) -> str:
     """What was tried."""
     what = f"{head.name} with {target.name}" if head else f"the drafting layer of {target.name}"
-    return f"{what} was tried in a process of its own, where llama.cpp {llama_cpp.__version__}"
+    return f"{what} was tried in a process of its own, where llama.cpp {library.release()}"
 
 
 def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
@@ -114,6 +114,7 @@ def draft_something(target: Path, head: Path | None) -> None:
         stack.callback(model.close)
         backend = open_backend(model, min(N_CTX, model.n_ctx_train), N_ROWS, N_BATCH)
         stack.callback(backend.close)
+        drafting: HeadBackend
         if head is None:
             drafting = MtpBackend(backend, 1, N_ROWS - 1)
         else:
