@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runtime.backends import staging
 from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
 from runtime.backends.llama import LlamaBackend
@@ -278,3 +279,61 @@ def test_a_head_that_rests_hears_nothing_and_takes_the_text_up_where_it_wakes(
     assert eagle.knows(np.append(said, 4).astype(np.int32))
     eagle.close()
     backend.close()
+
+
+def test_a_conversation_that_was_put_away_and_comes_back_is_still_known(target: LlamaModel, head: LlamaModel) -> None:
+    backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+    backend.set_slots(2)
+    eagle = beside(backend, head, 2)
+    drafter = EagleDrafter(eagle, backend.n_vocab, ROOM)
+    texts = [tokens(20 + i, 70 + i) for i in range(2)]
+    for n_drafted in (0, 2, 3, 1):
+        for i, text in enumerate(texts):
+            draft = drafter.propose(text, BUDGET).tokens if n_drafted else ()
+            if draft:
+                assert draft == guessed_anew(target, head, text)
+            row = backend.forward(text, Draft(draft[:n_drafted]))[0]
+            texts[i] = np.append(text, row.argmax()).astype(np.int32)
+    eagle.close()
+    backend.close()
+
+
+def test_a_conversation_that_came_back_without_its_states_is_drafted_for_from_where_they_are_known(
+    target: LlamaModel, head: LlamaModel
+) -> None:
+    backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+    backend.set_slots(2)
+    eagle = beside(backend, head, 1)  # which holds one only
+    drafter = EagleDrafter(eagle, backend.n_vocab, ROOM)
+    text, other = tokens(30, 70), tokens(31, 70)
+    for each in (text, other):
+        backend.forward(each)
+    assert drafter.propose(np.append(text, 3).astype(np.int32), BUDGET).tokens == ()
+    text = np.append(text, backend.forward(np.append(text, 3).astype(np.int32))[0].argmax()).astype(np.int32)
+    text = np.append(np.append(tokens(30, 70), 3), text[-1:]).astype(np.int32)
+    assert len(drafter.propose(text, BUDGET).tokens) == BUDGET.max_k
+    eagle.close()
+    backend.close()
+
+
+def test_a_library_without_one_of_the_functions_leaves_the_head_out(
+    target_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = staging.FUNCTIONS["layer"]._replace(plain="none", itanium="none", msvc="none")
+    monkeypatch.setitem(staging.FUNCTIONS, "layer", missing)
+    staging.functions.cache_clear()
+    file = write_head(tmp_path / "head.gguf", head_for(target_file))
+    engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
+    left_out = engine.facts.left_out
+    engine.close()
+    staging.functions.cache_clear()
+    assert left_out == "the draft head was left out: this llama.cpp build does not show hidden states"
+    assert sum(len(chunk.tokens) for chunk in chunks) == 4
+
+
+@pytest.mark.parametrize("kind", ["plain", "itanium", "msvc"])
+def test_a_function_is_found_by_the_name_that_any_compiler_gave_it(kind: str) -> None:
+    names = dict.fromkeys(("plain", "itanium", "msvc"), "none") | {kind: "llama_n_ctx"}
+    found = staging.found(staging.FUNCTIONS["layer"]._replace(**names))
+    assert found.__name__ == "llama_n_ctx"
