@@ -10,9 +10,9 @@ from tests.support.architectures.families import FAMILIES
 from tests.support.architectures.writer import Tensors, random_tensors, write
 
 
-def write_drafting(name: str, folder: Path, without: str = "") -> Path:
+def write_drafting(name: str, folder: Path, without: str = "", seed: int = 1) -> Path:
     """Writes `folder/name.gguf`, without tensors whose names begin so."""
-    family, tensors = FAMILIES[name], random_tensors(name, folder)
+    family, tensors = FAMILIES[name], random_tensors(name, folder, seed)
     last = f"blk.{int(str(family.metadata['block_count'])) - 1}"
     if family.architecture == "mimo2":
         parts = [tensors.pop(f"{last}.attn_{part}.weight") for part in "qkv"]
