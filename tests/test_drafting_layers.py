@@ -17,6 +17,7 @@ from runtime.backends.mtp import MtpBackend
 from runtime.core.draft import Draft, Logits
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
+from runtime.core.errors import ModelError
 from runtime.drafters.mtp import MtpDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -170,3 +171,10 @@ def test_drafting_layers_that_are_not_used_are_told_with_the_reason(architecture
     assert mtp.why_no_mtp(found) == clause
     told = f"not used: {clause}" if clause else "drafts by itself (mtp)"
     assert wanted_by(found) == f"{n} of its own layers, {told}"
+
+
+@pytest.mark.parametrize("tensor", ["ffn_down_exps", "ffn_gate_up_exps"])
+def test_a_drafting_layer_without_its_experts_is_refused_with_the_file(tensor: str, tmp_path: Path) -> None:
+    """llama.cpp loads it, and ends the process as it computes."""
+    with pytest.raises(ModelError, match=r"hy_v3\.gguf is damaged or was converted wrongly"):
+        LlamaModel(write_drafting("hy_v3", tmp_path, without=f"blk.4.{tensor}"), with_mtp=True)
