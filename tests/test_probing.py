@@ -140,3 +140,14 @@ def test_nothing_is_tried_for_which_memory_is_short(
     pair = Pair("any", target, write_head(tmp_path / "head.gguf", head_for(target)))
     assert "qwen2.gguf has to be tried with it first, for which" in answered(pair, "eagle")[1]
     assert not started
+
+
+def test_what_the_system_ended_is_tried_again(
+    tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = write_family("qwen2", tmp_path)
+    pair = Pair("any", target, write_head(tmp_path / "head.gguf", head_for(target)))
+    monkeypatch.setattr(probing, "wait", lambda process, *more: process.kill())
+    for _ in range(2):
+        assert answered(pair, "eagle")[1].endswith("could not do it (signal 9)")
+    assert len(started) == 2

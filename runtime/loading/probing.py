@@ -6,6 +6,7 @@ over most of what it does not take. What came of it is remembered for these file
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried
 
 REFUSED = 20  # the exit code where it said what is wrong
+ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ends where memory is short
 PATIENCE, LOOK = 120.0, 0.05  # seconds that it may take, and between two looks at it
 N_CTX, N_ROWS, N_BATCH = 256, 5, 64
 TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
@@ -50,7 +52,7 @@ def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
     own = fingerprint(head) if head else ""
     memo = ProfileCache(fingerprint(target, "probe", own, library.version()))
     kept = memo.read()
-    if "ended" not in kept:
+    if not isinstance(kept.get("ended"), str):
         require_room(target)
         kept = {"ended": ended(target, head, on_progress)}
         memo.write(kept)
@@ -74,7 +76,9 @@ def described(target: Path, head: Path | None) -> str:
 
 
 def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
-    """How the process was lost, in words; "" where it did what it should. Raises as `check` does."""
+    """How llama.cpp ended the process, in words; "" where it did what it should. Raises as `check` does, also where
+    something else ended it, which another time may not.
+    """
     command = [sys.executable, "-P", "-m", "runtime.loading.probing", *map(str, filter(None, (target, head)))]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -87,6 +91,8 @@ def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
         said, _ = process.communicate()
     if process.returncode == REFUSED:
         raise HeadError(said.strip())
+    if process.returncode in ELSEWHERE:
+        raise HeadError(f"{described(target, head)} could not do it ({how(process.returncode)})")
     return f"ended it ({how(process.returncode)})" if process.returncode else ""
 
 
@@ -124,14 +130,17 @@ def draft_something(target: Path, head: Path | None) -> None:
             stack.callback(weights.close)
             drafting = beside(backend, weights, facts, Options(max_k=N_ROWS - 1))
         stack.callback(drafting.close)
-        backend.forward(TEXT)
+        text: Tokens = TEXT % backend.n_vocab
+        backend.forward(text)
         for n in (1, 2):
-            context = np.append(TEXT, TEXT[:n]).astype(np.int32)
+            context = np.append(text, text[:n]).astype(np.int32)
             drafting.forward(context)
             backend.forward(context, Draft((1, 2)))
 
 
 if __name__ == "__main__":
+    if sys.platform != "win32":
+        signal.alarm(round(PATIENCE))  # whoever waits may be gone
     try:
         draft_something(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
     except ModelError as error:
