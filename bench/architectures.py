@@ -25,11 +25,12 @@ from rich.progress import track
 from bench.timing import report
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine import Options
+from tests.support.architectures.drafting import DRAFTING
 from tests.support.architectures.families import FAMILIES, TEXT
+from tests.support.architectures.mtp import write_drafting
 from tests.support.architectures.replies import Asked, Said, replies, requests
 from tests.support.architectures.rewinds import ROUNDING, random_rewinds
 from tests.support.architectures.shapes import QUIET
-from tests.support.architectures.writer import write_family
 
 N_CTX, MAX_TOKENS = 1024, 64
 N_PASSES, N_FIRST = 48, 240  # of a walk, which begins past the windows
@@ -38,6 +39,8 @@ ASKED = requests([(0.0, 1), (0.9, 7), (0.9, 8), (1.4, 9)], MAX_TOKENS)
 K = {"lookahead": 12, "layerskip": 8}  # as many as they need; others draft USUAL_K
 USUAL_K, POOR_SEED = 6, 2
 ALONE = ("model", "ngram", "suffix", "lookahead", "layerskip", "prediction")
+WRITING = {**TEXT, **DRAFTING}
+ON_PAGE = [name for name in FAMILIES if name not in DRAFTING]  # the others are these with a layer that drafts
 PLAIN = Options(drafters=(), threads=1, n_ctx=N_CTX)
 WAYS = {name: replace(PLAIN, drafters=(name,), fixed_k=K.get(name, USUAL_K)) for name in ALONE}
 WAYS |= {
@@ -86,22 +89,22 @@ def measure(name: str, folder: Path) -> Row:
     """A family's row; whatever is kept between starts goes into `folder`."""
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(folder / kind)
-    path, row = write_family(name, folder), Row(name)
+    path, row = write_drafting(name, folder), Row(name)
     try:
         plain = replies(path, None, PLAIN, ASKED)
     except (ModelError, SettingsError) as error:
-        row.answers, row.notes, row.is_right = "refused", str(error).split(":")[0], name not in TEXT
+        row.answers, row.notes, row.is_right = "refused", str(error).split(":")[0], name not in WRITING
         return row
     row.answers = "yes"
     is_same = see_replies(row, path, write_poor(name, folder), plain)
-    row.is_right = see_rewinds(row, path) and is_same and name in TEXT
+    row.is_right = see_rewinds(row, path) and is_same and name in WRITING
     return row
 
 
 def write_poor(name: str, folder: Path) -> Path:
     """The same family with other weights."""
     (folder / "poor").mkdir()
-    return write_family(name, folder / "poor", POOR_SEED)
+    return write_drafting(name, folder / "poor", seed=POOR_SEED)
 
 
 def see_replies(row: Row, path: Path, poor: Path, plain: list[Said]) -> bool:
@@ -179,7 +182,9 @@ def page(rows: list[Row]) -> str:
 def main() -> None:
     """Prints the table, or the page."""
     parser = argparse.ArgumentParser(description="Try every family of models.")
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all by default")
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; those of the page by default"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, of a thread each")
     parser.add_argument("--markdown", action="store_true", help="print docs/architectures.md")
     parser.add_argument("--apart", action="store_true", help="one family, in this process, as JSON")
@@ -189,8 +194,8 @@ def main() -> None:
             print(json.dumps(asdict(measure(args.families[0], Path(folder)))))
         return
     with ThreadPoolExecutor(args.jobs) as pool:
-        measuring = pool.map(apart, args.families or FAMILIES)
-        rows = list(track(measuring, "families", len(args.families or FAMILIES), console=Console(stderr=True)))
+        measuring = pool.map(apart, args.families or ON_PAGE)
+        rows = list(track(measuring, "families", len(args.families or ON_PAGE), console=Console(stderr=True)))
     show(rows, args.markdown)
     sys.exit(not all(row.is_right for row in rows))
 

@@ -33,7 +33,7 @@ from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
-from tests.support.architectures.writer import write_family
+from tests.support.architectures.mtp import write_drafting
 from tests.support.company import Case, Told, alone, in_company, n_different
 from tests.support.forms import SCHEMA, follows_schema
 from tests.support.heads import block_head_for, head_for, write_head
@@ -46,7 +46,8 @@ ALONE = ("model", "eagle", "dflash", "ngram", "layerskip", "lookahead", "suffix"
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 PLAIN = Options(drafters=())
 HEADS = {"eagle": head_for, "dflash": block_head_for}
-MTP = "qwen35mtp", "glm4moe"  # families of tiny models that bring a drafting layer
+# Families of tiny models that bring a drafting layer; in company, the first two
+MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mtp", "step35", "mimo2", "bailingmoe3"
 N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # of a prompt to those, and which
 COMPANIES = (  # replies at once, what drafts for them, and how far
     (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
@@ -195,7 +196,7 @@ def n_guessed(found: Mapping[int, Told]) -> str:
 
 def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
     """How drafts from a tiny model's own layers compare with its plain decode."""
-    pair, said = Pair("own layers", write_family(family, Path(temporary().name))), list[list[tuple[int, ...]]]()
+    pair, said = Pair("own layers", write_drafting(family, Path(temporary().name))), list[list[tuple[int, ...]]]()
     n_guessed = 0
     for drafters in ((), ("mtp",)):
         engine = LoadedEngine(pair, Options(512, drafters, fixed_k=k if drafters else None, threads=THREADS, fast=True))
@@ -212,7 +213,7 @@ def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
 
 def own_layers_company_row(family: str, most: int, k: int | None, n_prompts: int) -> list[str]:
     """The same of so many replies at once, each as far as it came."""
-    pair = Pair("own layers", write_family(family, Path(temporary().name)))
+    pair = Pair("own layers", write_drafting(family, Path(temporary().name)))
     asked: list[Case] = [(ids, sampling, None) for ids, sampling in own_layers_cases(n_prompts)]
     options = Options(512, (), threads=THREADS, slots=most + 1, fast=True)
     engine = LoadedEngine(pair, options)
@@ -249,7 +250,7 @@ def main() -> None:
         tried += [partial(own_layers_row, family, k, args.prompts) for family, k in product(MTP, KS)]
         tried += [
             partial(own_layers_company_row, family, most, k, args.prompts)
-            for family, (most, k) in product(MTP, MTP_COMPANIES)
+            for family, (most, k) in product(MTP[:2], MTP_COMPANIES)
         ]
         ways = [pool.submit(each) for each in Random(0).sample(tried, min(args.ways, len(tried)))]
         rows = [way.result() for way in track(ways, "texts")]

@@ -17,7 +17,8 @@ from typing import Any
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import begins_for, has_mtp
+from runtime.models.heads import begins_for
+from runtime.models.mtp import has_mtp
 from runtime.models.registry import Pair
 
 OWN_THREADS = ", own threads"

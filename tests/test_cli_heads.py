@@ -12,8 +12,8 @@ import pytest
 
 from runtime.models.registry import load_registry
 from tests.support.architectures.families import FAMILIES
-from tests.support.architectures.writer import random_tensors, write
-from tests.support.cli import QUESTION, slipstream
+from tests.support.architectures.writer import random_tensors, write, write_family
+from tests.support.cli import QUESTION, failing, slipstream
 from tests.support.heads import HeadShape, block_head_for, head_for, write_head
 
 TARGET = load_registry()["demo"].target
@@ -38,6 +38,21 @@ def test_a_head_cut_short(make: Callable[[Path], HeadShape], share: float, tmp_p
     whole = write_head(tmp_path / "whole.gguf", make(TARGET)).read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: int(share * len(whole))])
     assert "the draft head was left out: cut.gguf is incomplete" in with_head(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize("n_bytes", [0, 3, 20])
+def test_a_file_too_short_to_tell_what_it_was_is_refused_as_any_draft_is(n_bytes: int, tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes(write_head(tmp_path / "whole.gguf", head_for(TARGET)).read_bytes()[:n_bytes])
+    said = failing("run", QUESTION, "-m", str(TARGET), "--draft", str(tmp_path / "cut.gguf"))
+    assert "cut.gguf is not a GGUF file" in said or "cut.gguf is damaged or incomplete" in said
+
+
+def test_a_target_that_shows_no_layers(tmp_path: Path) -> None:
+    """Nothing is known of it, so it is tried in a process of its own, which the library ends."""
+    target = write_family("qwen2", tmp_path)
+    head = write_head(tmp_path / "head.gguf", head_for(target))
+    said = answered("-m", str(target), "--draft", str(head), "--raw")
+    assert "head.gguf with qwen2.gguf was tried in a process of its own, where llama.cpp" in said
 
 
 @MAKERS

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from runtime.backends import staging
 from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.mtp import MtpBackend
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Trail
@@ -23,16 +22,15 @@ from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.eagle import EagleDrafter
 from runtime.drafters.head import FRESH
-from runtime.drafters.mtp import MtpDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models import heads
 from runtime.models.facts import ModelFacts
-from runtime.models.header import Header, TensorInfo, read_model_header
+from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
-from tests.support.architectures.families import FAMILIES, TEXT
-from tests.support.architectures.writer import random_tensors, write, write_family
+from tests.support.architectures.families import TEXT
+from tests.support.architectures.writer import write_family
 from tests.support.heads import PROMPT, head_for, said_both_ways, write_head
 from tests.support.shapes import TINY, write_random
 
@@ -148,29 +146,6 @@ def test_drafts_are_those_from_scratch_whatever_was_rejected_before(target: Llam
         each.close()
 
 
-@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
-def test_drafting_layers_guess_what_they_would_from_scratch(name: str, tmp_path: Path) -> None:
-    model = LlamaModel(write_family(name, tmp_path), with_mtp=True)
-
-    def opened() -> tuple[LlamaBackend, MtpBackend, MtpDrafter]:
-        backend = open_backend(model, N_CTX, 5, 64)
-        head = MtpBackend(backend, 1, ROOM)
-        return backend, head, MtpDrafter(head, backend.n_vocab, ROOM)
-
-    backend, mtp, drafter = opened()
-    text = np.arange(5, 45, dtype=np.int32)
-    for _ in range(4):
-        text = np.append(text, backend.forward(text, Draft((3, 4)))[0].argmax()).astype(np.int32)
-        anew, head, other = opened()
-        anew.forward(text[:-1])
-        assert drafter.propose(text, BUDGET).tokens == other.propose(text, BUDGET).tokens != ()
-        for each in (head, anew):
-            each.close()
-    for each in (mtp, backend):
-        each.close()
-    model.close()
-
-
 def test_each_of_several_conversations_has_its_own_states(target: LlamaModel, head: LlamaModel) -> None:
     backend = SharedBackend(target, N_CTX, N_ROWS, 64, 3)
     backend.set_slots(3)
@@ -231,22 +206,6 @@ def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, 
     assert n_drafted > 0
 
 
-@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
-@SAMPLINGS
-def test_drafting_layers_of_the_targets_own_file_never_change_a_token(
-    name: str, tmp_path: Path, sampling: Sampling
-) -> None:
-    target, texts, n_drafted = write_family(name, tmp_path), list[tuple[int, ...]](), 0
-    for drafters in ((), ("mtp",)):
-        engine = LoadedEngine(Pair("any", target), Options(512, drafters, fixed_k=3, threads=1, fast=True))
-        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
-        texts.append(tuple(token for chunk in chunks for token in chunk.tokens))
-        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
-        engine.close()
-    assert texts[0] == texts[1]
-    assert n_drafted > 0
-
-
 def test_a_file_without_a_drafting_layer_answers_without(tmp_path: Path) -> None:
     target = write_random(tmp_path / "none.gguf", TARGET)
     assert left_out(Pair("any", target)) == "none.gguf cannot draft by itself (mtp): it has no drafting layer"
@@ -259,32 +218,6 @@ def left_out(pair: Pair) -> str:
     engine.close()
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
     return engine.facts.left_out
-
-
-@pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe"])
-def test_a_file_made_without_the_drafting_layer_that_it_promises_answers_without(name: str, tmp_path: Path) -> None:
-    tensors = {key: data for key, data in random_tensors(name, tmp_path).items() if not key.startswith("blk.4.")}
-    target = write(tmp_path / f"{name}.gguf", name, FAMILIES[name], tensors)
-    clause = "its header promises a drafting layer, and the file was made without it"
-    assert left_out(Pair("any", target)) == f"{name}.gguf cannot draft by itself (mtp): {clause}"
-    assert heads.wanted_by(ModelFacts(read_model_header(target))) == f"1 of its own layers, not used: {clause}"
-
-
-@pytest.mark.parametrize(
-    ("architecture", "n", "clause"),
-    [
-        ("step35", 3, "the drafting layers of step35 models were not tried with Slipstream"),
-        ("glm4moe", 2, "its 2 drafting layers would have to take turns, which Slipstream does not do"),
-        ("glm4moe", 1, ""),
-    ],
-)
-def test_drafting_layers_that_are_not_used_are_told_with_the_reason(architecture: str, n: int, clause: str) -> None:
-    numbers: dict[str, Any] = {f"{architecture}.block_count": 8, f"{architecture}.nextn_predict_layers": n}
-    first = TensorInfo(f"blk.{8 - n}.nextn.eh_proj.weight", (64, 64), "F32", 0, 2**14)
-    facts = ModelFacts(Header({"general.architecture": architecture, **numbers}, (first,), 0))
-    assert heads.why_no_mtp(facts) == clause
-    said = f"not used: {clause}" if clause else "drafts by itself (mtp)"
-    assert heads.wanted_by(facts) == f"{n} of its own layers, {said}"
 
 
 @pytest.mark.parametrize(
@@ -310,13 +243,6 @@ def test_a_head_for_another_target_is_refused_and_the_target_answers(
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
     assert left_out.endswith(f"head.gguf is no head for target.gguf: {clause}")
     assert clause in heads.unfit(ModelFacts(read_model_header(file)), ModelFacts(read_model_header(target_file)), file)
-
-
-def test_a_target_that_shows_nothing_is_known_before_the_process_would_end(tmp_path: Path) -> None:
-    target = write_family("qwen2", tmp_path)
-    head = write_head(tmp_path / "head.gguf", head_for(target))
-    clause = heads.unfit(ModelFacts(read_model_header(head)), ModelFacts(read_model_header(target)), head)
-    assert clause == "llama.cpp shows no hidden states of the architecture 'qwen2'"
 
 
 def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
@@ -353,3 +279,61 @@ def test_a_head_that_rests_hears_nothing_and_takes_the_text_up_where_it_wakes(
     assert eagle.knows(np.append(said, 4).astype(np.int32))
     eagle.close()
     backend.close()
+
+
+def test_a_conversation_that_was_put_away_and_comes_back_is_still_known(target: LlamaModel, head: LlamaModel) -> None:
+    backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+    backend.set_slots(2)
+    eagle = beside(backend, head, 2)
+    drafter = EagleDrafter(eagle, backend.n_vocab, ROOM)
+    texts = [tokens(20 + i, 70 + i) for i in range(2)]
+    for n_drafted in (0, 2, 3, 1):
+        for i, text in enumerate(texts):
+            draft = drafter.propose(text, BUDGET).tokens if n_drafted else ()
+            if draft:
+                assert draft == guessed_anew(target, head, text)
+            row = backend.forward(text, Draft(draft[:n_drafted]))[0]
+            texts[i] = np.append(text, row.argmax()).astype(np.int32)
+    eagle.close()
+    backend.close()
+
+
+def test_a_conversation_that_came_back_without_its_states_is_drafted_for_from_where_they_are_known(
+    target: LlamaModel, head: LlamaModel
+) -> None:
+    backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
+    backend.set_slots(2)
+    eagle = beside(backend, head, 1)  # which holds one only
+    drafter = EagleDrafter(eagle, backend.n_vocab, ROOM)
+    text, other = tokens(30, 70), tokens(31, 70)
+    for each in (text, other):
+        backend.forward(each)
+    assert drafter.propose(np.append(text, 3).astype(np.int32), BUDGET).tokens == ()
+    text = np.append(text, backend.forward(np.append(text, 3).astype(np.int32))[0].argmax()).astype(np.int32)
+    text = np.append(np.append(tokens(30, 70), 3), text[-1:]).astype(np.int32)
+    assert len(drafter.propose(text, BUDGET).tokens) == BUDGET.max_k
+    eagle.close()
+    backend.close()
+
+
+def test_a_library_without_one_of_the_functions_leaves_the_head_out(
+    target_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = staging.FUNCTIONS["layer"]._replace(plain="none", itanium="none", msvc="none")
+    monkeypatch.setitem(staging.FUNCTIONS, "layer", missing)
+    staging.functions.cache_clear()
+    file = write_head(tmp_path / "head.gguf", head_for(target_file))
+    engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
+    left_out = engine.facts.left_out
+    engine.close()
+    staging.functions.cache_clear()
+    assert left_out == "the draft head was left out: this llama.cpp build does not show hidden states"
+    assert sum(len(chunk.tokens) for chunk in chunks) == 4
+
+
+@pytest.mark.parametrize("kind", ["plain", "itanium", "msvc"])
+def test_a_function_is_found_by_the_name_that_any_compiler_gave_it(kind: str) -> None:
+    names = dict.fromkeys(("plain", "itanium", "msvc"), "none") | {kind: "llama_n_ctx"}
+    found = staging.found(staging.FUNCTIONS["layer"]._replace(**names))
+    assert found.__name__ == "llama_n_ctx"

@@ -12,15 +12,17 @@ import pytest
 from app.cli.oneshot import choose
 from app.models import pair as command
 from runtime.backends.shrink import RECIPES
-from runtime.core.errors import ModelError, SettingsError
+from runtime.core.errors import DraftError, ModelError, SettingsError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
+from runtime.models.hub.cache import cached
 from runtime.models.registry import Pair, load_registry
 from runtime.tools import made_drafts, pairing, self_drafts
 from runtime.tools.pairing import Target, Trial, candidates, remembered
 from tests.support.architectures.writer import write_family
+from tests.support.heads import block_head_for, head_for, write_head
 
 DEMO = load_registry()["demo"]
 
@@ -183,3 +185,45 @@ def test_an_embedding_model_that_is_asked_to_write_says_what_it_is(tmp_path: Pat
     assert len(engine.embed(engine.tokenize("hello"))) == engine.facts.n_embd
     assert not engine.facts.can_draft
     engine.close()
+
+
+def in_the_hubs_cache(cache: Path, repo: str, file: Path) -> Path:
+    """The file as the tools of Hugging Face keep it: its content once, and names of it by revision."""
+    folder, revision = cache / f"models--{repo.replace('/', '--')}", "0123456789" * 4
+    for each in ("blobs", "refs", f"snapshots/{revision}"):
+        (folder / each).mkdir(parents=True)
+    (folder / "refs" / "main").write_text(revision)
+    blob = file.rename(folder / "blobs" / ("ab" * 20))
+    named = folder / "snapshots" / revision / file.name
+    named.symlink_to(Path("../../blobs") / blob.name)
+    return named
+
+
+def test_heads_in_the_hubs_cache_and_beside_the_target_are_found_and_those_for_others_told(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, target = tmp_path_factory.mktemp("hub"), folder / "big.gguf"
+    fit = write_head(tmp_path_factory.mktemp("made") / "fit.gguf", head_for(target))
+    fit = in_the_hubs_cache(cache, "somebody/big-EAGLE3-GGUF", fit)
+    other = write_head(fit.parents[4] / "other.gguf", replace(block_head_for(target), vocab=1000))
+    other = in_the_hubs_cache(cache, "somebody/other-DFlash-GGUF", other)
+    beside = write_head(folder / "beside.gguf", block_head_for(target))
+    monkeypatch.setattr(command, "cached", lambda: cached(cache))
+    monkeypatch.setattr(command, "load_registry", dict)
+    tried: list[Path] = []
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: tried.append(path) or paying(1.2))
+    said: list[str] = []
+    monkeypatch.setattr(command, "say", said.append)
+    command.pair_up(str(target), [])
+    assert {fit, beside} <= {*tried}
+    assert other not in tried
+    assert f"{other}: no: it is for 1,000 tokens, and the target has 4,096" in said
+
+
+def test_a_head_that_could_not_be_opened_is_no_trial(target: Target, folder: Path) -> None:
+    head = write_head(folder / "head.gguf", replace(block_head_for(folder / "big.gguf"), extra="blk.0.odd.weight"))
+    assert target.refusal(head) == ""
+    plain = target.open(None)
+    with pytest.raises(DraftError, match=r"the draft head was left out: head\.gguf could not be loaded"):
+        target.try_out(plain, head)
+    plain.close()

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from random import Random
 from threading import Event, Thread
@@ -26,6 +27,7 @@ from runtime.models.registry import load_registry
 from runtime.process import model_process
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
+from tests.support.mishaps import UNLOADABLE
 
 DEMO = load_registry()["demo"]
 QUESTION = [Message("user", "What does os.path.join do?")]
@@ -234,6 +236,16 @@ def test_a_pass_can_be_stopped_from_outside(open_demo: OpenEngine) -> None:
     assert [chunk.finish_reason for chunk in engine.reply(LONG, GREEDY, 20)] == ["cancelled"]
     engine.stop(False)
     assert text_of(list(engine.reply(QUESTION, GREEDY, 20))) == whole
+
+
+def test_what_loading_could_not_survive_is_left_out_and_told(unlucky: EngineProcess) -> None:
+    engine = EngineProcess(replace(DEMO, name=UNLOADABLE), Options(threads=1))
+    told = engine.facts.left_out
+    assert told == (
+        "the model's process was lost while it loaded and was started again, without drafts, as they may be why"
+    )
+    assert text_of(list(engine.reply(QUESTION, GREEDY, 5)))
+    engine.close()
 
 
 def test_loading_can_be_given_up(said: list[str]) -> None:

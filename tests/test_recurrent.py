@@ -17,7 +17,10 @@ from runtime.backends.recurrent import RecurrentBackend
 from runtime.core.draft import Draft, Tokens
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.models.cache_layout import SNAPSHOTTED
 from runtime.models.registry import Pair
+from tests.support.architectures.families import FAMILIES
+from tests.support.architectures.mtp import write_drafting
 from tests.support.architectures.writer import write_family
 
 N_CTX = 512
@@ -168,3 +171,46 @@ def test_what_cannot_be_undone_is_not_drafted(files: dict[str, Path]) -> None:
     assert (last.stats.draft_n, last.stats.reason.code) == (0, "architecture")
     assert not engine.facts.can_draft
     engine.close()
+
+
+# Rows of the passes since a prompt of 60 tokens, then tokens that are gone back by, one rewind after another
+REWINDS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((5,), (4,)),
+    ((5,), (2,)),
+    ((5,), (5,)),
+    ((1, 1, 1, 1, 1), (1,)),
+    ((3, 2), (1,)),
+    ((3, 2), (2,)),
+    ((3, 2), (4,)),
+    ((5,), (2, 1)),
+    ((), (3,)),
+]
+SNAPSHOT_FAMILIES = [name for name, family in FAMILIES.items() if family.architecture in SNAPSHOTTED]
+
+
+def can_drop(passes: tuple[int, ...], back: tuple[int, ...], n_snapshots: int) -> bool:
+    """The library's snapshots are those of the last pass's rows, and serve once."""
+    rows = passes[-1] if passes else 60
+    return len(back) == 1 and back[0] <= min(n_snapshots, rows - 1)
+
+
+@pytest.mark.parametrize("name", SNAPSHOT_FAMILIES)
+def test_rows_that_can_be_dropped_are_counted_as_the_library_keeps_them(name: str, tmp_path: Path) -> None:
+    model = LlamaModel(write_drafting(name, tmp_path))
+    for passes, back in REWINDS:
+        backend = opened(model, n_rows=5)
+        context = text(60)
+        backend.forward(context)
+        for i, rows in enumerate(passes):
+            context = np.concatenate([context, text(rows, seed=10 + i)])
+            backend.forward(context)
+        for i, n in enumerate(back):
+            context = np.concatenate([context[: len(context) - n], text(1, seed=30 + i)])
+            n_read = decoded(backend, context)
+        assert (n_read == 1) is can_drop(passes, back, backend.n_snapshots), (passes, back)
+        found, fresh = backend.forward(context).copy(), opened(model, n_rows=5)
+        expected = fresh.forward(context)
+        assert np.abs(found - expected).max() < 0.1 * expected.std(), (passes, back)
+        for each in (fresh, backend):
+            each.close()
+    model.close()

@@ -74,9 +74,14 @@ def complaints() -> list[str]:
     return lines
 
 
+def release() -> str:
+    """The number of llama-cpp-python."""
+    return str(llama_cpp.__version__)
+
+
 def version() -> str:
     """The library's own description of how it was built and what it uses."""
-    return f"{llama_cpp.__version__} {lib.llama_print_system_info().decode()}"
+    return f"{release()} {lib.llama_print_system_info().decode()}"
 
 
 def has_amx() -> bool:

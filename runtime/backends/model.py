@@ -17,8 +17,8 @@ from runtime.core.errors import ModelError, NoMemoryError, UnknownKindError
 from runtime.models.cache_layout import HALVES, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import HeaderValues, unkept_promises
 from runtime.models.library_limits import DRAFT_HEADS
+from runtime.models.mtp import HeaderValues, unkept_promises
 from runtime.models.plain_file import require_plain
 from runtime.models.soundness import contradiction
 

@@ -17,16 +17,19 @@ from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.trimmed import open_trimmed
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
-from runtime.core.errors import DraftError, ModelError, NoMemoryError, UnknownKindError
+from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError
 from runtime.loading.heads import HeadFile, open_drafting_layers, open_head
 from runtime.loading.opening import load
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP
+from runtime.loading.probing import check, must_try
 from runtime.memory.fit import LoadPlan, PairSpec, draft_context
 from runtime.memory.footprint import DRAFT_BATCH
+from runtime.models.drafting import why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import NOT_KEPT, unkept_promises, why_no_mtp
+from runtime.models.heads import unfit
+from runtime.models.mtp import NOT_KEPT, unkept_promises, why_no_mtp
 from runtime.models.registry import Pair
 from runtime.models.trimmed import Trim, trim_of
 from runtime.speculative.control.reasons import Reason
@@ -45,6 +48,23 @@ class Wanted:
     names: Collection[str]
     head: HeadFile | None = None
 
+    def try_out(self, on_progress: OnProgress) -> Reason | None:
+        """Why a head is not to be opened, which nothing is known of and which was tried in a process of its own; None
+        where it may be.
+        """
+        is_wanted = self.drafts_by in HEADS and {MODEL, self.drafts_by} & {*self.names}
+        if not is_wanted or not self.spec or (self.plan and not self.plan.with_draft):
+            return None
+        target, head, path = self.spec.target, self.spec.draft, self.pair.draft
+        if head is None or why_undraftable(target) or (path and unfit(head, target, path)):
+            return None  # which is said where it is opened
+        try:
+            if must_try(target, head):
+                check(self.pair.target, path, on_progress)
+        except HeadError as error:
+            return self._left_out(error)
+        return None
+
     def open(
         self, target: LlamaBackend, options: Options, on_progress: OnProgress
     ) -> tuple[ReloadableBackend | None, Reason | None]:
@@ -59,9 +79,12 @@ class Wanted:
         try:
             return self._opened(target, options, on_progress), None
         except (NoMemoryError, DraftError, UnknownKindError, MemoryError) as error:
-            what = "model" if self.drafts_by == MODEL else "head"
-            why = str(error).rstrip(".") or type(error).__name__
-            return None, Reason("draft-error", f"the draft {what} was left out: {why}")
+            return None, self._left_out(error)
+
+    def _left_out(self, error: Exception) -> Reason:
+        what = "model" if self.drafts_by == MODEL else "head"
+        why = str(error).rstrip(".") or type(error).__name__
+        return Reason("draft-error", f"the draft {what} was left out: {why}")
 
     def _opened(self, target: LlamaBackend, options: Options, on_progress: OnProgress) -> ReloadableBackend:
         if self.pair.draft is None:

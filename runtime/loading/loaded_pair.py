@@ -140,6 +140,8 @@ class LoadedPair:
         n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
+        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
+        refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,
             "target",
@@ -147,7 +149,7 @@ class LoadedPair:
             self.options.exact,
             n_gpu_layers,
             facts=facts,
-            with_mtp=self._drafts_by == MTP and has_draft,
+            with_mtp=self._drafts_by == MTP and has_draft and not refused,
             workers=self._workers,
         )
         self._closers.append(self.target.close)
@@ -159,8 +161,9 @@ class LoadedPair:
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
         self._open_target()
-        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
-        self.draft, lacking = wanted.open(self.backend, self.options, on_progress)
+        wanted = replace(wanted, names=self.names)  # some may not be had with it
+        found = (None, refused) if refused else wanted.open(self.backend, self.options, on_progress)
+        self.draft, lacking = found
         self.left_out = lacking or self.left_out
         if self.draft is not None:
             self._closers.append(self.draft.close)

@@ -13,7 +13,8 @@ from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_o
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices, fit_workers
 from runtime.memory.pressure import Reading, is_sane
-from runtime.models.heads import DRAFTERS, begins_for, drafter_of, has_mtp
+from runtime.models.heads import DRAFTERS, begins_for, drafter_of
+from runtime.models.mtp import has_mtp
 from runtime.models.registry import Pair
 
 MODEL, MTP = "model", "mtp"  # drafters with weights, beside those of heads

@@ -15,18 +15,24 @@ import numpy as np
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
+from runtime.models.mtp import n_drafting, why_no_mtp
 from runtime.models.trimmed import trim_of
 
 EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
 DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}  # by architecture; there is no last one yet
-# Targets whose graph names the inputs of its layers, each tried with llama-cpp-python 0.3.36: of others, asking for
-# them ends the process
+TRIED_WITH = "0.3.36"  # of llama-cpp-python, for what is said here to be known
+# Targets whose graph names the inputs of its layers, each tried: of others, asking for them ends the process
 SHOWN = frozenset(
     "llama qwen3 qwen3moe qwen3next qwen35 qwen35moe gemma4 gpt-oss hunyuan-dense lfm2 lfm2moe nemotron_h "
     "nemotron_h_moe deepseek4".split()
 )
-# Targets whose own drafting layer was run, with the same version
-DRAFTING = frozenset(("qwen35", "glm4moe"))
+# What the headers of heads that were tried say
+KEYS = frozenset(
+    "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
+    "attention.layer_norm_rms_epsilon attention.key_length attention.value_length attention.causal "
+    "attention.sliding_window attention.sliding_window_pattern rope.dimension_count rope.freq_base "
+    "rope.dimension_sections vocab_size target_layers target_hidden_size norm_before_residual block_size".split()
+)
 HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
 # The same of drafting layers of a target's own file, whose graph leaves the logits out where nobody wants them, and
 # they are most of the work
@@ -37,11 +43,9 @@ N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token of each row of a head with fewer words
 # Heads that are told from DFlash by one tensor only, and are drafted with otherwise
 VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
-NOT_KEPT = "its header promises a drafting layer, and the file was made without it"
 UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
 MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # of a header
-HeaderValues = dict[str, str | int]  # by key
 BEGINNING = 4096  # bytes of a file, in which that stands
 
 
@@ -73,34 +77,6 @@ def begins_for(path: Path) -> str:
     return DRAFTERS.get(rest[12 : 12 + length].decode(errors="replace"), "")
 
 
-def has_mtp(facts: ModelFacts) -> bool:
-    """Is there a layer in a model's file that only drafts, and that can be used?"""
-    return not why_no_mtp(facts)
-
-
-def why_no_mtp(facts: ModelFacts) -> str:
-    """Why a model's file cannot draft by itself, in a clause; "" when it can.
-
-    The header's count says little: files are made without that layer which promise it.
-    """
-    n, first = facts.own("nextn_predict_layers"), f"blk.{facts.n_trunk_layers}.nextn.eh_proj.weight"
-    if not n:
-        return "it has no drafting layer"
-    if facts.architecture not in DRAFTING:
-        return f"the drafting layers of {facts.architecture} models were not tried with Slipstream"
-    if all(tensor.name != first for tensor in facts.header.tensors):
-        return NOT_KEPT
-    return "" if n == 1 else f"its {n} drafting layers would have to take turns, which Slipstream does not do"
-
-
-def unkept_promises(facts: ModelFacts) -> HeaderValues:
-    """What a header should say that promises drafting layers, where the file was made without them."""
-    n_trunk, own = facts.n_trunk_layers, facts.architecture
-    if n_trunk == facts.n_layers or any(tensor.name.startswith(f"blk.{n_trunk}.") for tensor in facts.header.tensors):
-        return {}
-    return {f"{own}.block_count": n_trunk, f"{own}.nextn_predict_layers": 0}
-
-
 def wanted_by(facts: ModelFacts) -> str:
     """The target that a head is for, or what a copy or a model's own drafting layers are, in words; "" for others."""
     if facts.architecture == ASSISTANT:
@@ -112,7 +88,7 @@ def wanted_by(facts: ModelFacts) -> str:
         return f"a head ({drafter_of(facts)}) for {target}; reads layers {layers}{block}"
     if trim := trim_of(facts):
         return f"a copy of {trim.source} with fewer words, for its targets"
-    if n_layers := facts.own("nextn_predict_layers"):
+    if n_layers := n_drafting(facts):
         why = why_no_mtp(facts)
         return f"{n_layers} of its own layers, {f'not used: {why}' if why else 'drafts by itself (mtp)'}"
     return ""
@@ -146,6 +122,13 @@ def width_read(head: ModelFacts) -> int:
     return head.own("target_hidden_size" if head.architecture == EAGLE else "embedding_length")
 
 
+def is_tried(head: ModelFacts, target: ModelFacts) -> bool:
+    """Is it known, with that version of the library, that the target shows its layers, and that such a head runs?"""
+    own = f"{head.architecture}."
+    keys = {key.removeprefix(own) for key in head.header.metadata if key.startswith(own)}
+    return target.architecture in SHOWN and keys <= KEYS
+
+
 def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
     """Why this head, read from `path`, cannot draft for that target, in a clause; "" when it can."""
     return next(differences(head, target, path), "")
@@ -155,8 +138,6 @@ def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[st
     """In order of how much they say."""
     tensors = {tensor.name: tensor for tensor in head.header.tensors}
     yield from unknown_kinds(head, tensors)
-    if target.architecture not in SHOWN:
-        yield f"llama.cpp shows no hidden states of the architecture {target.architecture!r}"
     width, read, layers = target.own("embedding_length"), width_read(head), layers_of(head)
     if read != width:
         yield f"it reads states of {read} values, and the target's have {width}"

@@ -46,6 +46,8 @@ COMPANY = (
     Company(("ffn_up_shexp.weight",), weights("ffn_down_shexp")),
     Company(("ffn_gate_exps.weight",), weights("ffn_up_exps", "ffn_down_exps")),
     Company(("ffn_up_exps.weight",), weights("ffn_down_exps")),
+    Company(("ffn_gate_inp.weight",), (("ffn_down_exps.weight",), ("ffn_gate_up_exps.weight", "ffn_up_exps.weight")),
+            frozenset(("hy_v3",))),
     Company(("ffn_gate.weight",), weights("ffn_up", "ffn_down")),
 )  # fmt: skip
 

@@ -36,6 +36,7 @@ from runtime.models.library_limits import (
 
 RECURRENT = "attention.recurrent_layers"  # where these are listed, their interval is not looked at
 PATTERN = "attention.sliding_window_pattern"
+EPSILONS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 OWN_CACHES = 20  # layers of gemma3n that share nobody's cache
 Rule = Callable[[ModelFacts], Iterator[str]]
 
@@ -78,6 +79,14 @@ def unread_values(facts: ModelFacts) -> Iterator[str]:
     scaling = metadata.get(f"{own}.rope.scaling.type", "none")
     if isinstance(scaling, str) and scaling not in ROPE_SCALINGS:
         yield f"it says rope.scaling.type = {scaling[:32]!r}, which is none"
+
+
+def norms(facts: ModelFacts) -> Iterator[str]:
+    """What is added before a root is drawn, below zero or no number."""
+    for key in EPSILONS:
+        value = facts.header.metadata.get(f"{facts.architecture}.{key}")
+        if isinstance(value, float) and not value >= 0:
+            yield f"it says {key} = {value}, which cannot be"
 
 
 def draft_layers(facts: ModelFacts) -> Iterator[str]:
@@ -222,6 +231,6 @@ def tensors(facts: ModelFacts) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    out_of_range, unread_values, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations,
+    out_of_range, unread_values, norms, draft_layers, experts, uneven_parts, wrong_products, uneven_heads, rotations,
     positions, temperatures, windows, shared_caches, tensors,
 )  # fmt: skip

@@ -49,6 +49,9 @@ class EngineProcess(Engine):
         self._words: dict[int, tuple[bytes, str, bool]] = {}
         self._process = self._started(on_progress or (lambda what, share: True))
         self.facts = self._process.facts
+        if self._losses.is_reduced:
+            lost = f"the model's process was lost while it loaded and was started again{self._losses.consequence}"
+            self.facts = replace(self.facts, left_out="; ".join(filter(None, (self.facts.left_out, lost))))
 
     def _started(self, on_progress: OnProgress, patience: float = 0.0) -> ModelProcess:
         """Raises what loading raises; a file at which it was lost several times is a ModelError.

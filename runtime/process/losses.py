@@ -64,6 +64,11 @@ class Losses:
         return self._possible_causes[: max(0, max(self._recent().values(), default=0) + 1 - SUSPICIOUS)]
 
     @property
+    def is_reduced(self) -> bool:
+        """Is something left out of what was asked for?"""
+        return bool(self._causes)
+
+    @property
     def options(self) -> Options:
         """What to start with now."""
         asked, causes = self._options, self._causes

@@ -17,7 +17,7 @@ from typing import Any
 
 from runtime.backends import library
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import DraftError, SlipstreamError
 from runtime.engine import Engine, Sampling
 from runtime.engine.chat_template import Message
 from runtime.engine.stats import Stats
@@ -35,6 +35,7 @@ from runtime.tools.made_drafts import whole
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
 WIDEST = 9  # rows of a pass that is asked about
+LEFT_OUT = "draft-error", "memory"  # why a draft is not there, as reasons call it
 GAIN = 1.03  # times the speed without it, from which a draft model is kept
 MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, and of one that counts
 PROMPTS = (
@@ -121,6 +122,7 @@ class Target:
         ratios: list[float] = []
         seen: list[Stats] = []
         try:
+            self._require_draft(engine)
             for prompt in [*prompts] * 4:
                 before, after = self._answer(plain, prompt), self._answer(engine, prompt)
                 if min(before.predicted_n, after.predicted_n) >= LEAST_TOKENS:
@@ -133,6 +135,15 @@ class Target:
         own = [each for stats in seen for each in stats.steps if each.drafters == (drafter_in(draft),)]
         n_tokens = sum(stats.predicted_n for stats in seen)
         return trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
+
+    @staticmethod
+    def _require_draft(engine: Engine) -> None:
+        """Raises DraftError where it answers without the draft that it was opened with."""
+        from runtime.engine.loaded import LoadedEngine
+
+        assert isinstance(engine, LoadedEngine)
+        if (failed := engine.loop.failed) and failed.code in LEFT_OUT:
+            raise DraftError(failed.text)
 
     def _answer(self, engine: Engine, prompt: str) -> Stats:
         """Makes a short reply; returns its numbers."""

@@ -1,6 +1,7 @@
 """A model process to which things happen, told by the prompt: `python -m tests.support.mishaps PIPES`.
 
-`[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[slow text]` the tokenizer.
+`[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[slow text]` the tokenizer. A pair
+of the name UNLOADABLE aborts while it is loaded with drafts.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 from runtime.engine.engine import Ask
+from runtime.loading.options import Options
+from runtime.models.registry import Pair
 from runtime.process import host
 from runtime.process.messages import Failed, Stepped
 
 PLACE = 5  # tokens
+UNLOADABLE = "unloadable with drafts"
 
 
 class UnluckyHost(host.Host):
@@ -40,6 +45,12 @@ class UnluckyHost(host.Host):
 
 class UnluckyEngine(host.LoadedEngine):
     """Takes its time with some texts."""
+
+    def __init__(self, pair: Pair, options: Options, *more: Any, **named: Any) -> None:
+        if pair.name == UNLOADABLE and options.drafters != ():
+            print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
+            os.abort()
+        super().__init__(pair, options, *more, **named)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         if "[slow text]" in text:

@@ -1,0 +1,148 @@
+"""Heads and targets that nothing is known of are tried in a process of their own, because llama.cpp ends the process
+over most of what it does not take. What came of it is remembered for these files and this version of the library.
+
+`python -m runtime.loading.probing TARGET [HEAD]` is that process: it drafts a token, or says in a line what is wrong.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from runtime.backends import library
+from runtime.backends.contexts import open_backend
+from runtime.backends.head import HeadBackend
+from runtime.backends.model import IdsOnly, LlamaModel
+from runtime.backends.mtp import MtpBackend
+from runtime.core.backend import OnProgress
+from runtime.core.draft import Draft, Tokens
+from runtime.core.errors import HeadError, ModelError
+from runtime.core.packages import own_environment
+from runtime.loading.heads import beside, head_facts
+from runtime.loading.options import Options
+from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.memory.system import MemoryReader
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.heads import TRIED_WITH, is_tried
+
+REFUSED = 20  # the exit code where it said what is wrong
+ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ends where memory is short
+PATIENCE, LOOK = 120.0, 0.05  # seconds that it may take, and between two looks at it
+N_CTX, N_ROWS, N_BATCH = 256, 5, 64
+TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
+
+
+def must_try(target: ModelFacts, head: ModelFacts) -> bool:
+    """Is it not known what becomes of them? `head` is the target, where its own layers draft."""
+    return library.release() != TRIED_WITH or (head is not target and not is_tried(head, target))
+
+
+def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
+    """Tries them, or remembers that they were tried; without a head, the target's own layers are to draft.
+
+    Raises HeadError, and KeyboardInterrupt where the progress was answered with no.
+    """
+    own = fingerprint(head) if head else ""
+    memo = ProfileCache(fingerprint(target, "probe", own, library.version()))
+    kept = memo.read()
+    if not isinstance(kept.get("ended"), str):
+        require_room(target)
+        kept = {"ended": ended(target, head, on_progress)}
+        memo.write(kept)
+    if kept["ended"]:
+        raise HeadError(f"{described(target, head)} {kept['ended']}")
+
+
+def require_room(target: Path) -> None:
+    """Raises HeadError where the weights, which are not copied, would be read from the disk for each pass."""
+    wanted, free = ModelFacts(read_model_header(target)).n_bytes, [pool.free for pool in MemoryReader()().pools]
+    if wanted > min(free, default=wanted):
+        raise HeadError(
+            f"{target.name} has to be tried with it first, for which {wanted:,} bytes of memory must be free"
+        )
+
+
+def described(target: Path, head: Path | None) -> str:
+    """What was tried."""
+    what = f"{head.name} with {target.name}" if head else f"the drafting layer of {target.name}"
+    return f"{what} was tried in a process of its own, where llama.cpp {library.release()}"
+
+
+def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
+    """How llama.cpp ended the process, in words; "" where it did what it should. Raises as `check` does, also where
+    something else ended it, which another time may not.
+    """
+    command = [sys.executable, "-P", "-m", "runtime.loading.probing", *map(str, filter(None, (target, head)))]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=own_environment() | {"GGML_NO_BACKTRACE": "1"}, text=True,
+    )  # fmt: skip
+    try:
+        wait(process, target, head, on_progress)
+    finally:
+        process.kill()
+        said, _ = process.communicate()
+    if process.returncode == REFUSED:
+        raise HeadError(said.strip())
+    if process.returncode in ELSEWHERE:
+        raise HeadError(f"{described(target, head)} could not do it ({how(process.returncode)})")
+    return f"ended it ({how(process.returncode)})" if process.returncode else ""
+
+
+def wait(process: subprocess.Popen[str], target: Path, head: Path | None, on_progress: OnProgress) -> None:
+    """Until it ends by itself."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        if not on_progress("draft", 0.0):
+            raise KeyboardInterrupt
+        if time.monotonic() > deadline:
+            raise HeadError(f"{described(target, head)} took more than {PATIENCE:.0f} seconds")
+        time.sleep(LOOK)
+
+
+def how(code: int) -> str:
+    """By which signal, where there are any."""
+    return f"signal {-code}" if code < 0 else f"code {code:#x}"
+
+
+def draft_something(target: Path, head: Path | None) -> None:
+    """Loads both on the processor alone, and does with them what replies do. Raises ModelError."""
+    library.leave_gpus()
+    with ExitStack() as stack:
+        model = LlamaModel(target, gpu_layers=0, exact=True, with_mtp=head is None)
+        stack.callback(model.close)
+        backend = open_backend(model, min(N_CTX, model.n_ctx_train), N_ROWS, N_BATCH)
+        stack.callback(backend.close)
+        drafting: HeadBackend
+        if head is None:
+            drafting = MtpBackend(backend, 1, N_ROWS - 1)
+        else:
+            facts = head_facts(head, ModelFacts(read_model_header(target)), backend)
+            ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
+            weights = LlamaModel(head, gpu_layers=0, ids=ids, facts=facts, is_head=True)
+            stack.callback(weights.close)
+            drafting = beside(backend, weights, facts, Options(max_k=N_ROWS - 1))
+        stack.callback(drafting.close)
+        text: Tokens = TEXT % backend.n_vocab
+        backend.forward(text)
+        for n in (1, 2):
+            context = np.append(text, text[:n]).astype(np.int32)
+            drafting.forward(context)
+            backend.forward(context, Draft((1, 2)))
+
+
+if __name__ == "__main__":
+    if sys.platform != "win32":
+        signal.alarm(round(PATIENCE))  # whoever waits may be gone
+    try:
+        draft_something(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
+    except ModelError as error:
+        print(error)
+        sys.exit(REFUSED)

@@ -1,0 +1,76 @@
+"""Layers of a model's own file that only draft (MTP): are there any, and can they be used? Reads headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.models.facts import ModelFacts
+
+# Models whose drafting layer was run with llama-cpp-python 0.3.36, and drafted what it should
+DRAFTING = frozenset(
+    "qwen35 qwen35moe glm4moe deepseek2 deepseek32 glm-dsa nemotron_h_moe step35 mimo2 hy_v3 cohere2moe "
+    "bailingmoe3".split()
+)
+# Models whose files keep that layer, for which the same version has no graph
+IDLE = frozenset("bailingmoe2 dots3note exaone-moe exaone4 glm4 glm5-next".split())
+UNUSABLE = {
+    "deepseek4": "llama.cpp ends the process when the drafting layer of such a model is opened",
+    "qwen3next": "llama.cpp cannot take back what a draft leaves in the recurrent layers of such a model",
+}
+ENTRY = "nextn.eh_proj.weight"  # takes a state and a token in: every such layer has it
+# Of the layer, over which llama.cpp ends the process where they are missing
+NEEDED = {
+    "bailingmoe3": ("layer_output_norm.weight",),
+    "deepseek2": ("attn_q_a.weight", "attn_k_b.weight", "ffn_gate_inp.weight"),
+    "mimo2": ("attn_qkv.weight", "ffn_gate.weight"),
+    "nemotron_h_moe": ("nextn.shared_head_norm.weight",),
+}
+UNWANTED = {"deepseek2": "attention.temperature_scale"}  # what it ends the process over where a header has it
+NOT_KEPT = "its header promises a drafting layer, and the file was made without it"
+HeaderValues = dict[str, str | int]  # by key
+
+
+def n_drafting(facts: ModelFacts) -> int:
+    """Layers that only draft, as the header promises."""
+    return facts.own("nextn_predict_layers")
+
+
+def has_mtp(facts: ModelFacts) -> bool:
+    """Is there a layer in a model's file that only drafts, and that can be used?"""
+    return not why_no_mtp(facts)
+
+
+def why_no_mtp(facts: ModelFacts) -> str:
+    """Why a model's file cannot draft by itself, in a clause; "" when it can."""
+    return next(obstacles(facts), "")
+
+
+def obstacles(facts: ModelFacts) -> Iterator[str]:
+    """In order of how much they say. The header's count says little: files are made without the layer they promise."""
+    n, own = n_drafting(facts), facts.architecture
+    if not n:
+        yield "it has no drafting layer"
+    if own in UNUSABLE:
+        yield UNUSABLE[own]
+    if own in IDLE:
+        yield f"llama.cpp keeps the drafting layers of {own} models and cannot run them"
+    if own not in DRAFTING:
+        yield f"the drafting layers of {own} models were not tried with Slipstream"
+    last = f"blk.{facts.n_trunk_layers}."
+    tensors = {tensor.name.removeprefix(last) for tensor in facts.header.tensors if tensor.name.startswith(last)}
+    if ENTRY not in tensors:
+        yield NOT_KEPT
+    if n > 1:
+        yield f"its {n} drafting layers would have to take turns, which Slipstream does not do"
+    if missing := [name for name in NEEDED.get(own, ()) if name not in tensors]:
+        yield f"its drafting layer has no {missing[0]}, without which llama.cpp cannot run it"
+    if f"{own}.{UNWANTED.get(own)}" in facts.header.metadata:
+        yield f"its header says {UNWANTED[own]}, with which llama.cpp cannot run its drafting layer"
+
+
+def unkept_promises(facts: ModelFacts) -> HeaderValues:
+    """What a header should say that promises drafting layers, where the file was made without them."""
+    n_trunk, own = facts.n_trunk_layers, facts.architecture
+    if n_trunk == facts.n_layers or any(tensor.name.startswith(f"blk.{n_trunk}.") for tensor in facts.header.tensors):
+        return {}
+    return {f"{own}.block_count": n_trunk, f"{own}.nextn_predict_layers": 0}
