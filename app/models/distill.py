@@ -88,6 +88,9 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
         passes = target.pass_seconds(plain)
         job, work = begun.resumed(job, lambda: most_promising(target.facts, passes))
         require_memory(target.facts, job.kind)
+        if why := job.why_no_room:
+            begun.end(job)
+            raise TrainingError(why)
         say(told(job, is_new))
         guess = seconds_of_guess(target.facts, job.kind, passes[0])
         with shown(passes, guess) as report:
