@@ -8,13 +8,13 @@ per second of the whole reply, its prompt included, as the moment in which the t
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from bench.learned import IDLE, begin_training, rest
 from bench.timing import ratios, report
 from bench.turns import rounds
 from runtime.engine import Message, Options, Sampling
@@ -22,17 +22,16 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.learning.trainer import Trainer
 from runtime.models.registry import load_registry
 
-BUSY = "from runtime.training.adapting import *\ngive_way(); end_with_parent()\nwhile True: pass"
 QUESTIONS = "What does os.path.join do?", "Explain textwrap.wrap.", "What is a deque?", "How does json.dumps work?"
 PLAIN, HEAD, LEARNS = "plain", "head", "head that learns"
-IDLE = 0.3  # seconds between two replies, in which the training computes
 
 
 def rate(engine: LoadedEngine, training: Trainer | None, question: str) -> float:
     """Tokens per second of a reply that begins while the training computes, where there is one."""
     if training:
-        training.go_on()
-    time.sleep(IDLE)
+        rest(engine, training)
+    else:
+        time.sleep(IDLE)
     began = time.perf_counter()
     chunks = list(engine.reply([Message("user", question)], Sampling(temperature=0), 120))
     return sum(len(chunk.tokens) for chunk in chunks) / (time.perf_counter() - began)
@@ -52,12 +51,7 @@ def main() -> None:
     }
     with ExitStack() as stack:
         engines = {name: stack.enter_context(closing(LoadedEngine(*way, learns=True))) for name, way in ways.items()}
-        learner = engines[LEARNS]._learner
-        if learner is None:
-            raise SystemExit(f"The head does not learn here: {engines[LEARNS].learning}.")
-        training = learner._training = Trainer([sys.executable, "-c", BUSY])
-        training.start()
-        training.hold()
+        training = begin_training(engines[LEARNS])
 
         def measured() -> dict[str, float]:
             question = QUESTIONS[next(numbers) % len(QUESTIONS)]

@@ -5,11 +5,15 @@ A cell is a pair (acceptance dialled, the draft small or as slow as the target) 
 say the same text side by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the next
 round has another text. The ratio is of tokens per second of decoding. Rounds over all ways say which fixed choice is
 best, further ones over plain, adaptive and that one give the ratios: so it is not the one that was lucky.
+
+With `--learns`, drafts are EAGLE-3 heads that were learned from others (`learn = true`), and beside adaptive decoding a
+process of the lowest priority computes between replies, as a training does.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +22,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from bench.learned import begin_training, plant_learned, rest
 from bench.timing import ratios, report
 from bench.turns import rounds, side_by_side
 from runtime.engine import Options, Sampling
@@ -44,14 +49,17 @@ class Case:
     acceptance: float | tuple[float, float]
 
 
-def cases(shape: str, change: int) -> list[Case]:
+def cases(shape: str, change: int, learns: bool) -> list[Case]:
     """Acceptance from bad to good, one that collapses in mid-text, and a draft that can never pay."""
     small = [Case(f"accepted {share:.0%}", "10m", share) for share in (0.3, 0.5, 0.7, 0.9)]
-    return [
-        *small,
-        Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)),
-        Case("a draft as slow as the target, 90%", shape, 0.9),
-    ]
+    never = Case("never right", "10m", 0.0) if learns else Case("a draft as slow as the target, 90%", shape, 0.9)
+    return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), never]
+
+
+def planted(case: Case, shape: str, change: int, learns: bool, folder: Path) -> Pair:
+    """The pair of a case, whose draft is a head that was learned, or a model."""
+    pair = plant(folder, SHAPES[shape], SHAPES[case.draft], case.acceptance, change=change)
+    return plant_learned(pair, SHAPES[shape], case.acceptance, change) if learns else pair
 
 
 def rates(engines: Mapping[str, LoadedEngine], prompt: str, sampling: Sampling, n: int) -> dict[str, float]:
@@ -61,35 +69,43 @@ def rates(engines: Mapping[str, LoadedEngine], prompt: str, sampling: Sampling, 
 
 
 def measure(
-    pair: Pair, asked: Sequence[str], temperature: float, n: int, runs: int
+    pair: Pair, asked: Sequence[str], temperature: float, args: argparse.Namespace
 ) -> tuple[str, dict[str, list[float]]]:
     """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding; a prompt and
     a seed per round.
     """
     ways = {PLAIN: Options(drafters=()), ADAPTIVE: Options(drafters=("model",))}
-    ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in KS}
+    ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in args.fixed}
     numbers = count()
 
     def measured(engines: Mapping[str, LoadedEngine]) -> dict[str, float]:
+        if training:
+            rest(adaptive, training)
         number = next(numbers)
-        return rates(engines, asked[number % len(asked)], Sampling(temperature, seed=number), n)
+        return rates(engines, asked[number % len(asked)], Sampling(temperature, seed=number), args.tokens)
 
     with ExitStack() as stack:
-        engines = {name: stack.enter_context(closing(LoadedEngine(pair, options))) for name, options in ways.items()}
-        swept = rounds(lambda: measured(engines), runs)
+        engines = {
+            name: stack.enter_context(closing(LoadedEngine(pair, options, learns=name == ADAPTIVE)))
+            for name, options in ways.items()
+        }
+        adaptive = engines[ADAPTIVE]
+        training = begin_training(adaptive) if pair.learn else None
+        swept = rounds(lambda: measured(engines), args.runs)
         best = max(swept.keys() - {ADAPTIVE}, key=lambda name: ratios(swept[name], swept[PLAIN]).median)
         finalists = {name: engines[name] for name in engines if name in (PLAIN, ADAPTIVE, best)}
-        return best, rounds(lambda: measured(finalists), FINALS * runs)
+        return best, rounds(lambda: measured(finalists), FINALS * args.runs)
 
 
-def cells(shape: str, n: int, runs: int) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
+def cells(args: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
     """Every cell's name, the best fixed way there, and the rates."""
-    for case in cases(shape, n // 2):
+    change = args.tokens // 2
+    for case in cases(args.shape, change, args.learns):
         with tempfile.TemporaryDirectory() as folder:
-            pair = plant(Path(folder), SHAPES[shape], SHAPES[case.draft], case.acceptance, change=n // 2)
-            asked = prompts(SHAPES[shape].vocab, PLACES if isinstance(case.acceptance, float) else FIRST_PLACES)
-            for temperature in (0.0, 0.8):
-                yield f"{case.name}, t = {temperature}", *measure(pair, asked, temperature, n, runs)
+            pair = planted(case, args.shape, change, args.learns, Path(folder))
+            asked = prompts(SHAPES[args.shape].vocab, PLACES if isinstance(case.acceptance, float) else FIRST_PLACES)
+            for temperature in args.temperatures:
+                yield f"{case.name}, t = {temperature}", *measure(pair, asked, temperature, args)
 
 
 def main() -> None:
@@ -100,9 +116,19 @@ def main() -> None:
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")
     parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists five times as many")
+    parser.add_argument("--fixed", type=int, nargs="+", default=KS, help="draft lengths")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    parser.add_argument("--learns", action="store_true", help="drafts are heads that were learned, and learn")
     args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_DATA_HOME"] = folder  # what the user's own heads have learned is another matter
+        compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Prints a row per cell, then the table."""
     rows, over_plain, over_best = [], list[float](), list[float]()
-    for name, best, found in cells(args.shape, args.tokens, args.runs):
+    for name, best, found in cells(args):
         plain, other = ratios(found[ADAPTIVE], found[PLAIN]), ratios(found[ADAPTIVE], found[best])
         over_plain.append(plain.median)
         over_best.append(other.median)
@@ -114,9 +140,8 @@ def main() -> None:
         "mean / best": statistics.geometric_mean(over_best),
     }
     columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]
-    report(
-        f"never slower, {args.shape} planted", columns, rows, {name: round(value, 3) for name, value in summary.items()}
-    )
+    rounded: dict[str, object] = {name: round(value, 3) for name, value in summary.items()}
+    report(f"never slower, {args.shape} planted{', heads that learn' * args.learns}", columns, rows, rounded)
 
 
 if __name__ == "__main__":

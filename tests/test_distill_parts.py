@@ -6,13 +6,17 @@ import os
 import struct
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from app.models import consent
+from app.models.distill import noted
 from runtime.speculative.control.explain import Pass
 from runtime.tools.pairing import Trial, trial_of
+from runtime.training.collecting import Stage
 from runtime.training.extra import TrainingError
 from runtime.training.judging import ENOUGH, Judgement
 from runtime.training.samples import N_LIKELY, Sample, Samples, Text, Texts
@@ -239,3 +243,11 @@ def test_what_gains_without_right_guesses_is_not_kept() -> None:
     found = Judgement(Trial(1.2, 0.0, 10.0, ENOUGH, per_pass=1.01))
     assert not found.is_kept
     assert "1.20 times as fast with it, but not by its doing" in found.why_not(1e-3, [1e-2, 2e-2], 0.0)
+
+
+def test_progress_says_loss_acceptance_time_left_and_expected_gain() -> None:
+    told: Any = SimpleNamespace(loss=1.234, right=(0.8, 0.8), seconds_left=600)
+    passes = [0.010, 0.012, 0.014]
+    said = noted(Stage("training", 3, 9, told), None, passes, 0.001)
+    assert said == ("loss 1.23, 80% of first guesses right, 10 min left, 1.53 times as fast expected (pays from 34%)")
+    assert noted(Stage("reading them", 1200, 5000), 42.0, passes, 0.001) == "1,200 of 5,000, 42 s left"

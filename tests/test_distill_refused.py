@@ -111,6 +111,16 @@ def test_where_memory_is_short_nothing_is_trained(distilling: Distilling, monkey
     assert not distilling.trained
 
 
+def test_a_budget_of_disk_that_is_too_small_is_refused_with_what_would_do(
+    distilling: Distilling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "PER_TRAINED", 4000)
+    with pytest.raises(TrainingError, match=r"keeps at least 8\.\d\d GB on disk meanwhile\. Allow .* `--disk`"):
+        distilling.run(kind="head")
+    assert folders() == []
+    assert not distilling.trained
+
+
 @posix
 @pytest.mark.parametrize(("room", "part"), [(16, REPLIES), (4096, SAMPLES)])
 def test_a_full_disk_is_a_sentence_and_loses_nothing(distilling: Distilling, room: int, part: str) -> None:

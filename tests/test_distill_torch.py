@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
 
 from runtime.core.errors import StoppedError  # noqa: E402
+from runtime.models.facts import ModelFacts  # noqa: E402
+from runtime.models.header import read_model_header  # noqa: E402
 from runtime.models.registry import load_registry  # noqa: E402
 from runtime.tools.pairing import Target  # noqa: E402
 from runtime.training import begun, run, trainer  # noqa: E402
 from runtime.training.collecting import Stage, collect, read_all  # noqa: E402
 from runtime.training.extra import TrainingError  # noqa: E402
-from runtime.training.job import Job  # noqa: E402
+from runtime.training.job import Job, n_values  # noqa: E402
+from runtime.training.samples import bytes_per_token  # noqa: E402
 from tests.support.cli import slipstream  # noqa: E402
 from tests.support.waiting import wait_for  # noqa: E402
 
@@ -211,3 +215,21 @@ def test_the_command_ends_with_a_verdict_in_numbers_and_leaves_nothing_it_does_n
     assert any(why in done.stdout for why in ("must be accepted", "would do", "not by its doing"))
     assert "Training a draft model for target.gguf on 500 tokens of its own replies to 3 prompts" in done.stderr
     assert not [*tmp_path.rglob("*.gguf"), *tmp_path.rglob("checkpoint"), *tmp_path.rglob("*.text")]
+
+
+def test_no_more_is_kept_on_disk_than_was_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_in(tmp_path, monkeypatch)
+    facts = ModelFacts(read_model_header(DEMO.target))
+    least = job_of("head").n_beside(facts) + 300 * bytes_per_token(n_values(facts, "head"))
+    job = replace(job_of("head"), n_bytes=least, epochs=3)
+    monkeypatch.setattr(sys.modules[__name__], "job_of", lambda kind: job)
+    monkeypatch.setattr(trainer, "CHECKPOINT", 0.0)
+    sizes, save = list[int](), torch.save
+
+    def taken(*args: object) -> None:
+        sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("work-*/**/*") if path.is_file()))
+
+    monkeypatch.setattr(trainer.torch, "save", lambda *args: (save(*args), args[1].flush(), taken()))
+    whole("head", report=taken)
+    assert job.most_tokens == 300
+    assert 0.5 * least < max(sizes) <= least

@@ -75,6 +75,27 @@ def paying(gain: float) -> Trial:
     return Trial(gain, 0.5, 1.0, per_pass=1.5)
 
 
+@pytest.mark.parametrize(("width", "sampling"), [(8, Sampling(temperature=0.0)), (1, Sampling())])
+def test_replies_are_tried_that_may_be_drafted(
+    width: int, sampling: Sampling, target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[Sampling]()
+
+    def open_with(self: Target, draft: Path | None) -> LoadedEngine:
+        engine = LoadedEngine(replace(self.pair, draft=draft), Options(512, drafters=()))
+        engine.facts = replace(engine.facts, exactness=replace(engine.facts.exactness, width=width))
+        reply = engine.reply
+        monkeypatch.setattr(engine, "reply", lambda asked, how, n: (seen.append(how), reply(asked, how, n))[1])
+        return engine
+
+    monkeypatch.setattr(Target, "open", open_with)
+    monkeypatch.setattr(pairing, "BUDGET", 0.0)
+    plain = target.open(None)
+    target.try_out(plain, folder / "small.gguf")
+    plain.close()
+    assert seen == [sampling, sampling]
+
+
 def test_a_gain_without_right_guesses_is_the_machines(target: Target, folder: Path) -> None:
     lucky = Trial(1.4, 0.0, 1.0)
     assert target.keep({folder / "foreign.gguf": lucky}) is None

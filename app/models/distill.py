@@ -81,12 +81,16 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
     with loading():
         from runtime.training import run
     run.require_device(job.device)
+    say(f"Opening {job.target.name}, and measuring what its passes cost here ...")
     is_new = begun.read(job.folder) is None
     plain = target.open(None)
     try:
         passes = target.pass_seconds(plain)
         job, work = begun.resumed(job, lambda: most_promising(target.facts, passes))
         require_memory(target.facts, job.kind)
+        if why := job.why_no_room:
+            begun.end(job)
+            raise TrainingError(why)
         say(told(job, is_new))
         guess = seconds_of_guess(target.facts, job.kind, passes[0])
         with shown(passes, guess) as report:
@@ -163,19 +167,25 @@ def shown(passes: list[float], guess: float) -> Iterator[Callable[[Stage], None]
                 bars[stage.what] = progress.add_task(stage.what, total=stage.total, note="")
                 if not console.is_terminal:
                     say(f"{stage.what[0].upper()}{stage.what[1:]} ...")
-            note = noted(stage, passes, guess)
-            progress.update(bars[stage.what], completed=stage.done, note=note)
+            progress.update(bars[stage.what], completed=stage.done)
+            seconds = next(task.time_remaining for task in progress.tasks if task.id == bars[stage.what])
+            progress.update(bars[stage.what], note=noted(stage, seconds, passes, guess))
 
         yield report
 
 
-def noted(stage: Stage, passes: list[float], guess: float) -> str:
-    """Numbers beside a bar."""
+def noted(stage: Stage, seconds: float | None, passes: list[float], guess: float) -> str:
+    """Numbers beside a bar; `seconds` it still takes, where that is known without what a training tells."""
     if stage.told is None:
-        return f"{stage.done:,} of {stage.total:,}"
+        return f"{stage.done:,} of {stage.total:,}" + (f", {left(seconds)}" if seconds else "")
     told = stage.told
     faster = gain(extended(told.right, len(passes)), guess, passes)
     return (
-        f"loss {told.loss:.2f}, {told.right[0]:.0%} of first guesses right, {told.seconds_left / 60:.0f} min left, "
+        f"loss {told.loss:.2f}, {told.right[0]:.0%} of first guesses right, {left(told.seconds_left)}, "
         f"{faster:.2f} times as fast expected (pays from {min(1.0, break_even(guess, passes)):.0%})"
     )
+
+
+def left(seconds: float) -> str:
+    """How long something still takes, in words."""
+    return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"

@@ -111,6 +111,8 @@ def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial]
     else:
         beside = f" ({whole.acceptance:.0%} with all words)" if whole else ""
         accepted = f"{trial.acceptance:.0%} of its guesses accepted{beside}"
+        if not (trial.n_tried or trial.acceptance):
+            accepted = "it was hardly asked for guesses, as they cannot pay"
         say(f"{path}: {trial.gain:.2f} times the speed without it, {accepted}")
 
 

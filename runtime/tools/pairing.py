@@ -119,12 +119,13 @@ class Target:
         Raises SlipstreamError.
         """
         engine, ends = self.open(draft), time.perf_counter() + BUDGET
+        sampling = drafted(engine)
         ratios: list[float] = []
         seen: list[Stats] = []
         try:
             self._require_draft(engine)
             for prompt in [*prompts] * 4:
-                before, after = self._answer(plain, prompt), self._answer(engine, prompt)
+                before, after = (self._answer(each, prompt, sampling) for each in (plain, engine))
                 if min(before.predicted_n, after.predicted_n) >= LEAST_TOKENS:
                     ratios.append(after.predicted_per_second / before.predicted_per_second)
                     seen.append(after)
@@ -145,10 +146,10 @@ class Target:
         if (failed := engine.loop.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 
-    def _answer(self, engine: Engine, prompt: str) -> Stats:
+    def _answer(self, engine: Engine, prompt: str, sampling: Sampling) -> Stats:
         """Makes a short reply; returns its numbers."""
         asked = [Message("user", prompt)] if self.facts.has_template else prompt
-        *_, last = engine.reply(asked, Sampling(temperature=0.0), MAX_TOKENS)
+        *_, last = engine.reply(asked, sampling, MAX_TOKENS)
         assert last.stats is not None
         return last.stats
 
@@ -161,6 +162,13 @@ class Target:
         kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
         _memo(self.pair.target).write(kept | {"found": summary(found)})
         return best
+
+
+def drafted(engine: Engine) -> Sampling:
+    """How replies are made that may be drafted: at temperature 0, but where passes over several tokens round
+    differently, as users' are that ask for nothing, since only those have drafts there.
+    """
+    return Sampling(temperature=0.0) if engine.facts.exactness.width > 1 else Sampling()
 
 
 def drafter_in(draft: Path) -> str:

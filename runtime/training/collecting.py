@@ -16,7 +16,7 @@ from runtime.core.errors import StoppedError
 from runtime.engine import Engine, Message, Prompt, Sampling
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.training.job import HEAD, Job, layers_read, n_values
+from runtime.training.job import HEAD, MOST_APART, Job, layers_read, n_values
 from runtime.training.samples import LONGEST, Samples, Text, Texts, not_written
 from runtime.training.teacher import Teacher
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 160  # of a reply
 WARMTH = 0.8  # the temperature of replies to prompts that were answered before; the first reply is at 0
-MOST_APART = 24  # prompts that are held out, at most
 REPLIES, SAMPLES, APART = "replies", "samples", "apart"
 
 

@@ -15,13 +15,16 @@ from runtime.models.heads import SHOWN
 from runtime.models.trimmed import n_few
 from runtime.tools.made_drafts import trainings
 from runtime.training.extra import TrainingError
-from runtime.training.samples import bytes_per_token
+from runtime.training.samples import LONGEST, bytes_per_token
 from runtime.training.verdict import extended, gain
 
 KINDS = HEAD, MODEL = "head", "model"
 USUAL = {HEAD: 0.6, MODEL: 0.4}  # shares of guesses that such drafts had accepted after an hour's training
 N_READ, MOST_WORDS, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
 OWN_MEMORY = 700_000_000  # bytes that torch and a batch take
+MOST_APART = 24  # prompts that are held out, at most
+FEWEST = 500  # tokens that are worth a training
+PER_TRAINED = 24  # bytes on disk for each weight that is trained: itself and two averages, in a checkpoint and the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,27 @@ class Job:
     def most_tokens(self) -> int:
         """Tokens whose samples the budget has room for, of those wanted."""
         facts = ModelFacts(read_model_header(self.target))
-        return min(self.n_tokens, self.n_bytes // bytes_per_token(n_values(facts, self.kind)))
+        room = max(0, self.n_bytes - self.n_beside(facts))
+        return min(self.n_tokens, room // bytes_per_token(n_values(facts, self.kind)))
+
+    def n_beside(self, facts: ModelFacts) -> int:
+        """Bytes of all that is kept beside these: held-out texts and the end of the last one, checkpoints, the draft's
+        file while it is written.
+        """
+        texts = (min(len(self.apart), MOST_APART) + 1) * LONGEST * bytes_per_token(n_values(facts, self.kind))
+        return texts + PER_TRAINED * n_trained(facts, self.kind) + 2 * n_weights(facts, self.kind)
+
+    @property
+    def why_no_room(self) -> str:
+        """What to say where the budget has room for too little; "" where it has enough."""
+        if self.most_tokens >= min(self.n_tokens, FEWEST):
+            return ""
+        facts = ModelFacts(read_model_header(self.target))
+        n = self.n_beside(facts) + FEWEST * bytes_per_token(n_values(facts, self.kind))
+        return (
+            f"Training a draft for this model keeps at least {n / 1e9:.2f} GB on disk meanwhile. Allow that much with "
+            "`--disk`."
+        )
 
     def check(self, work: Path) -> None:
         """Raises ModelError where the target's file is no longer the one that the training in `work` began with."""
@@ -102,6 +125,12 @@ def n_weights(facts: ModelFacts, kind: str) -> int:
         return 14 * width**2 + words * width
     narrow = draft_width(facts)
     return N_LAYERS * 13 * narrow**2 + facts.n_vocab * narrow
+
+
+def n_trained(facts: ModelFacts, kind: str) -> int:
+    """Weights that are trained, roughly; a head's words are its target's, and of a draft model's some are."""
+    width, narrow = facts.own("embedding_length"), draft_width(facts)
+    return 14 * width**2 if kind == HEAD else N_LAYERS * 13 * narrow**2 + n_words(facts) * narrow
 
 
 def seconds_of_guess(facts: ModelFacts, kind: str, plain: float) -> float:

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from runtime.training.cross_entropy import CrossEntropy
 from runtime.training.draft_model import DraftModel
 from runtime.training.head_file import HeadFile
 from runtime.training.head_model import unrolled
@@ -62,10 +62,10 @@ class Wanted:
         """
         span = slice(first, first + guesses.shape[1])
         here = self.is_reply[:, span]
-        logits = F.linear(guesses[here], outputs)
-        taken = logits.log_softmax(-1).gather(1, self.places[:, span][here].clamp(min=0))
-        loss = -(self.weights[:, span][here] * taken).sum(-1).mean()
-        right = kept[logits.argmax(-1)] == self.likeliest[:, span][here]
+        places = self.places[:, span][here].clamp(min=0)
+        weights = self.weights[:, span][here]
+        loss, guessed = CrossEntropy.apply(guesses[here], outputs, places, weights)  # type: ignore[no-untyped-call]
+        right = kept[guessed] == self.likeliest[:, span][here]
         return Lesson(loss, right.float().mean())
 
 

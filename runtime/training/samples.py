@@ -49,8 +49,8 @@ class Sample:
 
 
 def bytes_per_token(n_values: int) -> int:
-    """Bytes on disk that a token takes, with so many values of states."""
-    return 4 + PLACE + 2 * n_values
+    """Bytes on disk that a token takes, in its text and its sample with so many values of states."""
+    return 4 + 4 + PLACE + 2 * n_values
 
 
 class Texts:

@@ -41,20 +41,30 @@ QUIET = 0.02  # size of the feed-forward layer's weights
 WALK = "walk"  # a vocabulary of its words
 
 
-def plant_eagle(pair: Pair, shape: Shape, acceptance: float, words: int = MAX_WORDS, seed: int = 0) -> Pair:
-    """The planted pair, whose target has that shape, with an EAGLE-3 head in the draft model's place. It drafts all of
-    the walk's words, and those of as many other tokens.
+def plant_eagle(
+    pair: Pair,
+    shape: Shape,
+    acceptance: float | tuple[float, float],
+    words: int = MAX_WORDS,
+    seed: int = 0,
+    *,
+    change: int = CHANGE,
+    name: str = "eagle",
+) -> Pair:
+    """The planted pair, whose target has that shape, with an EAGLE-3 head in the draft model's place, a file of that
+    name beside the target's. It drafts all of the walk's words, and those of as many other tokens.
     """
     rng, order, places = walked(shape.vocab, shape.width, words, seed)
     wanted = replace(head_for(pair.target), heads=shape.heads, ffn=shape.ffn)
-    path = pair.target.with_name(f"eagle {acceptance:.0%}.gguf")
+    told = " then ".join(f"{share:.0%}" for share in np.atleast_1d(acceptance))
+    path = pair.target.with_name(f"{name} {told}.gguf")
     writer = begin_head(path, wanted, kv_heads=shape.heads)
     writer.add_bool("eagle3.norm_before_residual", True)
     same, n = np.eye(shape.width, dtype=np.float32), shape.width
     own = {"q": SHARP * same, "k": SHARP * same, "v": same}  # of what a row reads, which is its token, then a state
     drafted = np.unique(np.append(order, rng.permutation(shape.vocab)[: len(order)]))
     writer.add_tensor("d2t", drafted, raw_dtype=GGMLQuantizationType.I64)
-    read = misread(len(order), acceptance, CHANGE, rng)
+    read = misread(len(order), acceptance, change, rng)
     tensors = {
         "token_embd": embeddings(shape.vocab, order, places, read, 0.0, rng),
         "output": head(shape.vocab, order, places, LIKELY)[drafted],
@@ -64,7 +74,7 @@ def plant_eagle(pair: Pair, shape: Shape, acceptance: float, words: int = MAX_WO
         **feed_forward("blk.0", shape, rng),
     }
     add_all(writer, tensors, n, ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"))
-    return replace(pair, draft=finish(writer, path), name=f"planted eagle {acceptance:.0%}")
+    return replace(pair, draft=finish(writer, path), name=f"planted {name} {told}")
 
 
 def plant_mtp(
