@@ -1,72 +1,111 @@
-"""Replies of one engine in turns: each says what it says alone, and changing conversations reads nothing twice."""
+"""Turns of replies that share passes: nobody who speaks waits for more than one pass that reads prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from multiprocessing import Pipe
 
 import pytest
 
-from runtime.engine import Chunk, Grammar, Ids, Message, Options, Sampling
+from runtime.engine import Chunk, Message, Options, Sampling
+from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
+from runtime.process.client import EngineProcess
+from runtime.process.host import Host
+from runtime.process.turns import FAIR, Turns
 
-QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")
-ALL_DRAFTERS = ("grammar", "prediction", "ngram", "suffix", "model")
-GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[LoadedEngine]:
-    opened = LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=ALL_DRAFTERS, fixed_k=3, slots=3))
-    yield opened
-    opened.close()
+DEMO, GREEDY = load_registry()["demo"], Sampling(temperature=0.0)
+TEXT = "\n".join(f"def f{i}(x): return x + {i}" for i in range(12))
 
 
-def ask(engine: LoadedEngine, question: str, sampling: Sampling, **more: Any) -> Iterator[Chunk]:
-    return engine.reply([Message("user", question)], sampling, 60, pauses=True, **more)
+@pytest.fixture
+def host() -> Iterator[Host]:
+    found = Host(*(Pipe()[0] for _ in range(3)))
+    found.engine = LoadedEngine(DEMO, Options(slots=6))
+    yield found
+    found.engine.close()
 
 
-def said(chunks: Iterator[Chunk]) -> list[int]:
-    return [token for chunk in chunks for token in chunk.tokens]
+def begin(host: Host, *numbers: int) -> None:
+    for number in numbers:
+        host._begin(number, Ask([Message("user", f"{number}. Explain this:\n{TEXT}")], GREEDY, 40))
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
-def test_replies_in_turns_say_what_each_says_alone(engine: LoadedEngine, sampling: Sampling) -> None:
-    more: list[dict[str, Any]] = [
-        {"prediction": "os.path.join joins one or more"},
-        {},
-        {"grammar": Grammar("json_object")},
-    ]
-    alone = [said(ask(engine, question, sampling, **each)) for question, each in zip(QUESTIONS, more, strict=True)]
-    replies = [ask(engine, question, sampling, **each) for question, each in zip(QUESTIONS, more, strict=True)]
-    together: list[list[int]] = [[], [], []]
-    for turn in range(400):
-        if (chunk := next(replies[turn % 3], None)) is not None:
-            together[turn % 3] += chunk.tokens
-    assert together == alone
-    assert min(map(len, alone)) > 1
+def heard(host: Host) -> dict[int, list[Chunk]]:
+    """What was told of each reply since the last time."""
+    found = dict[int, list[Chunk]]()
+    while not host._made.empty():
+        step = host._made.get()
+        found.setdefault(step.number, []).append(step.chunk)
+    return found
 
 
-def test_a_prompt_of_one_token_is_a_conversation_too(engine: LoadedEngine) -> None:
-    first, other = engine.reply(Ids((5,)), GREEDY, 4, pauses=True), ask(engine, QUESTIONS[0], GREEDY)
-    alone = said(engine.reply(Ids((5,)), GREEDY, 4))
-    together = []
-    for _ in range(8):
-        together += next(first, Chunk("")).tokens
-        next(other, None)
-    assert together == alone
+def n_tokens(chunks: list[Chunk]) -> int:
+    return sum(len(chunk.tokens) for chunk in chunks)
 
 
-def test_changing_conversations_costs_no_reading(engine: LoadedEngine) -> None:
-    replies = [ask(engine, 5 * question, GREEDY) for question in QUESTIONS]
-    for reply in replies:
-        while not next(reply).tokens:
-            pass
-    backend = engine._loaded.backend
-    before = backend.n_decoded
-    chunks = [chunk for _ in range(4) for reply in replies if (chunk := next(reply, None))]
-    assert len(chunks) > 6
-    n_rows = sum(len(chunk.tokens) for chunk in chunks)
-    # The last token and a draft of three for each, and nothing of what was said before
-    assert backend.n_decoded - before <= 12 * 4 + n_rows
+def test_who_speaks_has_a_token_between_two_passes_that_read(host: Host) -> None:
+    begin(host, 1)
+    while not n_tokens(heard(host).get(1, [])):
+        host._take_turns()
+    begin(host, 2, 3, 4)
+    speaking, most = {1}, list[int]()
+    while speaking == {1}:
+        before = host.engine.n_read_passes
+        host._take_turns()
+        most.append(host.engine.n_read_passes - before)
+        told = heard(host)
+        assert all(n_tokens(told[number]) or told[number][-1].finish_reason for number in speaking)
+        speaking |= {number for number, chunks in told.items() if n_tokens(chunks)}
+    assert max(most) == 1
+
+
+def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host: Host) -> None:
+    begin(host, 1)
+    host._take_turns()  # tells how much there is to read
+    begin(host, 2, 3)
+    told = dict[int, list[Chunk]]()
+    while not any(map(n_tokens, told.values())):
+        host._take_turns()
+        told = heard(host)
+    host._take_turns()
+    assert all(n_tokens(chunks) for chunks in heard(host).values())
+    assert host.engine.n_read_passes <= 3
+
+
+def chunk(n_prompt: int, n_read: int) -> Chunk:
+    return Chunk("", stats=Stats(prompt_n=n_prompt), n_read=n_read)
+
+
+def test_short_prompts_are_read_first_but_the_first_comer_now_and_then() -> None:
+    turns = Turns()
+    for number, left in ((1, 900), (2, 30), (3, 300)):
+        turns.begin(number)
+        turns.note(number, chunk(left + 1, 1))
+    orders = [turns.reading() for _ in range(FAIR)]
+    assert orders == [[2, 3, 1]] * (FAIR - 1) + [[1, 2, 3]]
+    turns.note(2, chunk(31, 31))
+    turns.begin(4)
+    assert turns.ready([1, 2, 3, 4]) == [4, 2]
+    turns.end(1)
+    assert turns.reading() == [3]
+
+
+def test_a_reply_that_pauses_lets_in_who_has_come() -> None:
+    engine = EngineProcess(DEMO, Options(slots=3))
+    try:
+        asked = [Message("user", TEXT * 4)]
+        whole = "".join(each.text for each in engine.reply(asked, GREEDY, 10))
+        engine.tend()
+        chunks = engine.reply([Message("user", f"Again: {TEXT * 4}")], GREEDY, 10, pauses=True)
+        engine.let_in()
+        assert next(chunks) == Chunk("")  # before anything of it was read
+        engine.share(1)
+        assert next(chunks).stats is not None
+        others = engine.reply(asked, GREEDY, 10, pauses=True)
+        assert "".join(each.text for each in others) == whole
+        assert list(chunks)[-1].finish_reason in {"stop", "length"}
+    finally:
+        engine.close()

@@ -125,6 +125,7 @@ class Worker:
                 )
             task.number = next(self._numbers)
             self._waiting.append(task)
+            self._engine.let_in()
             self._changed.notify()
 
     def _n_free(self, engine: Engine, task: ScheduledTask) -> int:

@@ -156,6 +156,9 @@ class Engine(ABC):
     def share(self, n_waiting: int) -> None:
         """So many replies wait for the steps that are made from now on."""
 
+    def let_in(self) -> None:  # noqa: B027 (an engine may always let others in)
+        """Somebody else has come, on any thread: a reply that pauses does so at once, if it can."""
+
     @abstractmethod
     def tend(self) -> None:
         """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""

@@ -134,6 +134,11 @@ class LoadedEngine(Engine):
         """Conversations that need not be read again."""
         return self._loaded.backend.n_held
 
+    @property
+    def n_read_passes(self) -> int:
+        """Passes so far that read prompts, or parts of some."""
+        return self.loop.n_read_passes
+
     def share(self, n_waiting: int) -> None:
         """So many replies wait for the steps that are made from now on."""
         self.loop.set_waiting(n_waiting)

@@ -110,9 +110,10 @@ class Reply:
     ) -> Iterator[Chunk]:
         try:
             for n_read in self._prefill(cancel, on_prefill):
+                if n_read == self.n:  # others' passes may have rows of its first step from now on
+                    self._begin_drafting(cancel)
                 if pauses:
                     yield Chunk("", n_read=n_read, stats=replace(self.stats))
-            self._begin_drafting(cancel)
         except StoppedError:
             self.finish_reason = "cancelled"
         try:
@@ -160,9 +161,12 @@ class Reply:
         where others cannot wait for so much and rounding does not depend on it.
         """
         for border in self._borders(total):
-            while self._may_split and (n := self.loop.piece(self.request, self.n, border - n_read)) < border - n_read:
-                yield n_read + n
-                n_read = max(n_read + n, self.loop.n_cached(self.tokens[: self.n]))
+            while self._may_split:
+                n_read = max(n_read, self.loop.n_cached(self.tokens[: self.n]))  # others' passes read parts of it
+                n = self.loop.piece(self.request, self.n, border - n_read)
+                if n >= border - n_read:
+                    break
+                yield (n_read := n_read + n)
             yield border
             n_read = border
 

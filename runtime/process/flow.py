@@ -45,6 +45,11 @@ class Flow:
         came = self._came[number]
         return came.popleft() if came else None
 
+    @property
+    def has_news(self) -> bool:
+        """Has a step come for anybody?"""
+        return any(self._came.values())
+
     def is_of(self, number: int) -> bool:
         """Is that reply the one that was asked for?"""
         return number == self._number

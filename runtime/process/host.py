@@ -25,6 +25,7 @@ from runtime.engine.reply import Chunk
 from runtime.process.flow import AHEAD
 from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Status, Stepped, pack, receive, send
 from runtime.process.spawning import inherited
+from runtime.process.turns import Turns
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 NOBODY = 0  # the number of no reply
@@ -37,6 +38,7 @@ class Host:
         self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
         self._calls, self._made = SimpleQueue[Call](), SimpleQueue[Any]()
         self._replies: dict[int, Iterator[Chunk]] = {}
+        self._turns = Turns()
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
         self._lock = threading.Lock()  # of both
 
@@ -91,6 +93,7 @@ class Host:
     def _begin(self, number: int, ask: Ask) -> None:
         is_unwanted = self._stopped.__contains__
         self._replies[number] = self.engine.answer(ask, lambda: is_unwanted(number), lambda done, total: None, True)
+        self._turns.begin(number)
         if is_unwanted(number):
             self._end(number)
 
@@ -103,13 +106,28 @@ class Host:
         self.engine.share(n_waiting)
         is_shared = self.engine.facts.shares_passes and not self.engine.turn_seconds
         for _ in range(AHEAD if is_shared or not n_waiting else 1):
-            for each in list(self._replies) if is_shared else [number]:
-                self._take_turn(each)
+            if is_shared:
+                self._take_turns()
+            else:
+                self._take_turn(number)
             if not self._calls.empty():
                 break
         with self._lock:
             self._current = NOBODY
         self._made.put(PAUSE)
+
+    def _take_turns(self) -> None:
+        """Makes every reply's next step, which all are in few passes; one of them may read prompts where anybody waits
+        for more of a reply.
+        """
+        ready = self._turns.ready(self._replies)
+        for each in ready:
+            self._take_turn(each)
+        n_before = self.engine.n_read_passes
+        for each in self._turns.reading():
+            self._take_turn(each)
+            if ready and self.engine.n_read_passes > n_before:
+                break
 
     def _take_turn(self, number: int) -> None:
         """Makes a reply's next step, which is told while the next one is made."""
@@ -129,6 +147,7 @@ class Host:
             self._end(number)
             return failed(error, number)
         self._n_steps += 1
+        self._turns.note(number, chunk)
         if chunk.finish_reason is None:
             return Stepped(number, chunk, None if self._n_steps % NOW_AND_THEN else self._status())
         self._end(number)
@@ -136,6 +155,7 @@ class Host:
 
     def _end(self, number: int) -> None:
         """What the reply would still say is left."""
+        self._turns.end(number)
         reply = self._replies.pop(number, None)
         if reply is not None:
             reply.close()  # type: ignore[attr-defined]

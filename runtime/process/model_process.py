@@ -71,6 +71,7 @@ class ModelProcess:
         self._turn, self._text_turn = threading.Lock(), threading.Lock()
         self._n_owed = 0  # answers to come
         self._came = deque[Any]()  # what has come and was not looked at yet
+        self.lets_in = False  # does somebody wait to be let in?
         self._is_slow = False  # was the last call given up, which it did not heed?
         self._has_gpu = False  # does it compute on one?
         self._flow = Flow()
@@ -136,14 +137,20 @@ class ModelProcess:
             with suppress(ProcessLostError, StoppedError):
                 self.ask(Call("end", number=number))
 
-    def step(self, number: int, n_waiting: int, cancel: Cancel) -> Chunk:
-        """A reply's next chunk. Raises as `ask` does."""
+    def step(self, number: int, n_waiting: int, cancel: Cancel, pauses: bool = False) -> Chunk | None:
+        """A reply's next chunk. Where it `pauses` and is still wanted, None as soon as another's has come before it, or
+        somebody is let in. Raises as `ask` does.
+        """
+        pauses = pauses and not cancel()
         with self._turn:
             while (step := self._flow.take(number)) is None:
                 if self._flow.is_due(number):
                     self._call(Call("next", (n_waiting,), number=number), cancel)
                     self._flow.ask(number)
-                if not self._noted(self._next(number, cancel, math.inf)):
+                if pauses and ((n_waiting and self._flow.has_news) or self.lets_in):
+                    return None
+                came = self._next(number, cancel, math.inf, pauses)
+                if came is not None and not self._noted(came):
                     self._n_owed -= 1
             return unless_failed(step).chunk  # type: ignore[no-any-return]
 
@@ -171,8 +178,10 @@ class ModelProcess:
             self.status = step.status
         return True
 
-    def _next(self, number: int, cancel: Cancel, deadline: float) -> Any:
-        """What comes next; who cancels has the reply of that number stopped, and does not wait for ever."""
+    def _next(self, number: int, cancel: Cancel, deadline: float, pauses: bool = False) -> Any:
+        """What comes next; who cancels has the reply of that number stopped, and does not wait for ever. None where it
+        `pauses` and somebody is let in.
+        """
         patience = math.inf
         while True:
             if cancel():
@@ -184,6 +193,8 @@ class ModelProcess:
                     raise StoppedError
             if self._has_come():
                 return self._came.popleft()
+            if pauses and self.lets_in:
+                return None
             if time.monotonic() > deadline:
                 self.kill()
                 raise OverdueError

@@ -70,7 +70,11 @@ class ProcessReply:
         chunk = Chunk("")
         try:
             while chunk.finish_reason is None:
-                chunk = self._next()
+                step = self._next(pauses)
+                if step is None:
+                    yield Chunk("")
+                    continue
+                chunk = step
                 if chunk.made is None and chunk.finish_reason is None:  # the prompt is being read
                     self._tell(chunk, on_prefill)
                     if not pauses or self.said:
@@ -87,14 +91,15 @@ class ProcessReply:
             on_prefill(min(chunk.n_read, total), total)
         self._is_reading = False
 
-    def _next(self) -> Chunk:
-        """The next chunk, whatever it takes."""
+    def _next(self, pauses: bool) -> Chunk | None:
+        """The next chunk, whatever it takes; None where it `pauses` for others."""
         while self.begin() and self._process is not None:
             if self._process.was_lost_beside(self._number):
                 self._process = None
                 continue
             try:
-                return self._kept(self._process.step(self._number, self._lives.n_waiting, self._cancel))
+                chunk = self._process.step(self._number, self._lives.n_waiting, self._cancel, pauses)
+                return None if chunk is None else self._kept(chunk)
             except ProcessLostError as lost:
                 self._note(lost)
             except StoppedError:

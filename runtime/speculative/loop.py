@@ -77,6 +77,7 @@ class SpecLoop:
         self.switch_seconds = 0.0  # that the last change from one reply to another took
         self.is_far = False  # do workers make the passes?
         self._made = set[int]()  # widths of the passes that they made
+        self.n_read_passes = 0  # passes so far that read prompts
 
     def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
         """Sets the drafters that take part from now on, in order of cost."""
@@ -94,6 +95,7 @@ class SpecLoop:
         n_rows = end - self.backend.n_cached(context)
         if n_rows <= 0:
             return
+        self.n_read_passes += 1
         waiting = self._waiting(request, end, n_rows, lambda n: n)
         reads = [context[:end], *self._others_reading(request, end, waiting, n_rows)]
         if waiting:
@@ -260,6 +262,7 @@ class SpecLoop:
             waiting = self._waiting(request, len(context), 1, self.controller.n_worth)
             # Whose first token is still to come waits for those who came with it: prompts are read fastest together
             reads = [] if position else self._others_reading(request, len(context), waiting, 1)
+            self.n_read_passes += bool(reads)
             self._make([(request, Due(context, sampler, position, most, report)), *waiting], reads)
         made, request.made = request.made, None
         if not isinstance(made, Step):
