@@ -18,6 +18,8 @@ class Flow:
 
     def __init__(self) -> None:
         self._came: dict[int, deque[Stepped | Failed]] = {}  # by the reply's number
+        self._n_taken = 0  # steps that were read
+        self._gave_way = dict[int, int]()  # how many that were when a reply last let others read theirs
         self._number = 0  # the reply that was asked for last
         self._n_asked = 0  # asks after which more may come
         self._n_since = 0  # steps of that reply since then
@@ -29,6 +31,7 @@ class Flow:
     def end(self, number: int) -> None:
         """Nobody does any more."""
         self._came.pop(number, None)
+        self._gave_way.pop(number, None)
 
     def note(self, step: Stepped | Failed) -> None:
         """It has come."""
@@ -43,12 +46,15 @@ class Flow:
     def take(self, number: int) -> Stepped | Failed | None:
         """The reply's next one, if it has come."""
         came = self._came[number]
+        self._n_taken += bool(came)
         return came.popleft() if came else None
 
-    @property
-    def has_news(self) -> bool:
-        """Has a step come for anybody?"""
-        return any(self._came.values())
+    def gives_way(self, number: int) -> bool:
+        """Should that reply, for which nothing has come, let others read what has? Not twice before anybody did."""
+        if not any(self._came.values()) or self._gave_way.get(number) == self._n_taken:
+            return False
+        self._gave_way[number] = self._n_taken
+        return True
 
     def is_of(self, number: int) -> bool:
         """Is that reply the one that was asked for?"""

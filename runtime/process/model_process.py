@@ -147,7 +147,7 @@ class ModelProcess:
                 if self._flow.is_due(number):
                     self._call(Call("next", (n_waiting,), number=number), cancel)
                     self._flow.ask(number)
-                if pauses and ((n_waiting and self._flow.has_news) or self.lets_in):
+                if pauses and ((n_waiting and self._flow.gives_way(number)) or self.lets_in):
                     return None
                 came = self._next(number, cancel, math.inf, pauses)
                 if came is not None and not self._noted(came):
