@@ -82,6 +82,9 @@ class Echo:
         self.go_on.wait(PATIENCE)
         yield Chunk(prompt, finish_reason="stop")
 
+    def let_in(self) -> None:
+        pass
+
     def share(self, n_waiting: int) -> None:
         pass
 

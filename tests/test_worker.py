@@ -65,6 +65,9 @@ class Counting:
             yield Chunk("x", (1,))
         yield Chunk("", finish_reason="cancelled" if cancel() else "stop")
 
+    def let_in(self) -> None:
+        pass
+
     def share(self, n_waiting: int) -> None:
         self.n_waiting.append(n_waiting)
 
