@@ -102,8 +102,8 @@ def test_a_reply_that_pauses_lets_in_who_has_come() -> None:
         chunks = engine.reply([Message("user", f"Again: {TEXT * 4}")], GREEDY, 10, pauses=True)
         engine.let_in()
         assert next(chunks) == Chunk("")  # before anything of it was read
+        assert next(chunks).stats is not None  # and that once
         engine.share(1)
-        assert next(chunks).stats is not None
         others = engine.reply(asked, GREEDY, 10, pauses=True)
         assert "".join(each.text for each in others) == whole
         assert list(chunks)[-1].finish_reason in {"stop", "length"}

@@ -183,7 +183,6 @@ class EngineProcess(Engine):
     def share(self, n_waiting: int) -> None:
         """As Engine says."""
         self._n_waiting = n_waiting
-        self._process.lets_in = False
 
     def let_in(self) -> None:
         """As Engine says."""

@@ -71,7 +71,7 @@ class ModelProcess:
         self._turn, self._text_turn = threading.Lock(), threading.Lock()
         self._n_owed = 0  # answers to come
         self._came = deque[Any]()  # what has come and was not looked at yet
-        self.lets_in = False  # does somebody wait to be let in?
+        self.lets_in = False  # has somebody come who is to be let in?
         self._is_slow = False  # was the last call given up, which it did not heed?
         self._has_gpu = False  # does it compute on one?
         self._flow = Flow()
@@ -147,10 +147,12 @@ class ModelProcess:
                 if self._flow.is_due(number):
                     self._call(Call("next", (n_waiting,), number=number), cancel)
                     self._flow.ask(number)
-                if pauses and ((n_waiting and self._flow.gives_way(number)) or self.lets_in):
+                if pauses and n_waiting and self._flow.gives_way(number):
                     return None
                 came = self._next(number, cancel, math.inf, pauses)
-                if came is not None and not self._noted(came):
+                if came is None:
+                    return None
+                if not self._noted(came):
                     self._n_owed -= 1
             return unless_failed(step).chunk  # type: ignore[no-any-return]
 
@@ -191,10 +193,11 @@ class ModelProcess:
                 elif time.monotonic() > patience:
                     self._is_slow = True
                     raise StoppedError
+            if pauses and self.lets_in:
+                self.lets_in = False
+                return None
             if self._has_come():
                 return self._came.popleft()
-            if pauses and self.lets_in:
-                return None
             if time.monotonic() > deadline:
                 self.kill()
                 raise OverdueError

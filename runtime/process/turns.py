@@ -25,8 +25,9 @@ class Turns:
         """It had a turn."""
         is_reading = chunk.made is None and chunk.finish_reason is None
         left = chunk.stats.prompt_n - chunk.n_read if is_reading and chunk.stats else 0
-        self._left[number] = left
-        if left <= 0:
+        if left > 0:
+            self._left[number] = left
+        else:
             self.end(number)
 
     def end(self, number: int) -> None:

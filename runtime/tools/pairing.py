@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.backends import library
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
@@ -31,6 +31,9 @@ from runtime.models.shards import is_first_shard
 from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
 from runtime.speculative.control.explain import Pass
 from runtime.tools.made_drafts import whole
+
+if TYPE_CHECKING:
+    from runtime.engine.loaded import LoadedEngine
 
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
@@ -99,18 +102,15 @@ class Target:
             return str(error)
         return ""
 
-    def open(self, draft: Path | None) -> Engine:
+    def open(self, draft: Path | None) -> LoadedEngine:
         """An engine with that draft model, or without any."""
         from runtime.engine.loaded import LoadedEngine  # the library, which most that ask here have no use for
 
         return LoadedEngine(replace(self.pair, draft=draft))
 
     @staticmethod
-    def pass_seconds(plain: Engine) -> list[float]:
+    def pass_seconds(plain: LoadedEngine) -> list[float]:
         """Seconds of an engine's passes over 1, 2, ... rows, as they were measured when it was loaded."""
-        from runtime.engine.loaded import LoadedEngine
-
-        assert isinstance(plain, LoadedEngine)
         return plain.loop.controller.costs.up_to(WIDEST, 0)
 
     def try_out(self, plain: Engine, draft: Path, prompts: Sequence[str] = PROMPTS) -> Trial:
@@ -138,11 +138,8 @@ class Target:
         return trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
 
     @staticmethod
-    def _require_draft(engine: Engine) -> None:
+    def _require_draft(engine: LoadedEngine) -> None:
         """Raises DraftError where it answers without the draft that it was opened with."""
-        from runtime.engine.loaded import LoadedEngine
-
-        assert isinstance(engine, LoadedEngine)
         if (failed := engine.loop.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 

@@ -26,6 +26,22 @@ LATENT: dict[str, Any] = {
 }
 
 
+def step35(n_drafting: int) -> Family:
+    """With so many layers that only draft."""
+    return usual(
+        "step35",
+        layers=4 + n_drafting,
+        head=32,
+        biases="exp_probs_b",
+        dropped=OPTIONAL,
+        nextn_predict_layers=n_drafting,
+        rope__dimension_count=32,
+        attention__sliding_window=WINDOW,
+        attention__sliding_window_pattern=[False, True, True, False, *[True] * n_drafting],
+        **SHARED,
+    )
+
+
 def with_layer(family: Family, **more: Value) -> Family:
     """The same with a layer more, which only drafts."""
     n_layers = family.metadata["block_count"]
@@ -72,30 +88,8 @@ DRAFTING: dict[str, Family] = {
         expert_weights_scale=1.0,
         **NEMOTRON | SHARED,
     ),
-    "step35": usual(
-        "step35",
-        layers=5,
-        head=32,
-        biases="exp_probs_b",
-        dropped=OPTIONAL,
-        nextn_predict_layers=1,
-        rope__dimension_count=32,
-        attention__sliding_window=WINDOW,
-        attention__sliding_window_pattern=[False, True, True, False, True],
-        **SHARED,
-    ),
-    "step35three": usual(
-        "step35",
-        layers=7,
-        head=32,
-        biases="exp_probs_b",
-        dropped=OPTIONAL,
-        nextn_predict_layers=3,
-        rope__dimension_count=32,
-        attention__sliding_window=WINDOW,
-        attention__sliding_window_pattern=[False, True, True, False, True, True, True],
-        **SHARED,
-    ),
+    "step35": step35(1),
+    "step35three": step35(3),
     "mimo2": usual(
         "mimo2",
         layers=5,
