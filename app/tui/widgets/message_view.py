@@ -152,12 +152,13 @@ class MessageView(Vertical, can_focus=True):
 
     async def _show_thought(self, thought: str) -> None:
         """Its part is there only where something was thought: widgets take their time."""
+        title = f"Thinking, {len(thought.split())} words"
         if thought and self._thinking is None:
-            self._thinking = Collapsible(Static(classes="thought"), classes="thinking")
+            self._thinking = Collapsible(Static(classes="thought"), title=title, classes="thinking")
             await self.mount(self._thinking, before=0)
         if self._thinking is not None:
             self._thinking.display = bool(thought)
-            self._thinking.title = f"Thinking, {len(thought.split())} words"
+            self._thinking.title = title
             self._thinking.query_one(".thought", Static).update(Content(thought))
 
     def show_tokens(self) -> None:
