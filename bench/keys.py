@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-N_KEYS, PAUSE = 100, 0.06  # keys, seconds between them
+N_KEYS, PAUSES = 100, (0.03, 0.4)  # keys, and between which seconds the next one comes
 LETTERS = "qxzjkv"  # that replies seldom have next to one another
 TELLING = 3  # of them in a row are what was typed
 QUESTION = "Repeat the word la a thousand times:" + " la" * 14  # which takes a small model a while without drafts
@@ -79,7 +79,7 @@ def measure(screen: Screen) -> list[float]:
         screen.write(letter)
         came = screen.until(typed[-TELLING:], start, 1.0)
         taken.append(time.perf_counter() - began if came else float("inf"))
-        pause = time.perf_counter() + PAUSE
+        pause = time.perf_counter() + letters.uniform(*PAUSES)
         while time.perf_counter() < pause:
             screen.look(0.005)
     return taken
@@ -89,6 +89,7 @@ def main() -> None:
     """Runs the chat and tells."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
+    parser.add_argument("--question", default=QUESTION, help="its reply must last for half a minute")
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         chats = str(Path(folder) / "chats.db")
@@ -108,7 +109,7 @@ def main() -> None:
             ]
         )
         assert screen.until("is ready", 0)
-        screen.write(f"{QUESTION}\r")
+        screen.write(f"{told.question}\r")
         assert screen.until("tok/s", 0)
         taken = measure(screen)
         before = len(screen.written)

@@ -16,6 +16,7 @@ from app.tui.background.engine_host import EngineHost
 from app.tui.background.events import ModelFailed, ModelReady, PromptRead, ReplyEnded, ReplyGrew
 from app.tui.pieces import marks_of, pieces_of, text_of
 from app.tui.session import Session
+from app.tui.typing_gap import TypingGap
 from runtime.core.errors import ModelError
 from runtime.engine import Sampling
 from tests.support.scripted import ScriptedEngine
@@ -27,7 +28,7 @@ class HostApp(App[None]):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self.host, self.heard = EngineHost(session), list[Event]()
+        self.host, self.heard = EngineHost(session, TypingGap()), list[Event]()
 
     def compose(self) -> ComposeResult:
         yield self.host

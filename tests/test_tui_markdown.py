@@ -5,15 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets._markdown import MarkdownFence
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal
+from textual.widgets._markdown import MarkdownBullet, MarkdownFence
 
+import app.tui as style
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.reply_markdown import ReplyMarkdown
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
 
 path = chats_path
 WIDE = "very_long_name(" + ", ".join(f"argument_{i}" for i in range(20)) + ")"
+
+
+GROWING = [
+    "One line\nand another one, which is so long that it needs a second line on a screen of sixty columns\n\nText",
+    "- one\n- two\n\n  more of two\n- three",
+    "9. nine\n10. ten\n11. eleven",
+    "1. one\n1. two\n1. three\n\n   ```python\n   x = 1\n   y = 2\n   ```\n   text\n1. four",
+    "- one\n  - inner\n  - inner two\n    1. deep\n    2. deeper\n- two",
+    "- a title\n---\ntext\n- [ ] task\n> quote\n> goes on\n- last",
+    "```python\ndef f():\n    return 1\n```\n\nThat is `f`:\n\n    code by indentation\n    goes on\n\n# Title",
+    "1) other\n2) marks",
+]
 
 
 def lines(chat: ChatPilot) -> list[str]:
@@ -109,3 +125,64 @@ async def test_code_that_goes_on_stays_one_block(path: Path) -> None:
         await chat.until("▌ one ▌ two three ▌ four ▌ five", gone="cut off")
         engine_of(chat).go.set()
         await chat.until("▌ one ▌ two three ▌ four ▌ five six")
+
+
+class Shown(App[None]):
+    """Two replies beside each other, each of them sixty columns wide."""
+
+    CSS_PATH = Path(style.__file__).with_name("style.tcss")
+    CSS = "MessageView { border: none !important; padding: 0 !important; } ReplyMarkdown { width: 60; }"
+
+    def compose(self) -> ComposeResult:
+        with type("MessageView", (Horizontal,), {})():  # whose style is meant
+            yield ReplyMarkdown()
+            yield ReplyMarkdown()
+
+    def sides(self) -> tuple[list[str], list[str]]:
+        """The lines of each."""
+        lines = [strip.text for strip in self.screen._compositor.render_strips()]
+        return [line[:60].rstrip() for line in lines], [line[60:].rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("text", GROWING)
+@piloted
+async def test_markdown_that_grows_looks_as_what_is_there_at_once(text: str) -> None:
+    async with Shown().run_test(size=(120, 30)) as pilot:
+        app, step = pilot.app, 3
+        assert isinstance(app, Shown)
+        grown, whole = app.query(ReplyMarkdown)
+        for begin in range(0, len(text), step):
+            await grown.append(text[begin : begin + step])
+            await whole.update(text[: begin + step])
+            await pilot.pause()
+            left, right = app.sides()
+            assert left == right
+        assert any(left)
+
+
+@pytest.mark.parametrize("mark", ["-", "1."])
+@piloted
+async def test_a_list_that_grows_keeps_the_items_that_it_has(mark: str) -> None:
+    async with Shown().run_test(size=(120, 30)) as pilot:
+        reply = pilot.app.query(ReplyMarkdown).first()
+        await reply.append(f"{mark} one\n{mark} two")
+        before = list(reply.query("*"))
+        await reply.append(f" goes on\n{mark} three\n\nThat is all.")
+        assert list(reply.query("*"))[: len(before)] == before
+        assert len(reply.query(MarkdownBullet)) == 3
+
+
+@piloted
+async def test_text_that_needs_no_other_room_lays_nothing_out_again() -> None:
+    async with Shown().run_test(size=(120, 30)) as pilot:
+        reply = pilot.app.query(ReplyMarkdown).first()
+        await reply.append("Some words")
+        await pilot.pause()
+        laid_out = list[object]()
+        pilot.app.screen.screen_layout_refresh_signal.subscribe(reply, laid_out.append)
+        await reply.append(" and more")
+        await pilot.pause()
+        assert not laid_out
+        await reply.append(" and more" * 9)
+        await pilot.pause()
+        assert laid_out

@@ -76,11 +76,12 @@ class ChatScreen(Screen[None]):
         self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
         self.numbers_shown = 0.0  # when
         self.offered: offering.Offered | None = None  # by the line above the prompt
-        self.host, self.downloads, self.editors = EngineHost(session), Downloads(), EditorAccess(session)
+        self.downloads, self.editors = Downloads(), EditorAccess(session)
         self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
         known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
         self.composer = Composer(session.store.prompts(), known)
         self.prompt, self.queue = self.composer.prompt, self.composer.queue
+        self.host = EngineHost(session, self.prompt.gap)
 
     def compose(self) -> ComposeResult:
         """From top to bottom; then what is not seen."""

@@ -31,6 +31,7 @@ from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line
 from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.session import Session
+from app.tui.typing_gap import TypingGap
 from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
@@ -49,9 +50,10 @@ class EngineHost(Widget):
 
     DEFAULT_CSS = "EngineHost { display: none; }"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, gap: TypingGap) -> None:
         super().__init__()
         self.session, self.numbers, self.titles = session, ChatNumbers(), Titles(session)
+        self._gap = gap  # in which what has come is shown
         self.reply: ActiveReply | None = None
         self.coming: Pair | None = None  # which takes the place of the session's once it is open
         self._pace, self._is_tending = Pace(), False
@@ -170,7 +172,8 @@ class EngineHost(Widget):
     @on(TextGathered)
     def _plan_to_show(self, event: TextGathered) -> None:
         event.stop()
-        self.set_timer(self._pace.pause(), partial(self.post_message, ReplyGrew()))
+        show = partial(self.post_message, ReplyGrew())
+        self.set_timer(self._pace.pause(), partial(self._gap.wait, show, self.set_timer))
 
     def collect(self) -> list[Piece]:
         """What has come of the reply since it was asked last, counted."""

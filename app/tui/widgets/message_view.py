@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Collapsible, Label, Markdown, Static
 
@@ -68,6 +69,9 @@ class MessageView(Vertical, can_focus=True):
         self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (← →)"
         self._folded = True
         self._thinking: Collapsible | None = None
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        return super()._size_updated(size, virtual_size, container_size, layout=False)  # as that of a paragraph
 
     def action_request(self, what: str) -> None:
         """Asks the screen for it."""

@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from app.tui.numbers import guesses_per_pass, is_elsewhere, sources
+from app.tui.widgets.growing_blocks import show_in
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
 
@@ -56,7 +57,7 @@ class SidePanel(Vertical):
         self._graph("right", f"{right}guesses right", rolling([each for each in shown if each.n_drafted]))
         # The bottom is the one token that every pass brings
         self._graph("tokens", f"{tokens}tokens/pass", [max(0, each.n_tokens - 1) for each in shown])
-        self.query_one("#who", Static).update(Content("\n".join(shares(stats))))
+        show_in(self.query_one("#who", Static), Content("\n".join(shares(stats))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
         self.query_one(f"#{name}-title", Static).update(Content(title), layout=False)

@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from app.tui.completion import Completion, Suggestion, common, complete
+from app.tui.typing_gap import TypingGap
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
 VERY_LONG = 20_000  # characters from which on a text that comes back is one, too: its lines would take seconds to draw
@@ -77,6 +78,7 @@ class PromptBox(TextArea):
         self._draft = ""  # what was being written before going back in history
         self._replaces: int | None = None
         self._pasted: list[str] = []
+        self.gap = TypingGap()
 
     async def _on_key(self, event: events.Key) -> None:
         """Does what a key means, in the order of the keys.
@@ -85,6 +87,8 @@ class PromptBox(TextArea):
         app, which has its action run after the keys that have arrived meanwhile: in a burst, letters overtake it. So
         bound keys are done here.
         """
+        self.gap.note_key()
+        self.call_after_refresh(self.gap.use)
         if event.is_printable:
             return
         if action := self.ACTIONS.get(event.key):

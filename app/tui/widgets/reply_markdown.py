@@ -12,17 +12,18 @@ from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.content import Content
+from textual.geometry import Size
 from textual.widgets import Markdown
 from textual.widgets._markdown import (
     MarkdownBlock,
     MarkdownFence,
-    MarkdownParagraph,
     MarkdownTable,
     MarkdownTableContent,
     MarkdownTH,
 )
 
 from app.tui.markdown_dialect import INDENTS, markdown_parser
+from app.tui.widgets.growing_blocks import GrowingBulletList, GrowingFence, GrowingOrderedList, GrowingParagraph
 
 Alignment = Literal["left", "center", "right"]
 
@@ -31,7 +32,7 @@ BESIDE = 3  # columns beside a cell's text: space on both sides, and a line
 STEP = 8  # columns that code scrolls at a time
 
 
-class IndentedParagraph(MarkdownParagraph):
+class IndentedParagraph(GrowingParagraph):
     """A paragraph whose lines begin where the model began them."""
 
     def _token_to_content(self, token: Token) -> Content:
@@ -88,10 +89,20 @@ def alignment(cell: MarkdownTH) -> Alignment:
 class ReplyMarkdown(Markdown):
     """Markdown of the dialect that models write; its links are not opened."""
 
-    BLOCKS = Markdown.BLOCKS | {"paragraph_open": IndentedParagraph, "table_open": AlignedTable}
+    BLOCKS = Markdown.BLOCKS | {
+        "paragraph_open": IndentedParagraph,
+        "bullet_list_open": GrowingBulletList,
+        "ordered_list_open": GrowingOrderedList,
+        "fence": GrowingFence,
+        "code_block": GrowingFence,
+        "table_open": AlignedTable,
+    }
 
     def __init__(self) -> None:
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        return super()._size_updated(size, virtual_size, container_size, layout=False)  # as that of a paragraph
 
     def update(self, markdown: str) -> AwaitComplete:
         """Shows another text. What is appended to it is parsed from the beginning of its last block: Textual parses it
