@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
-from textual.widgets._markdown import MarkdownBullet, MarkdownFence
+from textual.widgets._markdown import MarkdownBullet, MarkdownFence, MarkdownTable
 
 import app.tui as style
 from app.tui.markdown_dialect import markdown_parser
@@ -153,6 +153,7 @@ async def test_markdown_that_grows_looks_as_what_is_there_at_once(text: str) -> 
         grown, whole = app.query(ReplyMarkdown)
         for begin in range(0, len(text), step):
             await grown.append(text[begin : begin + step])
+            await whole.update("")
             await whole.update(text[: begin + step])
             await pilot.pause()
             left, right = app.sides()
@@ -186,3 +187,23 @@ async def test_text_that_needs_no_other_room_lays_nothing_out_again() -> None:
         await reply.append(" and more" * 9)
         await pilot.pause()
         assert laid_out
+
+
+@piloted
+async def test_what_has_grown_stays_when_the_reply_is_complete() -> None:
+    async with Shown().run_test(size=(120, 30)) as pilot:
+        assert isinstance(pilot.app, Shown)
+        reply = pilot.app.query(ReplyMarkdown).first()
+        text = "Text\n\n- one\n- two\n\n| a |\n|---|\n| 1 |\n\n```\ncode\n```\n"
+        await reply.append(text[:20])
+        await reply.append(text[20:])
+        await pilot.pause()
+        before = list(reply.query("*"))
+        await reply.update(text)
+        assert list(reply.query("*")) == before
+        await reply.update(text.replace("| 1 |", "| 2 |"))
+        await pilot.pause()
+        after, table = list(reply.query("*")), reply.query_one(MarkdownTable)
+        assert after[: after.index(table)] == before[: after.index(table)]
+        assert set(after[after.index(table) :]).isdisjoint(before)
+        assert " 2 " in "".join(pilot.app.sides()[0])

@@ -15,8 +15,10 @@ from textual.widget import Widget
 from textual.widgets import Label, Static
 from textual.widgets._markdown import (
     MarkdownBlock,
+    MarkdownBullet,
     MarkdownBulletList,
     MarkdownFence,
+    MarkdownList,
     MarkdownListItem,
     MarkdownOrderedList,
     MarkdownParagraph,
@@ -64,54 +66,102 @@ class GrowingBulletList(MarkdownBulletList):
     """A list whose last item grows, and that gets more of them."""
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:
-        if may_grow(self, block):
-            await grow(self, block)
-        else:
-            await super()._update_from_block(block)
+        await grow(self, block)
 
 
 class GrowingOrderedList(MarkdownOrderedList):
     """The same, with numbers."""
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:
-        if may_grow(self, block):
-            await grow(self, block)
-        else:
-            await super()._update_from_block(block)
+        await grow(self, block)
 
 
-def may_grow(shown: Widget, block: MarkdownBlock) -> bool:
-    """Is the block a list on screen with more at its end? What comes before its last item is taken to be the same."""
-    items, wanted = shown_items(shown), wanted_items(block)
-    if type(block) is not type(shown) or not 0 < len(items) <= len(wanted):
+def may_grow(shown: Widget, block: MarkdownBlock, n_done: int = 0) -> bool:
+    """Is the block, without so many items, the list on screen from its last item on?"""
+    items, wanted = shown_items(shown), wanted_items(block)[n_done:]
+    if type(block) is not type(shown) or not items or not wanted:
         return False
-    if isinstance(block, MarkdownOrderedList) and n_digits(wanted, len(items)) != n_digits(wanted, len(wanted)):
-        return False
-    parts, more = items[-1].children, wanted[len(items) - 1]._blocks
+    parts, more = items[-1].children, wanted[0]._blocks
     return len(parts) <= len(more) and (not parts or may_continue(parts[-1], more[len(parts) - 1]))
 
 
 def may_continue(part: Widget, block: MarkdownBlock) -> bool:
     """May a part of an item become that block where it stands?"""
-    if isinstance(part, GrowingParagraph | GrowingFence):
-        return type(part) is type(block)
-    return may_grow(part, block)
+    if isinstance(part, MarkdownList):
+        return may_grow(part, block, n_before_last(part))
+    return isinstance(part, GrowingParagraph | GrowingFence) and type(part) is type(block)
 
 
-async def grow(shown: MarkdownBlock, block: MarkdownBlock) -> None:
+async def grow(shown: MarkdownBlock, block: MarkdownBlock, n_done: int = 0) -> None:
     """Adds to a list on screen what the block has more. Only where it may grow."""
-    items, wanted = shown_items(shown), wanted_items(block)
-    last, more = items[-1], wanted[len(items) - 1]._blocks
-    n_parts = len(last.children)
-    for part, changed in zip(last.children[n_parts - 1 :], more[n_parts - 1 : n_parts], strict=False):
-        if isinstance(part, MarkdownBlock):
-            await part._update_from_block(changed)
-    await last.mount_all(more[n_parts:])
-    if rest := wanted[len(items) :]:
-        if isinstance(block, MarkdownOrderedList):
-            rest[0].bullet = str(first_number(wanted) + len(items))
-        block._blocks = [*rest]
-        await shown.mount_all(block.compose())
+    last, wanted = shown_items(shown)[-1], wanted_items(block)[n_done:]
+    parts, more = list(last.children), wanted[0]._blocks
+    if parts:
+        await go_on(parts[-1], more[len(parts) - 1])
+    await last.mount_all(more[len(parts) :])
+    if len(wanted) > 1:
+        await add_items(shown, block, wanted[1:])
+
+
+async def go_on(part: Widget, block: MarkdownBlock) -> None:
+    """Has a part of an item become that block."""
+    if isinstance(part, MarkdownList):
+        await grow(part, block, n_before_last(part))
+    elif isinstance(part, MarkdownBlock):
+        await part._update_from_block(block)
+
+
+async def add_items(shown: MarkdownBlock, block: MarkdownBlock, items: Sequence[MarkdownListItem]) -> None:
+    """Puts these at the end of a list on screen. Numbers go on."""
+    if isinstance(block, MarkdownOrderedList):
+        items[0].bullet = str(number(bullets(shown)[-1]) + 1)
+    block._blocks = [*items]
+    await shown.mount_all(block.compose())
+    if isinstance(block, MarkdownOrderedList):
+        align(bullets(shown))
+
+
+def align(numbers: Sequence[MarkdownBullet]) -> None:
+    """Has numbers end below one another."""
+    width = max(len(each.symbol) for each in numbers)
+    for each in numbers:
+        if len(each.symbol) != width:
+            each.symbol = each.symbol.rjust(width)
+            each.refresh(layout=True)
+
+
+def bullets(shown: Widget) -> list[MarkdownBullet]:
+    """What stands before the items of a list on screen."""
+    return [each for row in shown.children for each in row.query_children(MarkdownBullet)]
+
+
+def number(bullet: MarkdownBullet) -> int:
+    """Of an item."""
+    return int(bullet.symbol.strip(" ."))
+
+
+def n_before_last(shown: Widget) -> int:
+    """How many items of a list on screen do not grow any more."""
+    return len(shown_items(shown)) - 1
+
+
+def outline(block: Widget) -> tuple[object, ...]:
+    """What there is to see of a block, on screen or not, down to the parts of its items. Blocks that do not grow are
+    made anew with every change, and are told by where they stand in the source.
+    """
+    if isinstance(block, MarkdownList):
+        items = shown_items(block) if block.is_attached else wanted_items(block)
+        return type(block), *(tuple(outline(part) for part in parts_of(item)) for item in items)
+    if isinstance(block, MarkdownFence):
+        return type(block), block.code, block.lexer
+    if isinstance(block, MarkdownParagraph):
+        return type(block), block._content
+    return (type(block),)
+
+
+def parts_of(item: Widget) -> Sequence[Widget]:
+    """What an item of a list consists of."""
+    return item._blocks if isinstance(item, MarkdownListItem) else item.children
 
 
 def shown_items(shown: Widget) -> list[Vertical]:
@@ -122,13 +172,3 @@ def shown_items(shown: Widget) -> list[Vertical]:
 def wanted_items(block: MarkdownBlock) -> list[MarkdownListItem]:
     """The items of a list that is not on screen."""
     return [each for each in block._blocks if isinstance(each, MarkdownListItem)]
-
-
-def n_digits(items: Sequence[MarkdownListItem], n: int) -> int:
-    """Of the number of the n-th item."""
-    return len(str(first_number(items) + n - 1))
-
-
-def first_number(items: Sequence[MarkdownListItem]) -> int:
-    """With which a list begins."""
-    return int(items[0].bullet)

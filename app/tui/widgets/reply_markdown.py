@@ -5,7 +5,8 @@ Knows Textual's blocks of Markdown; knows no message.
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile, zip_longest
 from typing import Literal
 
 from markdown_it.token import Token
@@ -17,13 +18,21 @@ from textual.widgets import Markdown
 from textual.widgets._markdown import (
     MarkdownBlock,
     MarkdownFence,
+    MarkdownList,
     MarkdownTable,
     MarkdownTableContent,
     MarkdownTH,
 )
 
 from app.tui.markdown_dialect import INDENTS, markdown_parser
-from app.tui.widgets.growing_blocks import GrowingBulletList, GrowingFence, GrowingOrderedList, GrowingParagraph
+from app.tui.widgets.growing_blocks import (
+    GrowingBulletList,
+    GrowingFence,
+    GrowingOrderedList,
+    GrowingParagraph,
+    may_grow,
+    outline,
+)
 
 Alignment = Literal["left", "center", "right"]
 
@@ -86,6 +95,28 @@ def alignment(cell: MarkdownTH) -> Alignment:
     return ALIGNMENTS.get(str(cell._token.attrs.get("style")), "left")
 
 
+def last_begin(tokens: Sequence[Token]) -> int:
+    """The line where the last block begins, or where that is a list, its last item."""
+    begins = [each.map[0] for each in tokens if each.map and begins_block(each)]
+    return begins[-1] if begins else 0
+
+
+def begins_block(token: Token) -> bool:
+    """Is it the first of a block that stands by itself, or of an item of such a list?"""
+    return token.level == 0 or (token.level == 1 and token.type == "list_item_open")
+
+
+def facts_of(blocks: Sequence[MarkdownBlock], markdown: str) -> Iterator[object]:
+    """What tells each of the blocks of that text from another one."""
+    lines = markdown.splitlines()
+    return ((each.source_range, lines[slice(*each.source_range)], outline(each)) for each in blocks)
+
+
+def n_equal(some: Iterable[object], others: Iterable[object]) -> int:
+    """How many from the first on are the same in both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
+
+
 class ReplyMarkdown(Markdown):
     """Markdown of the dialect that models write; its links are not opened."""
 
@@ -105,17 +136,53 @@ class ReplyMarkdown(Markdown):
         return super()._size_updated(size, virtual_size, container_size, layout=False)  # as that of a paragraph
 
     def update(self, markdown: str) -> AwaitComplete:
-        """Shows another text. What is appended to it is parsed from the beginning of its last block: Textual parses it
+        """Shows another text; the blocks at its beginning that are there already stay."""
+        return AwaitComplete(self._settle(markdown))
+
+    async def _settle(self, markdown: str) -> None:
+        async with self.lock:
+            before, self._markdown = self._markdown, markdown
+            shown, wanted = list(self.query_children(MarkdownBlock)), self._blocks_from(0)
+            n_same = n_equal(facts_of(shown, before), facts_of(wanted, markdown))
+            with self.app.batch_update():
+                await self.remove_children(shown[n_same:])
+                await self.mount_all(wanted[n_same:])
+
+    def append(self, markdown: str) -> AwaitComplete:
+        """Shows more; its last block is parsed again from its beginning, or from that of its last item. Textual parses
         from the last line, which takes fences, lists and paragraphs of several lines apart.
         """
-        shown = super().update(markdown)
+        return AwaitComplete(self._grow(markdown))
 
-        async def updated() -> None:
-            await shown
-            blocks = [each for each in self.children if isinstance(each, MarkdownBlock)]
-            self._last_parsed_line = blocks[-1].source_range[0] if blocks else 0
+    async def _grow(self, markdown: str) -> None:
+        async with self.lock:
+            shown, begin = list(self.query_children(MarkdownBlock))[-1:], self._last_parsed_line
+            self._markdown += markdown
+            more = self._blocks_from(begin)
+            with self.app.batch_update():
+                if shown and more:
+                    more = await self._continue(shown[0], more)
+                await self.mount_all(more)
 
-        return AwaitComplete(updated())
+    async def _continue(self, last: MarkdownBlock, more: list[MarkdownBlock]) -> list[MarkdownBlock]:
+        """Has the last block become the first of these, and returns what is to follow."""
+        begin, end = last.source_range[0], more[0].source_range[1]
+        if isinstance(last, MarkdownList) and not may_grow(last, more[0]):
+            await last.remove()
+            return self._blocks_from(begin)
+        last.source_range = begin, end
+        await last._update_from_block(more[0])
+        return more[1:]
+
+    def _blocks_from(self, line: int) -> list[MarkdownBlock]:
+        """The blocks of the text from that line on."""
+        tokens = markdown_parser().parse("".join(self.source.splitlines(keepends=True)[line:]))
+        self._last_parsed_line = line + last_begin(tokens)
+        blocks = list(self._parse_markdown(tokens))
+        for block in blocks:
+            begin, end = block.source_range
+            block.source_range = line + begin, line + end
+        return blocks
 
     def scroll_code(self, direction: int) -> None:
         """Scrolls wide code to the right, or to the left for -1."""
