@@ -6,8 +6,10 @@ Knows Textual's blocks of Markdown and how they are composed; knows no message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
+from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.geometry import Size
@@ -15,14 +17,21 @@ from textual.widget import Widget
 from textual.widgets import Label, Static
 from textual.widgets._markdown import (
     MarkdownBlock,
+    MarkdownBlockQuote,
     MarkdownBullet,
     MarkdownBulletList,
     MarkdownFence,
-    MarkdownList,
     MarkdownListItem,
-    MarkdownOrderedList,
+    MarkdownOrderedListItem,
     MarkdownParagraph,
 )
+
+LAST = "-last"  # class of what nothing follows. With :last-child Textual would style all children anew for a new one
+
+
+def size_updated(self: Widget, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+    """Textual's `_size_updated` of a widget without scrollbars: all that depends on its size is laid out already."""
+    return Widget._size_updated(self, size, virtual_size, container_size, layout=False)
 
 
 def show_in(part: Static, content: Content) -> None:
@@ -36,14 +45,12 @@ def show_in(part: Static, content: Content) -> None:
 class GrowingParagraph(MarkdownParagraph):
     """A paragraph that grows."""
 
+    _size_updated = size_updated
+
     def set_content(self, content: Content) -> None:
         """Shows that text."""
         self._content = content
         show_in(self, content)
-
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        # Nothing else of the layout depends on it: there are no scrollbars
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
 
 class GrowingFence(MarkdownFence):
@@ -62,77 +69,105 @@ def extent(content: Content) -> tuple[int, int]:
     return max((each.cell_length for each in lines), default=0), len(lines)
 
 
-class GrowingBulletList(MarkdownBulletList):
-    """A list whose last item grows, and that gets more of them."""
+class Quote(MarkdownBlockQuote):
+    """A quote without a gap at its end."""
 
-    async def _update_from_block(self, block: MarkdownBlock) -> None:
-        await grow(self, block)
-
-
-class GrowingOrderedList(MarkdownOrderedList):
-    """The same, with numbers."""
-
-    async def _update_from_block(self, block: MarkdownBlock) -> None:
-        await grow(self, block)
+    def compose(self) -> ComposeResult:
+        """Its blocks."""
+        for block in self._blocks[-1:]:
+            block.add_class(LAST)
+        yield from super().compose()
 
 
-def may_grow(shown: Widget, block: MarkdownBlock, n_done: int = 0) -> bool:
-    """Is the block, without so many items, the list on screen from its last item on?"""
-    items, wanted = shown_items(shown), wanted_items(block)[n_done:]
-    if type(block) is not type(shown) or not items or not wanted:
-        return False
-    parts, more = items[-1].children, wanted[0]._blocks
-    return len(parts) <= len(more) and (not parts or may_continue(parts[-1], more[len(parts) - 1]))
+class ItemRow(Horizontal):
+    """A bullet or a number, and beside it what the item consists of."""
+
+    _size_updated = size_updated
 
 
-def may_continue(part: Widget, block: MarkdownBlock) -> bool:
+class ItemParts(Vertical):
+    """What an item consists of."""
+
+    _size_updated = size_updated
+
+
+class GrowingList(MarkdownBulletList):
+    """A list with bullets or numbers whose last item grows, and that gets more of them."""
+
+    _size_updated = size_updated
+
+    @property
+    def items(self) -> list[ItemParts]:
+        """What the items on screen consist of."""
+        return [each for row in self.children for each in row.query_children(ItemParts)]
+
+    @property
+    def bullets(self) -> list[MarkdownBullet]:
+        """What stands before them."""
+        return [each for row in self.children for each in row.query_children(MarkdownBullet)]
+
+    def compose(self) -> ComposeResult:
+        """A row for each item."""
+        items = wanted_items(self)
+        yield from rows(items, int(items[0].bullet) if is_ordered(self) else 1)
+        self._blocks.clear()
+
+    def on_mount(self) -> None:
+        """Numbers end below one another."""
+        if is_ordered(self):
+            align(self.bullets)
+
+    def may_become(self, block: MarkdownBlock, n_done: int = 0) -> bool:
+        """Is the block, without so many items, this list from its last item on?"""
+        items, wanted = self.items, wanted_items(block)[n_done:]
+        if not isinstance(block, GrowingList) or is_ordered(block) != is_ordered(self) or not items or not wanted:
+            return False
+        parts, more = items[-1].children, wanted[0]._blocks
+        return len(parts) <= len(more) and (not parts or may_become(parts[-1], more[len(parts) - 1]))
+
+    async def become(self, block: MarkdownBlock, n_done: int = 0) -> None:
+        """Has in addition what the block has more. Only where it may."""
+        last, wanted = self.items[-1], wanted_items(block)[n_done:]
+        parts, more = list(last.children), wanted[0]._blocks
+        if parts:
+            await become(parts[-1], more[len(parts) - 1])
+        await last.mount_all(more[len(parts) :])
+        if items := wanted[1:]:
+            await self.mount_all(rows(items, number(self.bullets[-1]) + 1 if is_ordered(self) else 1))
+            self.on_mount()
+
+
+def may_become(part: Widget, block: MarkdownBlock) -> bool:
     """May a part of an item become that block where it stands?"""
-    if isinstance(part, MarkdownList):
-        return may_grow(part, block, n_before_last(part))
+    if isinstance(part, GrowingList):
+        return part.may_become(block, len(part.items) - 1)
     return isinstance(part, GrowingParagraph | GrowingFence) and type(part) is type(block)
 
 
-async def grow(shown: MarkdownBlock, block: MarkdownBlock, n_done: int = 0) -> None:
-    """Adds to a list on screen what the block has more. Only where it may grow."""
-    last, wanted = shown_items(shown)[-1], wanted_items(block)[n_done:]
-    parts, more = list(last.children), wanted[0]._blocks
-    if parts:
-        await go_on(parts[-1], more[len(parts) - 1])
-    await last.mount_all(more[len(parts) :])
-    if len(wanted) > 1:
-        await add_items(shown, block, wanted[1:])
-
-
-async def go_on(part: Widget, block: MarkdownBlock) -> None:
+async def become(part: Widget, block: MarkdownBlock) -> None:
     """Has a part of an item become that block."""
-    if isinstance(part, MarkdownList):
-        await grow(part, block, n_before_last(part))
+    if isinstance(part, GrowingList):
+        await part.become(block, len(part.items) - 1)
     elif isinstance(part, MarkdownBlock):
         await part._update_from_block(block)
 
 
-async def add_items(shown: MarkdownBlock, block: MarkdownBlock, items: Sequence[MarkdownListItem]) -> None:
-    """Puts these at the end of a list on screen. Numbers go on."""
-    if isinstance(block, MarkdownOrderedList):
-        items[0].bullet = str(number(bullets(shown)[-1]) + 1)
-    block._blocks = [*items]
-    await shown.mount_all(block.compose())
-    if isinstance(block, MarkdownOrderedList):
-        align(bullets(shown))
+def wanted_items(block: MarkdownBlock) -> list[MarkdownListItem]:
+    """The items of a list that is not on screen."""
+    return [each for each in block._blocks if isinstance(each, MarkdownListItem)]
 
 
-def align(numbers: Sequence[MarkdownBullet]) -> None:
-    """Has numbers end below one another."""
-    width = max(len(each.symbol) for each in numbers)
-    for each in numbers:
-        if len(each.symbol) != width:
-            each.symbol = each.symbol.rjust(width)
-            each.refresh(layout=True)
+def is_ordered(block: MarkdownBlock) -> bool:
+    """Has a list numbers?"""
+    return block._token.type == "ordered_list_open"
 
 
-def bullets(shown: Widget) -> list[MarkdownBullet]:
-    """What stands before the items of a list on screen."""
-    return [each for row in shown.children for each in row.query_children(MarkdownBullet)]
+def rows(items: Iterable[MarkdownListItem], first: int) -> Iterator[ItemRow]:
+    """A row for each; numbers begin with `first`."""
+    for n, item in zip(count(first), items, strict=False):
+        bullet = MarkdownBullet()
+        bullet.symbol = f" {n}. " if isinstance(item, MarkdownOrderedListItem) else item.bullet
+        yield ItemRow(bullet, ItemParts(*item._blocks))
 
 
 def number(bullet: MarkdownBullet) -> int:
@@ -140,35 +175,24 @@ def number(bullet: MarkdownBullet) -> int:
     return int(bullet.symbol.strip(" ."))
 
 
-def n_before_last(shown: Widget) -> int:
-    """How many items of a list on screen do not grow any more."""
-    return len(shown_items(shown)) - 1
+def align(numbers: Sequence[MarkdownBullet]) -> None:
+    """Has numbers end below one another."""
+    width = max((len(each.symbol) for each in numbers), default=0)
+    for each in numbers:
+        if len(each.symbol) != width:
+            each.symbol = each.symbol.rjust(width)
+            each.refresh(layout=True)
 
 
 def outline(block: Widget) -> tuple[object, ...]:
     """What there is to see of a block, on screen or not, down to the parts of its items. Blocks that do not grow are
     made anew with every change, and are told by where they stand in the source.
     """
-    if isinstance(block, MarkdownList):
-        items = shown_items(block) if block.is_attached else wanted_items(block)
-        return type(block), *(tuple(outline(part) for part in parts_of(item)) for item in items)
+    if isinstance(block, GrowingList):
+        items = [each.children for each in block.items] or [each._blocks for each in wanted_items(block)]
+        return type(block), is_ordered(block), *(tuple(outline(part) for part in parts) for parts in items)
     if isinstance(block, MarkdownFence):
         return type(block), block.code, block.lexer
     if isinstance(block, MarkdownParagraph):
         return type(block), block._content
     return (type(block),)
-
-
-def parts_of(item: Widget) -> Sequence[Widget]:
-    """What an item of a list consists of."""
-    return item._blocks if isinstance(item, MarkdownListItem) else item.children
-
-
-def shown_items(shown: Widget) -> list[Vertical]:
-    """What the items of a list on screen consist of."""
-    return [each for row in shown.children if isinstance(row, Horizontal) for each in row.query_children(Vertical)]
-
-
-def wanted_items(block: MarkdownBlock) -> list[MarkdownListItem]:
-    """The items of a list that is not on screen."""
-    return [each for each in block._blocks if isinstance(each, MarkdownListItem)]

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Collapsible, Label, Markdown, Static
 
@@ -22,6 +21,7 @@ from app.reasoning import split_reasoning
 from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
+from app.tui.widgets.growing_blocks import size_updated
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 
 SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question, before it is folded
@@ -54,6 +54,8 @@ class MessageView(Vertical, can_focus=True):
         Binding("down,j", "app.focus_next", "Down", show=False),
     ]
 
+    _size_updated = size_updated
+
     class Requested(Message):
         """What to do with this message: copy, copy_code, regenerate, edit, diff, older, newer."""
 
@@ -69,9 +71,6 @@ class MessageView(Vertical, can_focus=True):
         self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (← →)"
         self._folded = True
         self._thinking: Collapsible | None = None
-
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        return super()._size_updated(size, virtual_size, container_size, layout=False)  # as that of a paragraph
 
     def action_request(self, what: str) -> None:
         """Asks the screen for it."""

@@ -13,12 +13,10 @@ from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.content import Content
-from textual.geometry import Size
 from textual.widgets import Markdown
 from textual.widgets._markdown import (
     MarkdownBlock,
     MarkdownFence,
-    MarkdownList,
     MarkdownTable,
     MarkdownTableContent,
     MarkdownTH,
@@ -26,12 +24,13 @@ from textual.widgets._markdown import (
 
 from app.tui.markdown_dialect import INDENTS, markdown_parser
 from app.tui.widgets.growing_blocks import (
-    GrowingBulletList,
+    LAST,
     GrowingFence,
-    GrowingOrderedList,
+    GrowingList,
     GrowingParagraph,
-    may_grow,
+    Quote,
     outline,
+    size_updated,
 )
 
 Alignment = Literal["left", "center", "right"]
@@ -122,18 +121,18 @@ class ReplyMarkdown(Markdown):
 
     BLOCKS = Markdown.BLOCKS | {
         "paragraph_open": IndentedParagraph,
-        "bullet_list_open": GrowingBulletList,
-        "ordered_list_open": GrowingOrderedList,
+        "bullet_list_open": GrowingList,
+        "ordered_list_open": GrowingList,
+        "blockquote_open": Quote,
         "fence": GrowingFence,
         "code_block": GrowingFence,
         "table_open": AlignedTable,
     }
 
+    _size_updated = size_updated
+
     def __init__(self) -> None:
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
-
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        return super()._size_updated(size, virtual_size, container_size, layout=False)  # as that of a paragraph
 
     def update(self, markdown: str) -> AwaitComplete:
         """Shows another text; the blocks at its beginning that are there already stay."""
@@ -146,7 +145,7 @@ class ReplyMarkdown(Markdown):
             n_same = n_equal(facts_of(shown, before), facts_of(wanted, markdown))
             with self.app.batch_update():
                 await self.remove_children(shown[n_same:])
-                await self.mount_all(wanted[n_same:])
+                await self._add(wanted[n_same:])
 
     def append(self, markdown: str) -> AwaitComplete:
         """Shows more; its last block is parsed again from its beginning, or from that of its last item. Textual parses
@@ -162,16 +161,26 @@ class ReplyMarkdown(Markdown):
             with self.app.batch_update():
                 if shown and more:
                     more = await self._continue(shown[0], more)
-                await self.mount_all(more)
+                await self._add(more)
+
+    async def _add(self, blocks: Sequence[MarkdownBlock]) -> None:
+        """Puts blocks at the end."""
+        all_blocks = [*self.query_children(MarkdownBlock), *blocks]
+        for each in all_blocks:
+            each.set_class(each is all_blocks[-1], LAST)
+        await self.mount_all(blocks)
 
     async def _continue(self, last: MarkdownBlock, more: list[MarkdownBlock]) -> list[MarkdownBlock]:
         """Has the last block become the first of these, and returns what is to follow."""
         begin, end = last.source_range[0], more[0].source_range[1]
-        if isinstance(last, MarkdownList) and not may_grow(last, more[0]):
+        if type(last) is type(more[0]) and isinstance(last, GrowingParagraph | GrowingFence | AlignedTable):
+            await last._update_from_block(more[0])
+        elif isinstance(last, GrowingList) and last.may_become(more[0]):
+            await last.become(more[0])
+        else:
             await last.remove()
             return self._blocks_from(begin)
         last.source_range = begin, end
-        await last._update_from_block(more[0])
         return more[1:]
 
     def _blocks_from(self, line: int) -> list[MarkdownBlock]:
