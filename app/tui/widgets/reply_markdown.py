@@ -135,11 +135,13 @@ class ReplyMarkdown(Markdown):
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
 
     def update(self, markdown: str) -> AwaitComplete:
-        """Shows another text; the blocks at its beginning that are there already stay."""
+        """Shows another text; the blocks that it begins with and that are there already stay, or grow."""
         return AwaitComplete(self._settle(markdown))
 
     async def _settle(self, markdown: str) -> None:
         async with self.lock:
+            if markdown.startswith(self.source):
+                await self._grow(markdown.removeprefix(self.source))
             before, self._markdown = self._markdown, markdown
             shown, wanted = list(self.query_children(MarkdownBlock)), self._blocks_from(0)
             n_same = n_equal(facts_of(shown, before), facts_of(wanted, markdown))
