@@ -26,7 +26,7 @@ from textual.widgets._markdown import (
     MarkdownParagraph,
 )
 
-LAST = "-last"  # class of what nothing follows. With :last-child Textual would style all children anew for a new one
+FIRST = "-first"  # class of what nothing precedes: with :first-child Textual styles all of them anew for each new one
 
 
 def size_updated(self: Widget, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
@@ -70,12 +70,12 @@ def extent(content: Content) -> tuple[int, int]:
 
 
 class Quote(MarkdownBlockQuote):
-    """A quote without a gap at its end."""
+    """A quote without a gap at its beginning."""
 
     def compose(self) -> ComposeResult:
         """Its blocks."""
-        for block in self._blocks[-1:]:
-            block.add_class(LAST)
+        for block in self._blocks[:1]:
+            block.add_class(FIRST)
         yield from super().compose()
 
 

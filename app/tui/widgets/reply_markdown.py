@@ -24,7 +24,7 @@ from textual.widgets._markdown import (
 
 from app.tui.markdown_dialect import INDENTS, markdown_parser
 from app.tui.widgets.growing_blocks import (
-    LAST,
+    FIRST,
     GrowingFence,
     GrowingList,
     GrowingParagraph,
@@ -167,9 +167,8 @@ class ReplyMarkdown(Markdown):
 
     async def _add(self, blocks: Sequence[MarkdownBlock]) -> None:
         """Puts blocks at the end."""
-        all_blocks = [*self.query_children(MarkdownBlock), *blocks]
-        for each in all_blocks:
-            each.set_class(each is all_blocks[-1], LAST)
+        if blocks and not self.query_children(MarkdownBlock):
+            blocks[0].add_class(FIRST)
         await self.mount_all(blocks)
 
     async def _continue(self, last: MarkdownBlock, more: list[MarkdownBlock]) -> list[MarkdownBlock]:
