@@ -116,10 +116,25 @@ def test_a_reply_pays_its_part_of_a_plain_pass_and_all_of_its_draft() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
     controller.begin(0, n_together=2)
     assert [controller.own_seconds(k) for k in range(3)] == pytest.approx([0.6, 0.8, 1.0])
+    assert controller.joint.worth(2, [0.6, 0.8, 1.0]) == pytest.approx([0.6, 0.825, 1.05])  # the other waits, too
     assert controller.plain_rate == pytest.approx(1 / 0.6)
     assert controller.plain_alone == pytest.approx(1.0)
     controller.begin(0)
     assert controller.own_seconds(0) == pytest.approx(1.0)
+
+
+def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
+    controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
+    controller.begin(0, n_together=2)
+    for _ in range(50):
+        controller.learn_pass((), 2, 0, 2.4)  # twice what was believed, and so all others
+    controller.begin(0, n_together=2)
+    assert controller.own_seconds(2) - controller.own_seconds(0) < 0.8
+    for _ in range(4):
+        controller.learn_pass((), 4, 0, 6.0)
+    controller.begin(0, n_together=2)
+    assert controller.own_seconds(0) == pytest.approx(1.2, rel=0.02)
+    assert controller.own_seconds(2) - controller.own_seconds(0) > 2.4  # of 3.6
 
 
 def test_replies_share_passes_unless_drafts_for_one_alone_bring_more() -> None:

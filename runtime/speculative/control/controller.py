@@ -136,9 +136,10 @@ class Controller:
         for state in self.states.values():
             state.set_in_company(n_together > 1)
         if n_together == 1:
-            self._pass_seconds = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
+            self._pass_seconds = self._own = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
         else:
-            self._pass_seconds = self.joint.shares(n_together, self._k, n_context)
+            self._own = self.joint.shares(n_together, self._k, n_context)
+            self._pass_seconds = self.joint.worth(n_together, self._own)
         self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
@@ -160,7 +161,7 @@ class Controller:
 
     def own_seconds(self, n_drafted: int) -> float:
         """What a reply's tokens take in this step's pass, with so many drafted."""
-        return self._pass_seconds[n_drafted]
+        return self._own[n_drafted]
 
     def n_worth(self, n: int) -> int:
         """How many of `n` replies that wait have rows of one pass."""
@@ -359,7 +360,9 @@ class Controller:
     def learn_pass(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
         """Takes in what a pass over these drafters' tokens took; the tables of others drift along."""
         own = self.costs_of(drafters, width)
-        change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN)
+        # Passes that replies share were measured as those of one, whose further rows are cheaper
+        is_rare = 1 < self.n_together < width
+        change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN, is_rare)
         for costs in self._tables:
             if costs is not own:
                 costs.drift(1 + change)

@@ -53,12 +53,17 @@ class PassCosts:
         """
         self._n_seen = {(bucket, width): 1 for bucket, row in self._table.items() for width in row}
 
-    def observe(self, width: int, n_context: int, seconds: float, weight: float = LEARN) -> float:
-        """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little.
+    def observe(
+        self, width: int, n_context: int, seconds: float, weight: float = LEARN, is_rare: bool = False
+    ) -> float:
+        """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little,
+        unless it `is_rare`: then the first times tell of passes like it and not of the machine.
 
         Returns by what share.
         """
         key = n_context // CONTEXT_BUCKET, width
+        if is_rare:
+            self._n_seen.setdefault(key, 0)
         row = self._row(n_context)
         if width not in row:
             expected = self.seconds(width, n_context) or seconds

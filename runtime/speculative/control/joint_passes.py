@@ -15,6 +15,7 @@ from runtime.speculative.control.costs import PassCosts
 STALL, NARROWEST = 3.0, 3
 SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
 LEARN = 0.1  # weight of a new number of drafts
+WAIT = 0.25  # what a second more of a pass counts for in addition, because others wait for it who gain nothing by it
 AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
 
 
@@ -37,6 +38,10 @@ class JointPasses:
             n_rows = min(most, round(k * n_drafting))
             shares.append(plain / n + (wider[n_rows - 1] - plain) * k / n_rows)
         return shares
+
+    def worth(self, n: int, shares: Sequence[float]) -> list[float]:
+        """[most + 1] seconds that those shares count for where it is decided what to draft."""
+        return [shares[0] + (1 + WAIT * (n - 1) / n) * (each - shares[0]) for each in shares]
 
     def learn_drafts(self, n_drafted: Sequence[int]) -> None:
         """Takes in how many tokens were drafted for each reply of a pass, where any were."""
