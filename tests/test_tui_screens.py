@@ -10,6 +10,7 @@ import pytest
 from textual._compositor import LayoutUpdate
 from textual.events import Resize
 from textual.geometry import Size
+from textual.widgets._toast import Toast
 
 from app.tui.widgets.panel import SidePanel
 from tests.support.scripted import ScriptedEngine
@@ -219,3 +220,14 @@ async def test_where_no_colours_are_wanted_there_are_none(
         chosen = "".join(segment.text for segment in segments if segment.style and segment.style.underline)
         assert "▸" in chosen
         assert chosen.split()[-1] == "Q"
+
+
+@piloted
+async def test_few_toasts_are_there_at_once_and_none_twice(path: Path) -> None:
+    async with opened(path, ScriptedEngine("Hello.")) as chat:
+        for text in ("first", "second", "third", "fourth", "third"):
+            chat.app.notify(f"The {text} one.")
+        await chat.until("The fourth one.")
+        assert [str(toast._notification.message) for toast in chat.app.screen.query(Toast)] == [
+            f"The {text} one." for text in ("second", "fourth", "third")
+        ]

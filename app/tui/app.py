@@ -15,10 +15,11 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import NoColor
-from textual.notifications import SeverityLevel
+from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 TWICE = 2.0  # seconds in which the second Ctrl+C leaves
 TROUBLE = 15.0  # seconds for which it is told what went wrong: such sentences have a remedy, and are read twice
 GARBAGE = 20_000  # objects between two looks for what nobody needs: at Python's 700, they take as long as all drawing
+TOASTS = 3  # sentences that are there at the same time, the latest ones
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
 
 
@@ -81,6 +83,15 @@ class ChatApp(App[None]):
         if timeout is None and severity != "information":
             timeout = TROUBLE
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+
+    @on(Notify)
+    def make_room(self, event: Notify) -> None:
+        """Takes away what says the same as a sentence that comes, and what is older than the last few others."""
+        shown, message = list(self._notifications), event.notification.message
+        stay = [each for each in shown if each.message != message][1 - TOASTS :]
+        for each in shown:
+            if each not in stay:
+                self._unnotify(each, refresh=False)
 
     def get_default_screen(self) -> Screen[None]:
         """Begins with the chat."""
