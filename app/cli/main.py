@@ -16,6 +16,7 @@ import typer
 
 from app.cli import options as opt
 from app.cli.guard import guard, must_guard
+from app.cli.peers import Command
 from app.cli.streams import abandon_output, fail, is_terminal
 from app.models.cli import app as models
 from runtime.core.errors import NO_MEMORY, SlipstreamError
@@ -42,15 +43,16 @@ def slipstream(
     """Local models that answer faster without saying anything different."""
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
+    words: opt.Words = None,
     prompt: opt.Prompt = "",
     system: opt.System = "",
     raw: opt.Raw = False,
     max_tokens: opt.MaxTokens = None,
     prediction: opt.Prediction = None,
     stop: opt.Stop = None,
-    model: opt.Model = "demo",
+    model: opt.Model = None,
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
@@ -90,6 +92,7 @@ def run(
         raise typer.BadParameter(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
+    model, prompt = oneshot.asked(model, [*(words or ()), *filter(None, [prompt])])
     pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast, rpc)
     options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
     sampling = oneshot.sampling(
@@ -112,9 +115,10 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(cls=Command)
 def chat(
     pair: opt.PairName = "demo",
+    model: opt.ModelToo = "",
     draft: opt.Draft = "auto",
     drafters: opt.Drafters = None,
     max_k: opt.MaxK = None,
@@ -137,13 +141,15 @@ def chat(
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
     if not is_terminal():
-        raise SlipstreamError('The chat needs a terminal. For one answer, use: slipstream run "What is a deque?"')
+        raise SlipstreamError(
+            'The chat needs a terminal. For one answer, use: slipstream run "What does os.path.join do?"'
+        )
     from app.cli import oneshot
     from app.cli.keys import chosen_key
 
     if attach:
-        pair, port = oneshot.running_server(port, serve or socket is not None), None
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+        model, port = oneshot.running_server(port, serve or socket is not None), None
+    chosen, options = oneshot.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     oneshot.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
     told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
     from app.tui.app import run as open_chat
@@ -161,9 +167,10 @@ def chat(
     open_chat(chosen, options, chats, draft, settings, api_key, origins, told, system)
 
 
-@app.command()
+@app.command(cls=Command)
 def bench(
     pair: opt.PairName = "demo",
+    model: opt.ModelToo = "",
     quick: opt.Quick = False,
     runs: opt.Runs = None,
     kinds: opt.Kinds = None,
@@ -189,7 +196,7 @@ def bench(
     from app.cli import oneshot
     from runtime.models.registry import with_files
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = oneshot.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     names = plan.choose_drafters(with_files(chosen), options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
@@ -201,9 +208,10 @@ def bench(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(cls=Command)
 def serve(
     pair: opt.PairName = "demo",
+    model: opt.ModelToo = "",
     port: opt.Port = None,
     host: opt.Host = "127.0.0.1",
     socket: opt.Socket = None,
@@ -237,7 +245,7 @@ def serve(
     from app.server import command
     from app.server.sockets import Addresses
 
-    chosen, options = oneshot.choose(pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = oneshot.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)

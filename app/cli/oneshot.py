@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from app.settings import read_settings
 from app.terminal import Interrupt, LoadProgress, inert, marked
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
 from runtime.models.addresses import as_workers
-from runtime.models.registry import DRAFTERS, Pair, find_file, find_pair, load_registry
+from runtime.models.registry import DRAFTERS, HUB, Pair, find_file, find_pair, load_registry
 from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
 
@@ -165,13 +165,27 @@ def read_file(path: Path) -> str:
         raise typer.BadParameter(f"{path} cannot be read ({reason}). Name a text file that you may read.") from error
 
 
+def asked(model: str | None, words: Sequence[str]) -> tuple[str, str]:
+    """The model and the prompt; the first word may be the model, as in `ollama run MODEL PROMPT`."""
+    if model is None and words and is_model(words[0]):
+        model, words = words[0], words[1:]
+    return model or "demo", " ".join(words)
+
+
+def is_model(word: str) -> bool:
+    """Does it name a model, rather than being a word of a question?"""
+    return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB)
+
+
 def read_prompt(prompt: str) -> str:
     """The argument, standard input, or both; a usage error without either."""
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf8", "replace")
     both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
     if not both:
         raise typer.BadParameter(
-            'There is no prompt. Write it in quotes, as in: slipstream run "What is a deque?"', param_hint="'PROMPT'"
+            'There is no prompt. Write it in quotes, as in: slipstream run "What does os.path.join do?" A conversation'
+            " is had with: slipstream chat",
+            param_hint="'PROMPT'",
         )
     return both
 

@@ -32,9 +32,16 @@ def allowed_origins(given: list[str] | None) -> list[str]:
         raise typer.BadParameter(str(error)) from error
 
 
-Prompt = Annotated[
-    str, typer.Argument(help="The question; standard input is appended, or is the prompt.", show_default=False)
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL] [PROMPT]",
+        help="The question; standard input is appended, or is the prompt. A model may come first.",
+        show_default=False,
+    ),
 ]
+Prompt = Annotated[str, typer.Option("--prompt", "-p", help="The same as an option.", show_default=False)]
+ModelToo = Annotated[str, typer.Option("--model", "-m", help="The same as an option.", show_default=False)]
 DoctorPair = Annotated[str, typer.Argument(help="The pair or GGUF file that is measured.")]
 DoctorJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
@@ -49,7 +56,8 @@ Prediction = Annotated[Path | None, generation(help="A file whose text the reply
 Stop = Annotated[list[str] | None, generation(help="Stop before this text (may be given often).")]
 
 Model = Annotated[
-    str, models("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file.")
+    str | None,
+    models("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file; demo."),
 ]
 FixedK = Annotated[int | None, models(min=1, max=16, help="Always draft so many (for comparisons).")]
 Branches = Annotated[int, models(min=0, max=8, help="Side branches per draft token (for comparisons).")]
