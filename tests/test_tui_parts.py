@@ -191,6 +191,10 @@ def test_kept_numbers_are_told_as_those_that_grew() -> None:
     assert stats_of({}) == Stats()
 
 
+def plain_passes(n: int) -> list[Pass]:
+    return [Pass(10e-3, (), 0, 0, 1)] * n
+
+
 def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> None:
     told = heard(controller((10e-3, 11e-3, 12e-3, 33e-3), 1e-4), 3, 3)
 
@@ -199,12 +203,15 @@ def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> N
 
     assert "2.00 times as fast, 200 instead of the 100 tokens a second" in said(long_reply())
     assert "50% of the guesses by a draft model were right" in said(long_reply())
+    assert "brought 2.0 tokens instead of 1" in said(long_reply())
+    seldom = replace(long_reply(), steps=[*plain_passes(99), *long_reply().steps[:1]])
+    assert "brought hardly more than 1 token" in said(seldom)
     assert "easier to guess" in said(long_reply())
     assert "other programs took 20% of the time" in said(long_reply(own=8e-3))
     assert "Too early to say: the last reply had 2 tokens" in said(
         replace(long_reply(), steps=long_reply().steps[:1], decode_seconds=0.01)
     )
-    plain = Stats(steps=[Pass(10e-3, (), 0, 0, 1)] * 40, decode_seconds=0.4, plain_per_second=100.0)
+    plain = Stats(steps=plain_passes(40), decode_seconds=0.4, plain_per_second=100.0)
     assert "Neither faster nor slower" in said(plain)
     assert "wrote every token by itself: of a reason" in said(plain)
     assert "Checking 4 tokens takes 3.3 times" in said(plain)

@@ -62,9 +62,11 @@ def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None)
     if not stats.draft_n:
         reason = stats.reason.text if stats.reason is not None else explanation.why_plain
         return f"The model wrote every token by itself{': ' * bool(reason)}{reason}."
+    n = round(stats.tokens_per_target_pass, 1)
+    brought = f"{n} tokens instead of 1" if n > 1 else "hardly more than 1 token"
+    who = sources(stats).most_common(1)[0][0]
     text = (
-        f"{stats.acceptance_rate:.0%} of the guesses by {sources(stats).most_common(1)[0][0]} were right, so each pass "
-        f"of the model brought {stats.tokens_per_target_pass:.1f} tokens instead of 1"
+        f"{stats.acceptance_rate:.0%} of the guesses by {who} were right, and each pass of the model brought {brought}"
     )
     return f"{text}, though most passes had no guess: {stats.reason.text}." if stats.reason is not None else f"{text}."
 
