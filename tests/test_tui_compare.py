@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.tui.dialogs.compare_screen import Side
+from app.tui.widgets.message_view import MessageView
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message
 from tests.support.facts import facts
@@ -43,6 +45,16 @@ async def test_a_question_that_is_given_is_asked_of_both_and_comes_into_the_chat
         await chat.press("escape")
         await chat.until("new chat", gone="How so?")
         assert chat.screen.branch.id is None
+
+
+@piloted
+async def test_numbers_have_one_line_so_that_both_replies_begin_on_the_same(path: Path) -> None:
+    async with opened(path, ScriptedEngine("left one"), ScriptedEngine("right one"), size=(60, 30)) as chat:
+        await chat.say("/compare demo How so?")
+        await chat.until("left one", "right one", "1 or 2 keeps")
+        chat.app.screen.query(Side).first().say_numbers(["123 tok/s", "1.40× as fast", "98% of guesses right"])
+        await chat.until("123 tok/s · 1.40× as fast", gone="98%")
+        assert len({each.region.y for each in chat.app.screen.query(MessageView)}) == 1
 
 
 @piloted

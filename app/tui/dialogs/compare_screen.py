@@ -31,7 +31,7 @@ from app.tui.background.comparison import (
     letters_per_second,
 )
 from app.tui.background.events import PromptRead, ReplyFinished
-from app.tui.numbers import ChatNumbers, kept, line, summary
+from app.tui.numbers import ChatNumbers, fitted, kept, line, speed, summary
 from app.tui.pieces import Piece, clean, marks_of
 from app.tui.widgets.message_view import MessageView
 from runtime.engine.stats import Stats
@@ -75,6 +75,10 @@ class Side(Vertical):
         """Says what it does now."""
         self.query_one(".state", Static).update(Content(state))
 
+    def say_numbers(self, numbers: list[str]) -> None:
+        """Says as many as a line has room for, so that both replies begin on the same one."""
+        self.say(fitted(numbers, self.query_one(".state").content_size.width))
+
     async def grow(self, reply: ActiveReply) -> None:
         """Shows what has come since the last look, and how fast."""
         batch = reply.collect()
@@ -82,7 +86,7 @@ class Side(Vertical):
         if batch.pieces:
             await self.view.append(batch.pieces)
             self.call_after_refresh(self._follow)
-            self.say(" · ".join(summary(self.numbers.reply, reply.engine.facts.n_ctx)[:3]))
+            self.say_numbers(summary(self.numbers.reply, reply.engine.facts.n_ctx)[:3])
 
     def _follow(self) -> None:
         """Stays at the end of a reply once it is longer than the screen; an anchor puts a short one at the bottom."""
@@ -97,7 +101,10 @@ class Side(Vertical):
         self.numbers.reply, self.is_done = stats or self.numbers.reply, not error
         await self.view.settle(reply.pieces, {})
         self.call_after_refresh(self._follow)
-        self.say(error or line(self.numbers.reply))
+        if error:
+            self.say(error)
+        else:
+            self.say_numbers(speed(self.numbers.reply) if self.numbers.reply.predicted_n else [])
 
     @property
     def speed(self) -> float:
