@@ -29,6 +29,7 @@ GROWING = [
     "- a title\n---\ntext\n- [ ] task\n> quote\n> goes on\n- last",
     "```python\ndef f():\n    return 1\n```\n\nThat is `f`:\n\n    code by indentation\n    goes on\n\n# Title",
     "1) other\n2) marks",
+    "| a | b |\n|--:|---|\n| 1 | 2 |\n| 333 | 4 |\n\nText",
 ]
 
 

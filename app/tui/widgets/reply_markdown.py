@@ -84,6 +84,12 @@ class AlignedTable(MarkdownTable):
         yield AlignedCells(self._headers, self._rows, [alignment(each) for each in heads(self)])
 
 
+def may_be_set(block: MarkdownBlock) -> bool:
+    """Does it take what another one of its kind has, where it stands? A table only once it has rows."""
+    has_rows = isinstance(block, AlignedTable) and any(cells.rows for cells in block.query(AlignedCells))
+    return has_rows or isinstance(block, GrowingParagraph | GrowingFence)
+
+
 def heads(block: MarkdownBlock) -> list[MarkdownTH]:
     """The cells of a table's first line."""
     return [each for row in block._blocks[0]._blocks for each in row._blocks if isinstance(each, MarkdownTH)]
@@ -140,7 +146,7 @@ class ReplyMarkdown(Markdown):
 
     async def _settle(self, markdown: str) -> None:
         async with self.lock:
-            if markdown.startswith(self.source):
+            if self.source and markdown.startswith(self.source):
                 await self._grow(markdown.removeprefix(self.source))
             before, self._markdown = self._markdown, markdown
             shown, wanted = list(self.query_children(MarkdownBlock)), self._blocks_from(0)
@@ -174,7 +180,7 @@ class ReplyMarkdown(Markdown):
     async def _continue(self, last: MarkdownBlock, more: list[MarkdownBlock]) -> list[MarkdownBlock]:
         """Has the last block become the first of these, and returns what is to follow."""
         begin, end = last.source_range[0], more[0].source_range[1]
-        if type(last) is type(more[0]) and isinstance(last, GrowingParagraph | GrowingFence | AlignedTable):
+        if type(last) is type(more[0]) and may_be_set(last):
             await last._update_from_block(more[0])
         elif isinstance(last, GrowingList) and last.may_become(more[0]):
             await last.become(more[0])
