@@ -86,7 +86,10 @@ def learned(pair: Pair, seed: int) -> Path:
 def use(engine: LoadedEngine) -> None:
     """Between two replies, until the head is there."""
     engine.tend()
-    wait_for(lambda: any(each.name == "eagle" for each in engine.loop.drafters), engine.loop.degrade)
+    wait_for(
+        lambda: any(each.name == "eagle" for each in engine.loop.lineup.drafters),
+        lambda: engine.loop.lineup.degrade(engine.loop.request),
+    )
 
 
 def test_the_text_is_the_same_whatever_was_learned(pair: Pair, engine: LoadedEngine) -> None:

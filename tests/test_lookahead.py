@@ -184,7 +184,7 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
     plain = LoadedEngine(load_registry()["demo"], Options(drafters=(), threads=1))
     for prompt in PROMPTS[::20]:
         assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
-    assert {drafter.name for drafter in engine.loop.drafters} == {"lookahead", "ngram", "model"}
+    assert {drafter.name for drafter in engine.loop.lineup.drafters} == {"lookahead", "ngram", "model"}
     assert engine.loop.backend.can_branch
     engine.close()
     plain.close()
@@ -202,6 +202,8 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
 
 def test_beside_layerskip_it_is_left_out_with_a_reason() -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
-    assert {drafter.name for drafter in engine.loop.drafters} == {"layerskip"}
-    assert "lookahead drafter is left out, because its trees leave the cache out of order" in str(engine.loop.failed)
+    assert {drafter.name for drafter in engine.loop.lineup.drafters} == {"layerskip"}
+    assert "lookahead drafter is left out, because its trees leave the cache out of order" in str(
+        engine.loop.lineup.failed
+    )
     engine.close()

@@ -68,7 +68,7 @@ def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -
             loop.request, np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10
         ).tokens
     assert drafter.closed
-    assert loop.drafters == []
+    assert loop.lineup.drafters == []
     assert (loop.why_plain().code, "fell over" in loop.why_plain().text) == ("draft-error", True)
     expected = [1, 2]
     while len(expected) < len(context):
@@ -180,7 +180,7 @@ def counted(function: Callable[..., object], name: str, called: Counter[str]) ->
 @pytest.mark.parametrize("is_far", [True, False])
 def test_what_workers_are_asked_once_is_not_what_passes_cost(clock: Clock, is_far: bool) -> None:
     loop = loop_with(ModelDrafter(ToyBackend(), 6))
-    loop.backend, loop.is_far = Timed(clock, 4.0), is_far
+    loop.backend, loop.stopwatch.is_far = Timed(clock, 4.0), is_far
     before = loop.controller.costs.seconds(3, 2)
     loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert (loop.controller.costs.seconds(3, 2) > before) != is_far

@@ -94,6 +94,19 @@ def test_a_core_that_others_take_is_left_at_once_and_taken_again_after_two_looks
     assert [cores.look(busy) for busy in (0.2, 0.7, 0.2, 0.9, 0.3, 0.1, 2.0)] == [2, 1, 1, 1, 1, 2, 1]
 
 
+def test_what_others_took_while_nothing_was_decoded_does_not_count(clock: Clock) -> None:
+    cores = Cores(clock)
+    assert cores.look(0.0) == 2
+    cores.busy = 2.0
+    clock.advance(10 * INTERVAL)
+    cores.watch.resume()  # the look that is due is only the beginning of the next one
+    cores.busy = 0.0
+    cores.watch.look()
+    assert (cores.watch.n_free, cores.look(0.0)) == (2, 2)
+    cores.watch.resume()
+    assert cores.look(1.0) == 1  # who comes in mid-reply takes no look away
+
+
 def test_nobody_is_asked_between_two_looks(clock: Clock) -> None:
     asked: list[float] = []
     watch = Watch(2, lambda: asked.append(clock.now))

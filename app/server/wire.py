@@ -13,10 +13,13 @@ Event = dict[str, object]
 PING = 3.0  # seconds between two comment lines, by which a stream shows that it lives while a prompt is read
 AppStatus.enable_automatic_graceful_drain = False  # a server that stops ends its streams itself, each with a last event
 
+# Made once, as it is wanted for each token
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 def to_json(value: object) -> bytes:
     """Compact JSON in UTF-8; llama.vim looks for `"content":"` without a space."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf8", "replace")
+    return encode(value).encode("utf8", "replace")
 
 
 class JSONBody(Response):

@@ -204,12 +204,12 @@ class LoadedEngine(Engine):
     @property
     def memory_level(self) -> str:
         """How short memory was at the last token: OK, TIGHT or CRITICAL."""
-        return self.loop.memory_level
+        return self.loop.lineup.memory_level
 
     @property
     def given_up(self) -> str:
         """What was given up for that and why, with numbers; "" while nothing is."""
-        return self.loop.given_up
+        return self.loop.lineup.given_up
 
     def embed(self, tokens: Sequence[int]) -> list[float]:
         """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
@@ -219,7 +219,7 @@ class LoadedEngine(Engine):
     def tend(self) -> None:
         """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
         self._loaded.close_embedder()
-        self.loop.degrade()
+        self.loop.lineup.degrade(self.loop.request)
         if self._learner:
             self._learner.tend(self.memory_level)
             self._use_learned(self._learner)

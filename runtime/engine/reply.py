@@ -279,8 +279,8 @@ class Reply:
         """What is only worth saying at the end."""
         stats, loop = self.stats, self.loop
         stats.plain_per_second = loop.plain_rate
-        if loop.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
+        if loop.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = loop.why_plain()
         stats.n_near_ties = self.sampler.n_near_ties
-        stats.memory_level = loop.memory_level
+        stats.memory_level = loop.lineup.memory_level
         stats.memory_bytes = psutil.Process().memory_info().rss

@@ -242,9 +242,9 @@ class LoadedPair:
             sys.maxsize if self.options.fast else self.exactness.width,
             self._company(),
         )
-        if not self.options.fast:
+        if self.exactness.padded and not self.options.fast:  # else it is the same wherever a pass begins
             self.loop.rows_at = self._exact_rows
-        self.loop.failed, self.loop.is_far = self.left_out, bool(self._workers)
+        self.loop.lineup.failed, self.loop.stopwatch.is_far = self.left_out, bool(self._workers)
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         self.loop.controller.begin(0)  # drafters are valued now, and not while the first reply is waited for
         for backend in (self.backend, self.draft):
@@ -320,7 +320,7 @@ class LoadedPair:
         """
         assert self._head_file is not None
         self._head_file.learned = learned
-        self.loop.renew_draft()
+        self.loop.lineup.renew(self.loop.request)
 
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one
@@ -343,7 +343,9 @@ class LoadedPair:
         """The context for embeddings, made when it is first wanted."""
         if self._embedder is None:
             self._embedder = Embedder(
-                self.target, self.backend.n_ctx, max(self.loop.threads.many.n if self.loop.threads else 1, 1)
+                self.target,
+                self.backend.n_ctx,
+                max(self.loop.stopwatch.threads.many.n if self.loop.stopwatch.threads else 1, 1),
             )
         return self._embedder
 

@@ -6,6 +6,7 @@ next and which reply is to be stopped, and tell what was made. Knows an engine a
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -55,6 +56,7 @@ class Host:
 
     def serve(self, engine: LoadedEngine) -> None:
         """Answers until told to close."""
+        gc.freeze()  # what was loaded stays, and need not be looked through while replies are made
         self.engine = engine
         send(self._steps, Opened(engine.facts, self._status()))
         for work in (self._hear_calls, self._tell, self._answer_texts, self._hear_stops):

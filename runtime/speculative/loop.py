@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from runtime.core.backend import Backend
@@ -21,16 +21,15 @@ from runtime.speculative.company import Company, Member
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
-from runtime.speculative.degradation import Change, Degradation
+from runtime.speculative.degradation import Degradation
+from runtime.speculative.lineup import Lineup
 from runtime.speculative.proposals import Asked, Proposal, Proposer, outcome
 from runtime.speculative.step import Due, RequestState, Step
+from runtime.speculative.stopwatch import Stopwatch, Took
 from runtime.speculative.verify import verify
 
 MOST_READ = 384  # tokens of prompts that are read in one pass
-PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
-NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
-Ask = Callable[[Drafter, Tokens, Sampler, int], Proposal]
 
 
 class Prepared(NamedTuple):
@@ -58,33 +57,22 @@ class SpecLoop:
         exact_rows: int = sys.maxsize,
         company: Company | None = None,
     ) -> None:
-        self.backend, self.controller, self.threads = backend, controller, threads
+        self.backend, self.controller = backend, controller
         # Side branches per draft token; all proposals then form one tree
         self.branches = branches if backend.can_branch else 0
         self._proposer = Proposer(controller, threads, self.branches)
-        self._order = [drafter.name for drafter in drafters]
+        self.lineup = Lineup(drafters, controller, backend, degradation)
+        self.stopwatch = Stopwatch(controller, threads)
         self.company = company  # of replies that share passes, where that can be
         self._n_together = 1  # replies of the pass that is made
         self._n_reading = 0  # tokens of prompts that it reads
-        self.request = RequestState(drafters=set(self._order))  # of the reply that is being made
-        self._set_drafters(drafters)
-        self.degradation = degradation
+        # The reply that is being made
+        self.request = RequestState(drafters={drafter.name for drafter in drafters})
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
         self.rows_at: Callable[[int], int] = lambda n_context: exact_rows  # the same after so many tokens
         self.inexact = INEXACT  # why a reply that can be predicted is plain, if it is for that
-        self.failed: Reason | None = None  # set when a drafter broke and was dropped
-        self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
         self.switch_seconds = 0.0  # that the last change from one reply to another took
-        self.is_far = False  # do workers make the passes?
-        self._made = set[int]()  # widths of the passes that they made
         self.n_read_passes = 0  # passes so far that read prompts
-
-    def _set_drafters(self, drafters: Iterable[Drafter]) -> None:
-        """Sets the drafters that take part from now on, in order of cost."""
-        self.drafters = sorted(drafters, key=lambda each: self._order.index(each.name))
-        self._observers = [each for each in self.drafters if type(each).observe is not Drafter.observe]
-        self._resting = [each for each in self.drafters if type(each).rest is not Drafter.rest]
-        self.request.n_idle = 0
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of a prompt need no decoding."""
@@ -101,8 +89,7 @@ class SpecLoop:
         if waiting:
             self._make(waiting, reads)
         else:
-            self._switch_to(request, context)
-            self._degrade_if_due(context)
+            self._turn_to(request, context)
             self._read(reads)
 
     def _others_reading(
@@ -148,14 +135,10 @@ class SpecLoop:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
-        self.request, self.shortage = request, self.degradation.reason if self.degradation else None
-        request.drafters, request.left_out, request.n_idle = set(), None, 0
-        self._n_together = 1
+        self.request, self._n_together = request, 1
         self.controller.begin(len(context), most=self._most_drafted(request, len(context)))
-        for drafter in list(self.drafters):
-            if drafter.takes_part(expected, has_grammar):
-                drafter.begin(context, expected)
-                self._admit(drafter, context, is_cancelled)
+        self.stopwatch.resume()
+        self.lineup.begin(request, context, expected, has_grammar, is_cancelled)
 
     def _most_drafted(self, request: RequestState, n_context: int) -> int:
         """Draft tokens of a pass of that reply after so many tokens at most."""
@@ -164,36 +147,17 @@ class SpecLoop:
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
-        for drafter in self.drafters:
-            drafter.finish(context, n_prompt)
+        self.lineup.finish(context, n_prompt)
 
-    def _admit(self, drafter: Drafter, context: Tokens, is_cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Lets a drafter take part in the reply, unless reading the prompt costs it more than it will save."""
-        self.request.drafters.add(drafter.name)
-        n_uncached = drafter.n_uncached(context)
-        if n_uncached <= NEGLIGIBLE:
-            return
-        if self.controller.repays(drafter.name, n_uncached, self.request.n_reply):
-            self._prefill_drafter(drafter, context, n_uncached, is_cancelled)
-        else:
-            self.request.drafters.remove(drafter.name)
-            why = f"the {drafter.name} drafter would have to read {n_uncached} tokens, more than this reply repays"
-            self.request.left_out = Reason("cost", why)
+    def _turn_to(self, request: RequestState, context: Tokens) -> None:
+        """The next pass is that reply's, perhaps with others; what memory asks for is given up before it.
 
-    def _prefill_drafter(
-        self, drafter: Drafter, context: Tokens, n_uncached: int, is_cancelled: Callable[[], bool]
-    ) -> None:
-        """Has a drafter read the prompt in pieces, so that it can be cancelled."""
-        began, n = time.perf_counter(), len(context)
-        try:
-            for end in [*range(n - n_uncached + PIECE, n, PIECE), n]:
-                if is_cancelled():
-                    return
-                drafter.prefill(context[:end], n)
-        except SlipstreamError as error:
-            self._drop(drafter, error)
-        else:
-            self.controller.states[drafter.name].learn_prefill(n_uncached, time.perf_counter() - began)
+        Memory is read seldom; while something is given up, it is seen in every step whether it is back.
+        """
+        self._switch_to(request, context)
+        watch = self.lineup.degradation
+        if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
+            self.lineup.degrade(request, context)
 
     def _switch_to(self, request: RequestState, context: Tokens) -> None:
         """That reply continues after steps of another one; what was held of it is made ready in no step's time."""
@@ -201,48 +165,8 @@ class SpecLoop:
             return
         began, self.request = time.perf_counter(), request
         self.backend.resume(context)
-        for drafter in list(self.drafters):
-            if drafter.name in request.drafters:
-                drafter.resume(context)
+        self.lineup.resume(request, context)
         self.switch_seconds = time.perf_counter() - began
-
-    def _degrade_if_due(self, context: Tokens) -> None:
-        """Memory is read seldom; while something is given up, it is seen in every step whether it is back."""
-        degradation = self.degradation
-        if degradation is None:
-            return
-        if degradation.reason or degradation.monitor.clock() >= degradation.monitor.next_look:
-            self.degrade(context)
-
-    def degrade(self, context: Tokens | None = None) -> None:
-        """Gives up, or takes back, what memory asks for; what comes back in mid-reply reads its `context` first."""
-        if self.degradation is not None:
-            self._take_change(self.degradation.update(self.drafters), context)
-
-    def renew_draft(self) -> None:
-        """Between two replies: the draft model or head is opened again, as its file is now."""
-        if self.degradation is None:
-            return
-        change = self.degradation.renew(self.drafters)
-        for drafter in change.suspended:
-            self.controller.states[drafter.name].renew()
-        self._take_change(change)
-
-    def _take_change(self, change: Change, context: Tokens | None = None) -> None:
-        """Drafters go and come back; a `context` is read by those that do."""
-        if change.slots is not None:
-            self.backend.set_slots(change.slots)
-        for drafter in change.suspended:
-            self.controller.suspend(drafter.name)
-        for drafter in change.restored:
-            self.controller.unsuspend(drafter.name)
-        left = [drafter for drafter in self.drafters if drafter not in change.suspended]
-        self._set_drafters([*left, *change.restored])
-        if context is not None:
-            for drafter in change.restored:
-                self._admit(drafter, context)
-        reason = self.degradation.reason if self.degradation else None
-        self.shortage, self.failed = reason or self.shortage, change.failed or self.failed
 
     def step(
         self,
@@ -277,24 +201,19 @@ class SpecLoop:
 
     def _make(self, members: Sequence[Member], reads: Sequence[Tokens] = ()) -> None:
         """Makes a pass for the next steps of these replies, which are kept with them; it also reads prompts so far."""
-        self.controller.clock = self.threads.clock if self.threads else time.perf_counter
+        self.stopwatch.set_clock()
         self._n_together, room = len(members), self.controller.max_k
         if self.company and len(members) > 1:
             room = self.company.room(members, room)
-        self._switch_to(members[0][0], members[0][1].context)
-        self._degrade_if_due(members[0][1].context)
+        self._turn_to(members[0][0], members[0][1].context)
         ready = self._prepare_all(members, room)
-        if self.threads:
-            self.threads.set()
-        began, had = self.controller.clock(), time.process_time()
         if len(members) == len(ready) == 1 and not reads:
-            logits = self.backend.forward(ready[0].due.context, ready[0].draft)
-            seconds, had = self.controller.clock() - began, time.process_time() - had
-            ready[0].request.made = self._conclude(ready[0], logits, seconds, seconds, had)
+            only = ready[0]
+            logits, took = self.stopwatch.time(lambda: self.backend.forward(only.due.context, only.draft))
+            only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
-            all_logits = self._forward(ready, reads)
-            seconds, had = self.controller.clock() - began, time.process_time() - had
-            self._conclude_all(ready, all_logits, seconds, had, reads)
+            all_logits, took = self.stopwatch.time(lambda: self._forward(ready, reads))
+            self._conclude_all(ready, all_logits, took, reads)
 
     def _prepare_all(self, members: Sequence[Member], room: int) -> list[Prepared]:
         """What is drafted for these replies, at most `room` tokens in all; one that fails is told so."""
@@ -317,7 +236,7 @@ class SpecLoop:
         began = clock()
         proposals, broken = self._proposer.propose_together(list(later.values()), room)
         for drafter, error in broken:
-            self._drop(drafter, error)
+            self.lineup.drop(drafter, self.request, error)
         seconds = (clock() - began) / len(later)
         for i, proposal in zip(later, proposals, strict=False):
             each = ready[i]
@@ -348,8 +267,7 @@ class SpecLoop:
         self,
         ready: Sequence[Prepared],
         all_logits: Sequence[Logits],
-        seconds: float,
-        had: float,
+        took: Took,
         reads: Sequence[Tokens],
     ) -> None:
         """Every reply has its share of the pass that they had together; an error is its own."""
@@ -358,23 +276,23 @@ class SpecLoop:
         usual = [self.controller.own_seconds(len(each.draft.tokens)) for each in ready]
         self.controller.joint.learn_drafts([len(each.draft.tokens) for each in ready])
         if reads:
-            self.controller.joint.learn_read(self._n_reading, seconds - sum(usual))
-            seconds = min(seconds, sum(usual))  # the rest is the prompts'
+            self.controller.joint.learn_read(self._n_reading, took.seconds - sum(usual))
+            took = took._replace(seconds=min(took.seconds, sum(usual)))  # the rest is the prompts'
         else:
-            self._learn_cost((), width, n_context, seconds, had / max(seconds, 1e-9))
+            self.stopwatch.learn((), width, n_context, took)
         for each, logits, own in zip(ready, all_logits, usual, strict=False):
             try:
-                each.request.made = self._conclude(each, logits, seconds * own / sum(usual), seconds, had)
+                each.request.made = self._conclude(each, logits, took.seconds * own / sum(usual), took)
             except SlipstreamError as error:
                 each.request.made = error
 
-    def _conclude(self, ready: Prepared, logits: Logits, share: float, seconds: float, had: float) -> Step:
-        """Verifies a reply's draft after a pass of so many seconds, of which it had a `share`, and learns from that."""
+    def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took) -> Step:
+        """Verifies a reply's draft after a pass of which it had a `share` [s], and learns from that."""
         began = self.controller.clock()
         request, due, proposals, draft, is_idle, drafting = ready
         self.controller.set_kind(request.kind)
         verdict = verify(draft, logits, due.sampler)
-        for drafter in self._observers:
+        for drafter in self.lineup.observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = due.report(logits[rows], verdict.tokens) if due.report else ()
@@ -386,11 +304,12 @@ class SpecLoop:
         else:
             outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
             self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
-            self._learn_pass(names, 1 + len(draft.tokens), len(due.context), seconds, had)
+            if self._n_together == 1 and (names or self.controller.is_steady):
+                self.stopwatch.learn(names, 1 + len(draft.tokens), len(due.context), took)
             request.n_idle = self._steps_to_idle(request, names)
-            for drafter in self._resting:
+            for drafter in self.lineup.resting:
                 drafter.rest(self.controller.n_unasked(drafter.name))
-        n_accepted, times = len(verdict.accepted), (drafting, seconds, rest + seconds)
+        n_accepted, times = len(verdict.accepted), (drafting, took.seconds, rest + took.seconds)
         return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, self._n_together)
 
     def _no_room(self, n_context: int) -> Reason | None:
@@ -413,49 +332,21 @@ class SpecLoop:
         room = min(room, most_drafted, due.most - 1, self.backend.n_rewindable - len(context))
         if room <= 0:
             request.left_out = self._no_room(len(context)) or request.left_out
-        if room <= 0 or not self.drafters:
+        if room <= 0 or not self.lineup.drafters:
             return [], NO_DRAFT
-        proposals, broken = self._proposer.propose(self.drafters, request.drafters, context, sampler, room, later)
+        proposals, broken = self._proposer.propose(
+            self.lineup.drafters, request.drafters, context, sampler, room, later
+        )
         for drafter, error in broken:
-            self._drop(drafter, error)
+            self.lineup.drop(drafter, request, error)
         used = [proposal.draft for proposal in proposals if proposal.draft.tokens]
         return proposals, merge(used).first(room) if used else NO_DRAFT
 
-    def _learn_pass(self, names: tuple[str, ...], width: int, n_context: int, seconds: float, worked: float) -> None:
-        """Takes in what a reply's own pass over the tokens of `names` cost, for which all threads together `worked` so
-        long.
-        """
-        if self._n_together == 1 and (names or self.controller.is_steady):
-            self._learn_cost(names, width, n_context, seconds, worked / max(seconds, 1e-9))
-
     def _steps_to_idle(self, request: RequestState, names: tuple[str, ...]) -> int:
         """From now on, in which none of a reply's drafters need be asked; `names` had a draft in this one."""
-        if names or (self.threads and self.threads.one.is_on_trial):
+        if names or self.stopwatch.is_on_trial:
             return 0
-        return self.controller.n_idle([drafter.name for drafter in self.drafters if drafter.name in request.drafters])
-
-    def _learn_cost(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_had: float) -> None:
-        """Learns what a pass cost whose threads had `n_had` cores, unless it tried a number of threads that was not
-        taken. The first pass of a width asks workers much that they are asked only once.
-        """
-        if self.is_far and width not in self._made:
-            self._made.add(width)
-            return
-        change: float | None = 1.0
-        if self.threads:
-            expected = self.controller.costs_of(drafters, width).seconds(width, n_context)
-            change = self.threads.observe(width, seconds, expected, n_had)
-        if change == 1.0:
-            self.controller.learn_pass(drafters, width, n_context, seconds)
-        elif change is not None:
-            self.controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
-
-    def _drop(self, drafter: Drafter, error: SlipstreamError) -> None:
-        """Goes on without a drafter that broke."""
-        self._set_drafters(each for each in self.drafters if each is not drafter)
-        drafter.close()
-        self.controller.drop(drafter.name)
-        self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
+        return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in request.drafters])
 
     @property
     def plain_rate(self) -> float:
@@ -467,29 +358,13 @@ class SpecLoop:
         """Are replies whose text can be predicted kept to passes that round as plain decode does?"""
         return self.exact_rows < sys.maxsize
 
-    @property
-    def is_impaired(self) -> bool:
-        """Is a drafter lacking, for want of memory or because it broke?"""
-        return bool(self.shortage or self.failed)
-
-    @property
-    def memory_level(self) -> str:
-        """How short memory is, as far as the drafters are kept to it."""
-        return self.degradation.level.name if self.degradation else "OK"
-
-    @property
-    def given_up(self) -> str:
-        """What is given up for want of memory and why, with numbers; "" while nothing is."""
-        reason = self.degradation.reason if self.degradation else None
-        return reason.text if reason else ""
-
     def set_waiting(self, n: int) -> None:
         """So many replies wait for the steps that are made from now on."""
         self.controller.n_waiting = n
 
     def why_plain(self) -> Reason:
         """Why the last step was plain."""
-        reason = self.shortage or self.failed or self.request.left_out
-        if reason is None and self.drafters and self.request.exact_only and self.exact_rows < 2:
+        reason = self.lineup.shortage or self.lineup.failed or self.request.left_out
+        if reason is None and self.lineup.drafters and self.request.exact_only and self.exact_rows < 2:
             return self.inexact
         return reason or self.controller.reason()

@@ -34,7 +34,7 @@ def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
     engine = LoadedEngine(pair, Options(rpc=workers))
     try:
         costs = PassCosts()
-        drafting = [drafter for drafter in engine.loop.drafters if isinstance(drafter, ModelDrafter)]
+        drafting = [drafter for drafter in engine.loop.lineup.drafters if isinstance(drafter, ModelDrafter)]
         measure(costs, pass_runner(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
         seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
         return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.facts.exactness)

@@ -140,7 +140,7 @@ class Target:
     @staticmethod
     def _require_draft(engine: LoadedEngine) -> None:
         """Raises DraftError where it answers without the draft that it was opened with."""
-        if (failed := engine.loop.failed) and failed.code in LEFT_OUT:
+        if (failed := engine.loop.lineup.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 
     def _answer(self, engine: Engine, prompt: str, sampling: Sampling) -> Stats:

@@ -32,7 +32,7 @@ class UnluckyHost(host.Host):
         self.ask, self.said = ask, len(ask.said)
 
     def _step(self, number: int) -> Stepped | Failed:
-        asked, has_drafters = str(self.ask.prompt), bool(self.engine.loop.drafters)
+        asked, has_drafters = str(self.ask.prompt), bool(self.engine.loop.lineup.drafters)
         if self.said >= PLACE and ("[abort]" in asked or ("[abort with drafts]" in asked and has_drafters)):
             print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
             os.abort()

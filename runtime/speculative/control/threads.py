@@ -131,6 +131,12 @@ class Watch:
             before, self._found = self._found, round(busy)
             self.n_taken = max(self._found, min(self.n_taken, before))
 
+    def resume(self) -> None:
+        """Passes are made again: what others took since the last look, if that is long ago, says nothing about now."""
+        if (now := time.perf_counter()) >= self._next_look:
+            self._next_look = now + INTERVAL
+            self._busy_cores()
+
     def note_held_up(self, n_had: float) -> None:
         """The threads of a pass had only so many cores."""
         self._found = self.n_taken = max(self.n_taken, self.n_cores - int(n_had))
@@ -172,6 +178,11 @@ class Threads:
             self._watch.note_held_up(n_had)
             self._limit()
         return change
+
+    def resume(self) -> None:
+        """Passes are made again, after a pause perhaps."""
+        if self._watch:
+            self._watch.resume()
 
     def set(self) -> None:
         """Applies the numbers of threads that the next pass is to be made with."""
