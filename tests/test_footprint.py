@@ -175,7 +175,7 @@ def demo_in(monkeypatch: pytest.MonkeyPatch, free: int, options: Options, seen: 
         def __call__(self) -> Reading:
             return Reading((MemoryPool("this machine", free * MIB, 16_000 * MIB),))
 
-    monkeypatch.setattr("runtime.loading.loaded_pair.MemoryReader", Small)
+    monkeypatch.setattr("runtime.loading.open_pair.MemoryReader", Small)
     return LoadedPair(load_registry()["demo"], options, lambda what, share: seen.add(what) is None)
 
 

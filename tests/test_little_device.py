@@ -10,7 +10,7 @@ from runtime.backends import library
 from runtime.core.errors import NoMemoryError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.loading import loaded_pair
+from runtime.loading import open_pair
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import MIB, Thresholds
 from runtime.models.registry import load_registry
@@ -23,7 +23,7 @@ OPTIONS = Options(threads=1, n_ctx=512, drafters=(), memory=NOTHING_SPARED)
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The layers that were to go to a device of which the library believes to have 40 MiB, each time that failed."""
-    found, is_left, load = list[int](), False, loaded_pair.load
+    found, is_left, load = list[int](), False, open_pair.load
 
     def leave() -> None:
         nonlocal is_left
@@ -37,8 +37,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(library, "has_gpu", lambda: not is_left)
     monkeypatch.setattr(library, "leave_gpus", leave)
-    monkeypatch.setattr(loaded_pair, "devices", lambda: [("Vulkan", "a small GPU", 40 * MIB, 64 * MIB)])
-    monkeypatch.setattr(loaded_pair, "load", unlucky)
+    monkeypatch.setattr(open_pair, "devices", lambda: [("Vulkan", "a small GPU", 40 * MIB, 64 * MIB)])
+    monkeypatch.setattr(open_pair, "load", unlucky)
     return found
 
 
@@ -46,7 +46,7 @@ def test_less_is_asked_of_it_each_time_and_then_nothing(asked: list[int]) -> Non
     engine = LoadedEngine(DEMO, OPTIONS)
     try:
         assert asked[0] == ALL_LAYERS
-        assert len(asked) == len(loaded_pair.SHARES)
+        assert len(asked) == len(open_pair.SHARES)
         assert asked[1] > asked[2] >= 0
         assert "less memory than it says" in engine.facts.left_out
         assert not engine.facts.has_gpu

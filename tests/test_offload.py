@@ -136,7 +136,7 @@ def test_a_loaded_pair_asks_its_devices(
             )
             return Reading(places)
 
-    monkeypatch.setattr("runtime.loading.loaded_pair.MemoryReader", WithDevice)
+    monkeypatch.setattr("runtime.loading.open_pair.MemoryReader", WithDevice)
     given = list[int]()
     real = load_registry()["demo"]
 
@@ -147,7 +147,7 @@ def test_a_loaded_pair_asks_its_devices(
         given.append(gpu_layers)
         raise StopError
 
-    monkeypatch.setattr("runtime.loading.loaded_pair.load", load)
+    monkeypatch.setattr("runtime.loading.open_pair.load", load)
     with pytest.raises(StopError):
         LoadedPair(real, Options())
     assert given == [ALL_LAYERS if n_layers is None else n_layers]

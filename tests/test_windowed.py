@@ -75,7 +75,7 @@ def least(spec: PairSpec) -> int:
 
 def test_a_reply_past_the_window_ends_its_drafts_and_says_why(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = LoadPlan(N_CTX, True, 0, "memory is short", is_less=True, is_frugal=True)
-    monkeypatch.setattr("runtime.loading.loaded_pair.plan_of", lambda *args: plan)
+    monkeypatch.setattr("runtime.loading.open_pair.plan_of", lambda *args: plan)
     monkeypatch.setattr(planning, "TARGET_BATCH", N_BATCH)
     monkeypatch.setattr("runtime.loading.opening.TARGET_BATCH", N_BATCH)
     said = []

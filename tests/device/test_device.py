@@ -22,7 +22,7 @@ from runtime.core.draft import NO_DRAFT, Draft
 from runtime.core.errors import SettingsError
 from runtime.engine import Chunk, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.loading import exactness, loaded_pair, profile
+from runtime.loading import exactness, open_pair, profile
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import Thresholds
 from runtime.models.cache_layout import HALVES
@@ -80,7 +80,7 @@ def test_where_the_device_has_little_memory_layers_stay_with_the_processor(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little = [(kind, name, 0 if kind != "CPU" else free, total) for kind, name, free, total in devices()]
-    monkeypatch.setattr(loaded_pair, "devices", lambda: little)
+    monkeypatch.setattr(open_pair, "devices", lambda: little)
     engine = opened(memory=NOTHING_SPARED)
     assert engine._loaded.plan is not None
     assert engine._loaded.plan.n_gpu_layers == 0

@@ -1,0 +1,170 @@
+"""A pair whose files are open: planned by the memory that is free, read, and with contexts.
+
+Knows files, devices and backends; measures nothing and decodes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from runtime.backends import library, rpc
+from runtime.backends.devices import devices
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.workers import WorkerError
+from runtime.core.backend import OnProgress
+from runtime.core.errors import NoMemoryError
+from runtime.drafters.layerskip import LayerSkipDrafter
+from runtime.loading import layout
+from runtime.loading.draft import Wanted
+from runtime.loading.heads import HeadFile
+from runtime.loading.opening import load, open_target
+from runtime.loading.options import Options
+from runtime.loading.planning import HEADS, MODEL, MTP, NEAR, drafts_by, n_snapshots, pair_spec, plan_of
+from runtime.loading.reaching import reach
+from runtime.memory.fit import USUAL
+from runtime.memory.footprint import ALL_LAYERS
+from runtime.memory.pressure import Reading
+from runtime.memory.system import MemoryReader
+from runtime.models.registry import Pair, with_files
+from runtime.speculative.control.reasons import Reason
+
+SHARES = 1.0, 0.5, 0.25  # of the memory that devices say is free, in the order in which they are tried
+
+
+class OpenPair:
+    """Its head may be one that was `learned` from its own. Closes everything it opened, in order."""
+
+    def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None, learned: Path | None) -> None:
+        if options.without_gpu:
+            library.leave_gpus()
+        self.pair = with_files(pair)
+        fast = options.fast or pair.fast
+        exact = options.exact or pair.exact or (not fast and layout.prefers_exact(pair.target))
+        self.options = replace(options, exact=exact, fast=fast)
+        self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
+        self.off = None if self.names else Reason("user", "drafters are switched off")
+        self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
+        self.shortened = ""  # why the context is shorter than was asked for, if it is
+        self._head_file = HeadFile(self.pair.draft, learned) if self.pair.draft else None
+        self._closers: list[Callable[[], None]] = []
+        self._workers: tuple[str, ...] = ()  # that answer
+        self._missing: WorkerError | None = None  # what is wrong with another
+        try:
+            report = on_progress or (lambda what, share: True)
+            self._reach_workers(report)
+            self._open_what_fits(report)
+        except BaseException:
+            self.close()
+            raise
+
+    def _reach_workers(self, on_progress: OnProgress) -> None:
+        """Workers become devices. Drafters that look into the target cannot do so where its layers are elsewhere."""
+        asked = self.pair.rpc if self.options.rpc is None else self.options.rpc
+        self.options = replace(self.options, rpc=asked)
+        if not asked:
+            return
+        self._workers, self._missing = reach(asked, self.options.patience, lambda: on_progress("target", 0.0))
+        self._closers.append(rpc.hold(self._workers))
+        if near := [name for name in self.names if name in NEAR]:
+            self.names = tuple(name for name in self.names if name not in NEAR)
+            self.left_out = Reason(
+                "architecture", f"the {', '.join(near)} drafter is left out, as it looks into layers that workers have"
+            )
+
+    def _open_what_fits(self, on_progress: OnProgress) -> None:
+        """A GPU that has less memory than it says is taken to have less and less of it; in the end it is left alone."""
+        asked = self.options, self.names, self.off
+        for share in SHARES:
+            try:
+                self._plan(share)
+                return self._open(on_progress)
+            except NoMemoryError:
+                self._free()
+                if not library.has_gpu():
+                    raise
+                self.options, self.names, self.off = asked
+        library.leave_gpus()
+        self._workers = ()
+        self._plan()
+        self.shortened = "the processor computes alone, because the GPU has less memory than it says"
+        return self._open(on_progress)
+
+    def _plan(self, share: float = 1.0) -> None:
+        """What fits into memory, of which devices have that share of what they say; the length of drafts follows from
+        the context.
+        """
+        self.reader = MemoryReader(devices if library.has_gpu() or self._workers else tuple)
+        self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
+        self._drafts_by = drafts_by(self.pair, self.spec)
+        if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
+            self.spec = replace(self.spec, draft=None)
+        try:
+            self.plan = plan_of(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
+        except NoMemoryError as error:
+            raise NoMemoryError(f"{self._missing} {error}") if self._missing else error from None
+        if self._missing:
+            self.shortened = f"{str(self._missing).partition('. ')[0]}, so the model is run without it"
+
+    def _open(self, on_progress: OnProgress) -> None:
+        """The target, its context, and the draft model."""
+        n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
+        facts = self.spec.target if self.spec else None
+        has_draft = self.plan is None or self.plan.with_draft
+        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
+        refused = wanted.try_out(on_progress)
+        self.target = load(
+            self.pair.target,
+            "target",
+            on_progress,
+            self.options.exact,
+            n_gpu_layers,
+            facts=facts,
+            with_mtp=self._drafts_by == MTP and has_draft and not refused,
+            workers=self._workers,
+        )
+        self._closers.append(self.target.close)
+        asked = self.options.n_ctx or self.pair.context
+        n_ctx = min(self.plan.n_ctx if self.plan else asked or USUAL, self.target.n_ctx_train)
+        if n_ctx == self.target.n_ctx_train < (self.options.n_ctx or 0):
+            why = "the model was trained on no more"
+            self.shortened = f"the context holds {n_ctx} tokens, not {self.options.n_ctx}: {why}"
+        most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
+        self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
+        self._open_target()
+        wanted = replace(wanted, names=self.names)  # some may not be had with it
+        found = (None, refused) if refused else wanted.open(self.backend, self.options, on_progress)
+        self.draft, lacking = found
+        self.left_out = lacking or self.left_out
+        if self.draft is not None:
+            self._closers.append(self.draft.close)
+
+    def _open_target(self) -> None:
+        """The target's context; what cannot be drafted for is known before a draft model could take memory."""
+        is_short = self.plan is not None and self.plan.is_frugal
+        is_frugal = is_short or (self.target.is_recurrent and not self.names)
+        exits_early = LayerSkipDrafter.name in self.names
+        self._take_backend(*open_target(self.target, self.pair, self.options, exits_early, is_frugal))
+        if self.names and not self.backend.n_rewindable:
+            why = Reason("architecture", "this architecture cannot drop rejected tokens")
+            self.names, self.off = (), Reason("memory", self.plan.text) if is_short and self.plan else why
+
+    def _take_backend(self, backend: LlamaBackend, left_out: Reason | None) -> None:
+        """The target's context, and why a drafter that needs another one is left out."""
+        self.backend, self.left_out = backend, left_out or self.left_out
+        self._closers.append(backend.close)
+
+    def close(self) -> None:
+        """Frees contexts before the models they stand on; may be called twice."""
+        self._free()
+
+    def _free(self) -> None:
+        while self._closers:
+            self._closers.pop()()
+
+
+def with_share(reading: Reading, share: float) -> Reading:
+    """The same where devices have only that share of the memory that they say is free."""
+    pools = (replace(pool, free=int(share * pool.free)) if pool.is_device else pool for pool in reading.pools)
+    return replace(reading, pools=tuple(pools))
