@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 
@@ -13,17 +14,27 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
+from runtime.process.flow import AHEAD
 from runtime.process.host import Host
+from runtime.process.messages import PAUSE, Stepped, as_step, receive_all
 from runtime.process.turns import FAIR, Turns
 
 DEMO, GREEDY = load_registry()["demo"], Sampling(temperature=0.0)
 TEXT = "\n".join(f"def f{i}(x): return x + {i}" for i in range(12))
 
 
+class Heard(Host):
+    """A host whose messages are read here."""
+
+    def __init__(self) -> None:
+        self.told, steps = Pipe()
+        super().__init__(steps, Pipe()[0], Pipe()[0])
+        self.engine = LoadedEngine(DEMO, Options(slots=6, drafters=()))
+
+
 @pytest.fixture
-def host() -> Iterator[Host]:
-    found = Host(*(Pipe()[0] for _ in range(3)))
-    found.engine = LoadedEngine(DEMO, Options(slots=6))
+def host() -> Iterator[Heard]:
+    found = Heard()
     yield found
     found.engine.close()
 
@@ -33,12 +44,14 @@ def begin(host: Host, *numbers: int) -> None:
         host._begin(number, Ask([Message("user", f"{number}. Explain this:\n{TEXT}")], GREEDY, 40))
 
 
-def heard(host: Host) -> dict[int, list[Chunk]]:
-    """What was told of each reply since the last time."""
+def heard(host: Heard) -> dict[int, list[Chunk]]:
+    """What was made of each reply since the last time."""
+    host._tell()
     found = dict[int, list[Chunk]]()
-    while not host._made.empty():
-        step = host._made.get()
-        found.setdefault(step.number, []).append(step.chunk)
+    while host.told.poll():
+        for step in map(as_step, receive_all(host.told)):
+            assert isinstance(step, Stepped)
+            found.setdefault(step.number, []).append(step.chunk)
     return found
 
 
@@ -46,7 +59,7 @@ def n_tokens(chunks: list[Chunk]) -> int:
     return sum(len(chunk.tokens) for chunk in chunks)
 
 
-def test_who_speaks_has_a_token_between_two_passes_that_read(host: Host) -> None:
+def test_who_speaks_has_a_token_between_two_passes_that_read(host: Heard) -> None:
     begin(host, 1)
     while not n_tokens(heard(host).get(1, [])):
         host._take_turns()
@@ -62,7 +75,20 @@ def test_who_speaks_has_a_token_between_two_passes_that_read(host: Host) -> None
     assert max(most) == 1
 
 
-def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host: Host) -> None:
+def test_steps_that_are_made_quickly_are_told_together(host: Heard) -> None:
+    begin(host, 1)
+    while not n_tokens(heard(host).get(1, [])):
+        host._take_turns()
+    host._told_at = time.perf_counter() + 60
+    host._advance(1, 0)
+    *steps, last = receive_all(host.told)
+    assert (len(steps), last) == (AHEAD, PAUSE)
+    host._told_at = 0.0
+    host._advance(1, 0)
+    assert len(receive_all(host.told)) == 1  # what comes after a while is told at once
+
+
+def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host: Heard) -> None:
     begin(host, 1)
     host._take_turns()  # tells how much there is to read
     begin(host, 2, 3)

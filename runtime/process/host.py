@@ -1,7 +1,7 @@
 """The process that has the models: `python -m runtime.process.host`, with the numbers of three pipes.
 
-Replies are made on the main thread and questions about text are answered on a second one; three more hear what is asked
-next and which reply is to be stopped, and tell what was made. Knows an engine and pipes.
+Replies are made on the main thread and questions about text are answered on a second one; two more hear what is asked
+next and which reply is to be stopped. Knows an engine and pipes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,6 +31,9 @@ from runtime.process.turns import Turns
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 NOBODY = 0  # the number of no reply
+# Seconds between two messages while steps are made quickly: each wakes two processes, which take the cores that the
+# models compute on
+TELL_EVERY = 0.012
 
 
 class Host:
@@ -37,7 +41,8 @@ class Host:
 
     def __init__(self, steps: Connection, texts: Connection, stops: Connection) -> None:
         self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
-        self._calls, self._made = SimpleQueue[Call](), SimpleQueue[Any]()
+        self._calls = SimpleQueue[Call]()
+        self._untold, self._told_at = list[Any](), 0.0  # what was made since the last message, and when that was sent
         self._replies: dict[int, Iterator[Chunk]] = {}
         self._turns = Turns()
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
@@ -59,13 +64,13 @@ class Host:
         gc.freeze()  # what was loaded stays, and need not be looked through while replies are made
         self.engine = engine
         send(self._steps, Opened(engine.facts, self._status()))
-        for work in (self._hear_calls, self._tell, self._answer_texts, self._hear_stops):
+        for work in (self._hear_calls, self._answer_texts, self._hear_stops):
             threading.Thread(target=work, daemon=True).start()
         while (call := self._calls.get()).name != "close":
             if call.name == "next":
                 self._advance(call.number, *call.args)
             else:
-                self._made.put(self._answer(call))
+                self._tell(self._answer(call))
         self.engine.close()
 
     def _report(self, what: str, share: float) -> bool:
@@ -104,7 +109,7 @@ class Host:
         one where they take turns.
         """
         if number not in self._replies:  # it was stopped before it began, or has ended meanwhile
-            self._made.put(Failed(StoppedError(), number))
+            self._tell(Failed(StoppedError(), number))
         self.engine.share(n_waiting)
         is_shared = self.engine.facts.shares_passes and not self.engine.turn_seconds
         for _ in range(AHEAD if is_shared or not n_waiting else 1):
@@ -112,11 +117,13 @@ class Host:
                 self._take_turns()
             else:
                 self._take_turn(number)
+            if time.perf_counter() - self._told_at >= TELL_EVERY:
+                self._tell()
             if not self._calls.empty():
                 break
         with self._lock:
             self._current = NOBODY
-        self._made.put(PAUSE)
+        self._tell(PAUSE)
 
     def _take_turns(self) -> None:
         """Makes every reply's next step, which all are in few passes; one of them may read prompts where anybody waits
@@ -127,19 +134,22 @@ class Host:
             self._take_turn(each)
         n_before = self.engine.n_read_passes
         for each in self._turns.reading():
+            self._tell()  # reading takes long
             self._take_turn(each)
             if ready and self.engine.n_read_passes > n_before:
                 break
 
     def _take_turn(self, number: int) -> None:
-        """Makes a reply's next step, which is told while the next one is made."""
+        """Makes a reply's next step, which is told at once if it is the last."""
         if number not in self._replies:
             return
         if number != self._current:
             with self._lock:
                 self._current = number
                 self.engine.stop(number in self._stopped)
-        self._made.put(self._step(number))
+        self._untold.append(self._step(number))
+        if number not in self._replies:
+            self._tell()
 
     def _step(self, number: int) -> Stepped | Failed:
         """A reply's next step; from its last one on it is forgotten."""
@@ -174,17 +184,15 @@ class Host:
                 os._exit(0)
             self._calls.put(call)
 
-    def _tell(self) -> None:
-        """What was made since the last time, until nobody is there any more."""
-        while True:
-            made = [self._made.get()]
-            while not self._made.empty():
-                made.append(self._made.get())
-            try:
+    def _tell(self, *more: object) -> None:
+        """Tells what was made since the last time."""
+        made, self._untold, self._told_at = [*self._untold, *more], [], time.perf_counter()
+        try:
+            if made:
                 self._send(*made)
-            except Exception:  # what cannot be sent is a fault of ours, and not of the others
-                for each in made:
-                    self._send(sendable(each))
+        except Exception:  # what cannot be sent is a fault of ours, and not of the others
+            for each in made:
+                self._send(sendable(each))
 
     def _send(self, *messages: object) -> None:
         try:
