@@ -104,7 +104,7 @@ class ModelProcess:
 
     def was_lost_beside(self, number: int) -> bool:
         """Was it lost while another reply was made, or none?"""
-        return not self.is_alive and not self._flow.is_of(number)
+        return not self._flow.is_of(number) and not self.is_alive
 
     def ask(self, call: Call, cancel: Cancel = never, most: float = math.inf) -> Any:
         """What the call gives. Raises what it raises, StoppedError when it is cancelled and does not heed that,
