@@ -70,6 +70,20 @@ def test_where_nobody_may_read_the_counters_nothing_is_known(monkeypatch: pytest
     assert watched.wait() == 0.0
 
 
+def test_parts_of_slipstream_are_no_neighbours(counters: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    def times_of(process: int) -> SimpleNamespace:
+        if process == 1:
+            raise psutil.NoSuchProcess(process)
+        return SimpleNamespace(cpu_times=lambda: SimpleNamespace(user=counters["family"], system=0.0))
+
+    counters["family"] = 3.0
+    monkeypatch.setattr(neighbours, "family", {1, 2})
+    monkeypatch.setattr(neighbours.psutil, "Process", times_of)
+    watched = Neighbours()
+    pass_by(counters, 1.0, user=1.8, own=0.9, family=0.6)
+    assert watched.busy_cores() == pytest.approx(0.3)
+
+
 def test_a_process_that_computes_is_seen() -> None:
     with busy_core():
         watched = Neighbours()

@@ -60,6 +60,15 @@ def test_a_single_spike_changes_nothing() -> None:
     assert used.count(1) <= 3  # the trials that would have been made anyway
 
 
+def test_a_moment_in_which_passes_are_held_up_is_no_reason_for_another_number() -> None:
+    choice, costs = ThreadChoice([1, 2], 2), measured(1.0)
+    decode(lambda n: 1.0, 13, choice, costs)
+    used = decode(lambda n: {1: 1.5, 2: 2.5}[n], 6, choice, costs)  # a trial that goes well, as the others did not
+    assert (used.count(1), choice.n) == (3, 2)
+    assert decode(lambda n: {1: 1.5, 2: 1.0}[n], 12, choice, costs).count(1) == 1  # the second does not
+    assert choice.n == 2
+
+
 def test_with_one_number_there_is_nothing_to_try() -> None:
     choice, costs = ThreadChoice([2], 2), measured(1.0)
     assert set(decode(lambda n: 1.0, 3000, choice, costs)) == {2}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -14,6 +15,7 @@ WINDOW, STALE = 0.06, 5.0
 # Of a core's seconds, those in which it works for anyone; processes that are said to give way ("nice") do so only
 # within their own session
 TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
+family = set[int]()  # other processes that are parts of Slipstream: they are no neighbours
 
 
 class Neighbours:
@@ -46,11 +48,19 @@ class Neighbours:
 
 
 def readings() -> tuple[float, float, float] | None:
-    """The time, what this process's cores did for anyone, and what this process did, in seconds."""
+    """The time, what this process's cores did for anyone, and what this process and its family did, in seconds."""
     try:
         cores = psutil.cpu_times(percpu=True)
     except (OSError, RuntimeError, psutil.Error):
         return None
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
     taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
-    return time.perf_counter(), taken, time.process_time()
+    return time.perf_counter(), taken, time.process_time() + sum(map(seconds_of, family))
+
+
+def seconds_of(process: int) -> float:
+    """What it computed; 0 where it is gone."""
+    with suppress(psutil.Error):
+        times = psutil.Process(process).cpu_times()
+        return float(times.user + times.system)
+    return 0.0

@@ -24,6 +24,7 @@ from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError, Stopp
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.reply import Chunk
+from runtime.loading.neighbours import family
 from runtime.process.flow import AHEAD
 from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Status, Stepped, pack, receive, send
 from runtime.process.spawning import inherited
@@ -50,6 +51,7 @@ class Host:
 
     def run(self) -> None:
         """Loads what is asked for first, then answers until told to close."""
+        family.add(os.getppid())
         pair, options = receive(self._steps)
         send(self._steps, library.has_gpu() and not options.without_gpu)
         try:

@@ -17,7 +17,8 @@ from runtime.core.clock import Clock, steadiest
 
 FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
 TRIES = 3  # passes of a trial that goes well
-BETTER = 0.9  # of the present time, below which another number is taken
+BETTER = 0.9  # of the present time, below which another number is taken, if that is found twice
+CLEARLY = 0.4  # of it, below which once is enough
 DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at once
 STALLED = 5.0  # times what a pass was expected to take, after which it is asked what held it up
 LACKED = 0.5  # cores that the threads of a pass must have lacked to be held up by others
@@ -33,6 +34,7 @@ class ThreadChoice:
         self._is_settling = False  # the limit has changed, and what passes take now is not known yet
         self._recent: deque[float] = deque(maxlen=5)  # times with n, over the expected
         self._trial: list[float] = []
+        self._again: int | None = None  # the number whose first trial went well, and which has another
         self._waited, self._wait = 0, FIRST_TRIAL
         self._before: dict[int, float] = {}  # width -> seconds expected after the last trial
         self._next = 0
@@ -69,7 +71,8 @@ class ThreadChoice:
         self._recent.append(seconds / expected)
         self._waited += 1
         has_drifted = expected > DRIFTED * self._before.setdefault(width, expected)
-        if self._others and len(self._recent) == self._recent.maxlen and (has_drifted or self._waited >= self._wait):
+        is_due = has_drifted or self._waited >= self._wait or self._again is not None
+        if self._others and len(self._recent) == self._recent.maxlen and is_due:
             self._begin_trial()
         return 1.0
 
@@ -88,24 +91,33 @@ class ThreadChoice:
         return [option for option in self.options if option != self.n and option <= self._limit]
 
     def _begin_trial(self) -> None:
-        """Begins a trial of another number; the others take turns."""
+        """Begins a trial of another number; the others take turns, but for one that has a second trial."""
         others = self._others
-        self._tried, self._next = others[self._next % len(others)], self._next + 1
+        if self._again in others:
+            self._tried = self._again
+        else:
+            self._again = None
+            self._tried, self._next = others[self._next % len(others)], self._next + 1
         self._waited, self._trial = 0, []
         self._before.clear()
 
     def _judge(self, relative: float) -> float | None:
-        """Goes on while the trial goes well; the number is taken when it went well to the end."""
+        """Goes on while the trial goes well. The number is taken when it went well to the end, and once more after
+        passes with the present one: those may just have been held up.
+        """
         self._trial.append(relative)
-        now = median(self._recent)
-        if median(self._trial) >= BETTER * now:
-            self._tried, self._wait = self.n, min(2 * self._wait, LAST_TRIAL)
+        now, found = median(self._recent), median(self._trial)
+        if found >= BETTER * now:
+            self._tried, self._again, self._wait = self.n, None, min(2 * self._wait, LAST_TRIAL)
             return None
         if len(self._trial) < TRIES:
             return None
-        self.n, self._wait = self._tried, FIRST_TRIAL
         self._recent.clear()
-        return median(self._trial)
+        if self._again is None and found >= CLEARLY * now:
+            self._again, self._tried = self._tried, self.n
+            return None
+        self.n, self._again, self._wait = self._tried, None, FIRST_TRIAL
+        return found
 
 
 class Watch:
