@@ -9,7 +9,7 @@ import pytest
 
 from bench.processes import busy_core
 from runtime.loading import neighbours
-from runtime.loading.neighbours import WINDOW, Neighbours
+from runtime.loading.neighbours import LONGEST, WINDOW, Neighbours
 
 
 @pytest.fixture
@@ -82,6 +82,26 @@ def test_parts_of_slipstream_are_no_neighbours(counters: dict[str, float], monke
     watched = Neighbours()
     pass_by(counters, 1.0, user=1.8, own=0.9, family=0.6)
     assert watched.busy_cores() == pytest.approx(0.3)
+
+
+def test_passes_are_timed_when_parts_of_slipstream_have_loaded(
+    counters: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters["family"], left = 3.0, [0.9, 0.5, 0.2, 0.9]  # of a core, in each look
+
+    def look_away(seconds: float) -> None:
+        pass_by(counters, seconds, family=left.pop(0) * seconds)
+
+    monkeypatch.setattr(neighbours, "family_seconds", lambda: counters["family"])
+    monkeypatch.setattr(neighbours.time, "sleep", look_away)
+    watched = Neighbours()
+    look_away(1.0)
+    watched.wait_for_family()
+    assert left == [0.9]
+    left[:] = [0.9] * 1000
+    look_away(1.0)
+    watched.wait_for_family()  # not for ever
+    assert 1000 - len(left) == pytest.approx(1 + LONGEST / WINDOW, abs=2)
 
 
 def test_a_process_that_computes_is_seen() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
+
+import pytest
 
 from runtime.core.clock import steadiest
 from runtime.speculative.control.costs import PassCosts
@@ -57,16 +60,22 @@ def test_a_single_spike_changes_nothing() -> None:
     choice, costs, spikes = ThreadChoice([1, 2], 2), measured(1.0), iter([1.0] * 20 + [50.0] + [1.0] * 60)
     used = decode(lambda n: next(spikes) if n == 2 else 1.6, 81, choice, costs)
     assert choice.n == 2
-    assert used.count(1) <= 3  # the trials that would have been made anyway
+    assert used.count(1) <= 4  # the trials that would have been made anyway
 
 
-def test_a_moment_in_which_passes_are_held_up_is_no_reason_for_another_number() -> None:
-    choice, costs = ThreadChoice([1, 2], 2), measured(1.0)
-    decode(lambda n: 1.0, 13, choice, costs)
-    used = decode(lambda n: {1: 1.5, 2: 2.5}[n], 6, choice, costs)  # a trial that goes well, as the others did not
-    assert (used.count(1), choice.n) == (3, 2)
-    assert decode(lambda n: {1: 1.5, 2: 1.0}[n], 12, choice, costs).count(1) == 1  # the second does not
-    assert choice.n == 2
+@pytest.mark.parametrize("first", [1, 2])
+def test_where_single_passes_are_held_up_the_average_decides(first: int) -> None:
+    """A quarter of those with two threads takes up to three times as long, as another process needs a core now and
+    then.
+    """
+    chance = Random(1)
+
+    def seconds(n: int) -> float:
+        return 1.5 if n == 1 else 1.0 * (chance.uniform(1.5, 3.0) if chance.random() < 0.25 else 1.0)
+
+    choice, costs = ThreadChoice([1, 2], first), measured(1.5)
+    used = decode(seconds, 4000, choice, costs)
+    assert used.count(2) > 0.8 * len(used)
 
 
 def test_with_one_number_there_is_nothing_to_try() -> None:

@@ -61,6 +61,7 @@ class LoadedPair(OpenPair):
 
     def _calibrate(self) -> None:
         """What passes cost, and whether they are exact: measured now, or remembered."""
+        self._neighbours.wait_for_family()
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
         # Who waits for a worker has no core either
         clock = steadiest() if self._n_taken and not self._workers else wall

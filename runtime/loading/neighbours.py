@@ -12,6 +12,8 @@ import psutil
 
 # Seconds that a reading must span, because the counters move in steps of a hundredth; after which it tells of the past
 WINDOW, STALE = 0.06, 5.0
+# Of a core, that our other processes may take while passes are timed; the longest time to wait until they take less
+CALM, LONGEST = 0.3, 2.0
 # Of a core's seconds, those in which it works for anyone; processes that are said to give way ("nice") do so only
 # within their own session
 TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
@@ -23,6 +25,7 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._last = readings()
+        self._began, self._relatives = time.perf_counter(), family_seconds()
 
     def busy_cores(self) -> float | None:
         """Cores that others kept busy since the last look; None where that is too short or long ago, or not known."""
@@ -34,6 +37,18 @@ class Neighbours:
             return None
         span, taken, own = (after - then for after, then in zip(now, before, strict=True))
         return max(0.0, taken - own) / span
+
+    def wait_for_family(self) -> None:
+        """Returns as soon as our other processes leave the cores alone, which load what they need at the same time."""
+        end = time.perf_counter() + LONGEST
+        while not self._is_family_calm() and time.perf_counter() < end:
+            time.sleep(WINDOW)
+
+    def _is_family_calm(self) -> bool:
+        """Since it was last asked."""
+        span, seconds = time.perf_counter() - self._began, family_seconds() - self._relatives
+        self._began, self._relatives = self._began + span, self._relatives + seconds
+        return seconds <= CALM * span
 
     def wait(self) -> float:
         """Cores that others keep busy, as soon as the time since the last look is long enough to tell; 0 where nobody
@@ -55,12 +70,14 @@ def readings() -> tuple[float, float, float] | None:
         return None
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
     taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
-    return time.perf_counter(), taken, time.process_time() + sum(map(seconds_of, family))
+    return time.perf_counter(), taken, time.process_time() + family_seconds()
 
 
-def seconds_of(process: int) -> float:
-    """What it computed; 0 where it is gone."""
-    with suppress(psutil.Error):
-        times = psutil.Process(process).cpu_times()
-        return float(times.user + times.system)
-    return 0.0
+def family_seconds() -> float:
+    """What our other processes computed, those left out that are gone."""
+    seconds = 0.0
+    for process in family:
+        with suppress(psutil.Error):
+            times = psutil.Process(process).cpu_times()
+            seconds += times.user + times.system
+    return seconds

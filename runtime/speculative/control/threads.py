@@ -16,13 +16,60 @@ from statistics import median
 from runtime.core.clock import Clock, steadiest
 
 FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
-TRIES = 3  # passes of a trial that goes well
-BETTER = 0.9  # of the present time, below which another number is taken, if that is found twice
-CLEARLY = 0.4  # of it, below which once is enough
+TRIES = 3  # passes after which it is known what they take, if nothing holds them up
+BETTER = 0.9  # of the present time, below which another number is taken
+BLOCK, N_BLOCKS = (
+    4,
+    3,
+)  # passes of a trial without a pause, and how often; in between come as many with the present number
+# Of the present time, above which a trial ends after one pass or two, and below which it ends after TRIES
+HOPELESS, WORSE, CLEARLY = 3.0, 1.25, 0.5
 DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at once
 STALLED = 5.0  # times what a pass was expected to take, after which it is asked what held it up
 LACKED = 0.5  # cores that the threads of a pass must have lacked to be held up by others
 INTERVAL = 0.25  # seconds between two looks at that
+
+
+class Trial:
+    """Passes made with `n` threads, compared with those of the present number: `own` are the last of those, over the
+    expected.
+
+    On a machine that others use as well, single passes are held up, so the two are compared in turns and on average.
+    """
+
+    def __init__(self, n: int, own: Sequence[float]) -> None:
+        self.n, self._own, self._times, self._n_passes = n, [*own], list[float](), 0
+
+    @property
+    def is_on(self) -> bool:
+        """Is the next pass made with `n`?"""
+        return self._n_passes // BLOCK % 2 == 0
+
+    def observe(self, relative: float) -> None:
+        """Takes in a pass, which took so many times what was expected of the present number."""
+        (self._times if self.is_on else self._own).append(relative)
+        self._n_passes += 1
+
+    @property
+    def found(self) -> float:
+        """What passes with `n` take."""
+        return usual(self._times)
+
+    @property
+    def verdict(self) -> bool | None:
+        """Should `n` be taken? None while that is not known."""
+        n, ratio = len(self._times), self.found / usual(self._own)
+        if ratio >= (HOPELESS if n < 2 else WORSE):
+            return False
+        if n == BLOCK * N_BLOCKS or (n >= TRIES and ratio < CLEARLY):
+            return ratio < BETTER
+        return None
+
+
+def usual(times: Sequence[float]) -> float:
+    """Their mean, where one that was held up counts as two."""
+    most = 2 * median(times)
+    return sum(min(each, most) for each in times) / len(times)
 
 
 class ThreadChoice:
@@ -30,11 +77,11 @@ class ThreadChoice:
 
     def __init__(self, options: Sequence[int], n: int) -> None:
         self.options, self.n = sorted({*options, n}), n
-        self._tried, self._limit = n, max(self.options)
+        self._limit = max(self.options)
         self._is_settling = False  # the limit has changed, and what passes take now is not known yet
         self._recent: deque[float] = deque(maxlen=5)  # times with n, over the expected
-        self._trial: list[float] = []
-        self._again: int | None = None  # the number whose first trial went well, and which has another
+        self._trial: Trial | None = None
+        self._settled: list[float] = []  # the same since the limit has changed
         self._waited, self._wait = 0, FIRST_TRIAL
         self._before: dict[int, float] = {}  # width -> seconds expected after the last trial
         self._next = 0
@@ -42,12 +89,12 @@ class ThreadChoice:
     @property
     def tried(self) -> int:
         """The number that the next pass is made with."""
-        return min(self._tried, self._limit)
+        return min(self._trial.n if self._trial and self._trial.is_on else self.n, self._limit)
 
     @property
     def is_on_trial(self) -> bool:
         """Is what the next passes take needed, each of it?"""
-        return self._is_settling or self._tried != self.n
+        return self._is_settling or self._trial is not None
 
     def limit(self, most: int) -> None:
         """At most so many from now on."""
@@ -55,7 +102,7 @@ class ThreadChoice:
             return
         before, self._limit = self.tried, most
         if self.tried != before:
-            self._tried, self._is_settling, self._trial = self.n, True, []
+            self._trial, self._is_settling, self._settled = None, True, []
             self._recent.clear()
 
     def observe(self, width: int, seconds: float, expected: float) -> float | None:
@@ -66,24 +113,23 @@ class ThreadChoice:
         """
         if self._is_settling:
             return self._settle(seconds / expected)
-        if self._tried != self.n:
-            return self._judge(seconds / expected)
+        if self._trial:
+            return self._judge(self._trial, seconds / expected)
         self._recent.append(seconds / expected)
         self._waited += 1
         has_drifted = expected > DRIFTED * self._before.setdefault(width, expected)
-        is_due = has_drifted or self._waited >= self._wait or self._again is not None
-        if self._others and len(self._recent) == self._recent.maxlen and is_due:
+        if self._others and len(self._recent) == self._recent.maxlen and (has_drifted or self._waited >= self._wait):
             self._begin_trial()
         return 1.0
 
     def _settle(self, relative: float) -> float | None:
         """A few passes say what they take with the number that the limit has left."""
-        self._trial.append(relative)
-        if len(self._trial) < TRIES:
+        self._settled.append(relative)
+        if len(self._settled) < TRIES:
             return None
         self._is_settling = False
         self._before.clear()
-        return median(self._trial)
+        return median(self._settled)
 
     @property
     def _others(self) -> list[int]:
@@ -91,33 +137,26 @@ class ThreadChoice:
         return [option for option in self.options if option != self.n and option <= self._limit]
 
     def _begin_trial(self) -> None:
-        """Begins a trial of another number; the others take turns, but for one that has a second trial."""
+        """Begins a trial of another number; the others take turns."""
         others = self._others
-        if self._again in others:
-            self._tried = self._again
-        else:
-            self._again = None
-            self._tried, self._next = others[self._next % len(others)], self._next + 1
-        self._waited, self._trial = 0, []
+        self._trial, self._next = Trial(others[self._next % len(others)], self._recent), self._next + 1
+        self._waited = 0
         self._before.clear()
 
-    def _judge(self, relative: float) -> float | None:
-        """Goes on while the trial goes well. The number is taken when it went well to the end, and once more after
-        passes with the present one: those may just have been held up.
-        """
-        self._trial.append(relative)
-        now, found = median(self._recent), median(self._trial)
-        if found >= BETTER * now:
-            self._tried, self._again, self._wait = self.n, None, min(2 * self._wait, LAST_TRIAL)
-            return None
-        if len(self._trial) < TRIES:
-            return None
+    def _judge(self, trial: Trial, relative: float) -> float | None:
+        """Goes on with the trial; the number is taken when it went well."""
+        was_on = trial.is_on
+        trial.observe(relative)
+        verdict = trial.verdict if was_on else None
+        if verdict is None:
+            return None if was_on else 1.0
+        self._trial = None
         self._recent.clear()
-        if self._again is None and found >= CLEARLY * now:
-            self._again, self._tried = self._tried, self.n
+        if not verdict:
+            self._wait = min(2 * self._wait, LAST_TRIAL)
             return None
-        self.n, self._again, self._wait = self._tried, None, FIRST_TRIAL
-        return found
+        self.n, self._wait = trial.n, FIRST_TRIAL
+        return trial.found
 
 
 class Watch:
