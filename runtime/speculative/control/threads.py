@@ -82,7 +82,8 @@ class ThreadChoice:
         self._recent: deque[float] = deque(maxlen=5)  # times with n, over the expected
         self._trial: Trial | None = None
         self._settled: list[float] = []  # the same since the limit has changed
-        self._waited, self._wait = 0, FIRST_TRIAL
+        # Fewer than there could be were chosen in a moment, which may have been a busy one
+        self._waited, self._wait = 0, FIRST_TRIAL if n == max(self.options) else 0
         self._before: dict[int, float] = {}  # width -> seconds expected after the last trial
         self._next = 0
 
@@ -153,7 +154,7 @@ class ThreadChoice:
         self._trial = None
         self._recent.clear()
         if not verdict:
-            self._wait = min(2 * self._wait, LAST_TRIAL)
+            self._wait = min(max(FIRST_TRIAL, 2 * self._wait), LAST_TRIAL)
             return None
         self.n, self._wait = trial.n, FIRST_TRIAL
         return trial.found
