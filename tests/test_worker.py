@@ -83,7 +83,7 @@ def counted(prompt: str, n: int, *, is_short: bool = False) -> ScheduledTask:
 
 
 async def heard(job: ScheduledTask) -> str:
-    return "".join([chunk.text async for chunk in job.chunks()])
+    return "".join([chunk.text async for some in job.chunks() for chunk in some])
 
 
 def order_of(engine: Counting, jobs: Callable[[], list[ScheduledTask]]) -> str:

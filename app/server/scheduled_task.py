@@ -67,20 +67,28 @@ class ScheduledTask:
         if isinstance(event, Exception):
             raise event
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        """The replies one after the other; the last chunk of each has a finish reason.
-
-        Raises what failed on the way.
+    async def chunks(self) -> AsyncIterator[list[Chunk]]:
+        """The replies one after the other, as many chunks at a time as are there; the last one of each reply has a
+        finish reason. Raises what failed on the way, after what came before.
         """
         n_left = len(self._tasks)
         while n_left:
-            event = await self._events.get()
-            if isinstance(event, Exception):
-                raise event
-            if event is not None:
-                self.n_predicted += len(event.tokens)
-                n_left -= event.finish_reason is not None
-                yield event
+            chunks, failed = list[Chunk](), None
+            for event in [await self._events.get(), *self._there()]:
+                if isinstance(event, Exception):
+                    failed = failed or event
+                elif event is not None and not failed:
+                    chunks.append(event)
+            self.n_predicted += sum(len(chunk.tokens) for chunk in chunks)
+            n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
+            if chunks:
+                yield chunks
+            if failed and n_left:
+                raise failed
+
+    def _there(self) -> Iterator[Chunk | Exception | None]:
+        while not self._events.empty():
+            yield self._events.get_nowait()
 
     # on either
 

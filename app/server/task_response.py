@@ -84,16 +84,16 @@ class TaskResponse:
         return event_stream(self._lines(started)) if self.stream else await self._body()
 
     async def _body(self) -> Response:
-        chunks = [chunk async for chunk in self.scheduled.chunks()]
+        chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
         return await run_in_threadpool(lambda: JSONBody(self.formatter.body(chunks)))
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
-        """The events as they go over the wire, those of one chunk in one piece."""
+        """The events as they go over the wire, those of chunks that have come together in one piece."""
         yield b"".join(map(sse, self.formatter.first_events()))
         try:
             await started
-            async for chunk in self.scheduled.chunks():
-                yield await self._written(chunk)
+            async for chunks in self.scheduled.chunks():
+                yield b"".join([await self._written(chunk) for chunk in chunks])
         except Exception as error:
             yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
         else:

@@ -223,10 +223,12 @@ class Worker:
                 self._active.append(task)
 
     def _keeps_turn(self, task: ScheduledTask, seconds: float, engine: Engine) -> bool:
-        """May a turn that has taken so long go on? A task without others has a turn of one step, as who comes is let in
+        """May a turn that has taken so long go on? A task without others goes on until somebody comes, who is let in
         between turns.
         """
-        return len(self._active) > 1 and seconds < engine.turn_seconds and task is self._next(engine)
+        if len(self._active) == 1:
+            return not self._waiting and not self._is_stopping
+        return seconds < engine.turn_seconds and task is self._next(engine)
 
     def _next(self, engine: Engine) -> ScheduledTask:
         """The task whose turn it is: one that should stop; else, where all share passes, one still to begin, and else a

@@ -134,9 +134,12 @@ class Sampler:
         self.is_greedy = sampling.temperature == 0
         self.is_coupled = self.is_greedy or sampling.seed is not None
         self.rng = np.random.default_rng(sampling.seed)
-        self._bias_ids = np.array([token for token, _ in sampling.logit_bias], dtype=np.int64)
+        biases = dict[int, float]()
+        for token, bias in sampling.logit_bias:
+            biases[token] = biases.get(token, 0.0) + bias
+        self._bias_ids = np.array([*biases], dtype=np.int64)
         with np.errstate(over="ignore"):  # what is too far below zero forbids the token, as minus infinity does
-            self._biases = np.array([bias for _, bias in sampling.logit_bias]).astype(np.float32)
+            self._biases = np.array([*biases.values()]).astype(np.float32)
         self._changes_logits = bool(sampling.logit_bias or mask or sampling.penalises)
         self.context, self.position = NO_CONTEXT, 0
 
@@ -152,10 +155,10 @@ class Sampler:
             return logits
         row = logits.copy()
         inside = self._bias_ids < len(row)  # a draft model's vocabulary may be shorter
-        np.add.at(row, self._bias_ids[inside], self._biases[inside])
+        row[self._bias_ids[inside]] += self._biases[inside]
         if self.mask:
             row[~self.mask.allowed(path)[: len(row)]] = -np.inf
-        if row.max() == -np.inf:
+        if (self.mask or len(self._bias_ids) >= len(row)) and row.max() == -np.inf:
             raise SettingsError(
                 "No token is left to choose from: logit_bias forbids what the grammar demands. Forbid less."
             )
