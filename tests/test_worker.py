@@ -101,6 +101,19 @@ def order_of(engine: Counting, jobs: Callable[[], list[ScheduledTask]]) -> str:
     return "".join(engine.order)
 
 
+def test_chunks_that_have_come_together_are_read_together_and_what_failed_after_them() -> None:
+    async def run() -> None:
+        job = counted("a", 6)
+        for event in (None, Chunk("x", (1,)), Chunk("y", (2,)), ApiError(500, "lost"), ApiError(499, "later")):
+            job.emit(event)
+        chunks = job.chunks()
+        assert "".join(chunk.text for chunk in await anext(chunks)) == "xy"
+        with pytest.raises(ApiError, match="lost"):
+            await anext(chunks)
+
+    asyncio.run(run())
+
+
 def test_long_replies_alternate_step_by_step_and_a_short_one_goes_before_them() -> None:
     engine = Counting()
     order = order_of(
