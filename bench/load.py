@@ -1,4 +1,4 @@
-"""Eight clients at once against `slipstream serve demo`: errors, and how long they wait for the first token.
+"""Eight clients at once against `slipstream serve demo`: errors, memory, and how long they wait for the first token.
 
     python -m bench.load                  # five minutes
     python -m bench.load --seconds 20 --clients 4
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 
 import httpx2
+import psutil
 
 QUESTIONS = (
     "What does os.path.join do?",
@@ -31,6 +32,7 @@ QUESTIONS = (
 CODE = "import os\n\ndef main():\n    for name in os.listdir("
 LOADING = 120  # seconds at most
 TURNS = 3  # questions of a conversation
+LOOKS = 6  # at the memory that is taken
 
 
 @dataclass
@@ -140,6 +142,20 @@ async def load(url: str, n_clients: int, seconds: float) -> dict[str, Kind]:
     return kinds
 
 
+async def memory(seconds: float) -> list[int]:
+    """MiB that the processes of the server take, LOOKS times in that time."""
+    found = []
+    for _ in range(LOOKS):
+        await asyncio.sleep(seconds / LOOKS)
+        found.append(sum(each.memory_info().rss for each in psutil.Process().children(recursive=True)) >> 20)
+    return found
+
+
+async def watched(url: str, n_clients: int, seconds: float) -> tuple[dict[str, Kind], list[int]]:
+    """What the clients had, and what memory was taken meanwhile."""
+    return await asyncio.gather(load(url, n_clients, seconds), memory(seconds))
+
+
 def percentile(values: list[float], share: float) -> float:
     """The value that so large a share of them does not exceed; 0 of none."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
@@ -153,9 +169,10 @@ def main() -> None:
     parser.add_argument("--pair", default="demo")
     chosen, more = parser.parse_known_args()
     with serving(chosen.pair, more) as url:
-        kinds = asyncio.run(load(url, chosen.clients, chosen.seconds))
+        kinds, taken = asyncio.run(watched(url, chosen.clients, chosen.seconds))
+    print(f"memory, MiB: {taken}")
     print(f"{'':12}{'replies':>9}{'errors':>9}{'first p50':>12}{'first p99':>12}{'whole p50':>12}   (ms)")
-    result: dict[str, object] = {"clients": chosen.clients, "seconds": chosen.seconds}
+    result: dict[str, object] = {"clients": chosen.clients, "seconds": chosen.seconds, "mib": taken}
     for name, kind in kinds.items():
         numbers = [
             1e3 * percentile(kind.first, 0.5),
