@@ -18,10 +18,8 @@ from runtime.core.clock import Clock, steadiest
 FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
 TRIES = 3  # passes after which it is known what they take, if nothing holds them up
 BETTER = 0.9  # of the present time, below which another number is taken
-BLOCK, N_BLOCKS = (
-    4,
-    3,
-)  # passes of a trial without a pause, and how often; in between come as many with the present number
+# Passes of a trial without a pause, and how often; in between come as many with the present number
+BLOCK, N_BLOCKS = 4, 3
 # Of the present time, above which a trial ends after one pass or two, and below which it ends after TRIES
 HOPELESS, WORSE, CLEARLY = 3.0, 1.25, 0.5
 DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at once
