@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -65,6 +65,16 @@ def test_a_body_that_does_not_come_is_cut_off(here: Running, monkeypatch: pytest
     with socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE) as client:
         client.sendall(head.encode())
         assert client.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_headers_without_an_end_are_cut_off(here: Running) -> None:
+    with socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE) as client:
+        answer = b""
+        with suppress(ConnectionError):  # it may not read what is still on its way
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 2**18)
+            answer = client.recv(100)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+    assert here.client().get("/health").status_code == 200
 
 
 def test_two_ways_to_end_a_body_contradict_each_other(here: Running) -> None:

@@ -61,9 +61,9 @@ class EngineServer(uvicorn.Server):
         self.failure: Exception | None = None
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
-        config = uvicorn.Config(
-            RequestLog(self.app), lifespan="off", ws="none", access_log=False, log_level="warning", server_header=False,
-            timeout_graceful_shutdown=PATIENCE
+        config = uvicorn.Config(  # h11 also where httptools is there, which reads headers without end
+            RequestLog(self.app), lifespan="off", ws="none", http="h11", access_log=False, log_level="warning",
+            server_header=False, timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)
 
