@@ -9,7 +9,7 @@ import pytest
 
 from runtime.core.clock import steadiest
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.threads import INTERVAL, ThreadChoice, Threads, Watch
+from runtime.speculative.control.threads import BLOCK, INTERVAL, ThreadChoice, Threads, Watch
 from tests.support.clock import Clock
 
 
@@ -76,6 +76,16 @@ def test_where_single_passes_are_held_up_the_average_decides(first: int) -> None
     choice, costs = ThreadChoice([1, 2], first), measured(1.5)
     used = decode(seconds, 4000, choice, costs)
     assert used.count(2) > 0.8 * len(used)
+
+
+def test_a_trial_of_more_threads_than_are_left_ends() -> None:
+    choice, costs = ThreadChoice([1, 2], 1), measured(1.0)
+    used = decode(lambda n: 1.0, 5 + BLOCK, choice, costs)
+    assert used == [1] * 5 + [2] * BLOCK
+    choice.limit(1)  # while passes are made with one again, to be compared
+    assert not choice.is_on_trial
+    assert set(decode(lambda n: 1.0, 50, choice, costs)) == {1}
+    assert choice.n == 1
 
 
 def test_with_one_number_there_is_nothing_to_try() -> None:

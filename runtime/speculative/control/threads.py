@@ -103,6 +103,8 @@ class ThreadChoice:
         if self.tried != before:
             self._trial, self._is_settling, self._settled = None, True, []
             self._recent.clear()
+        elif self._trial and self._trial.n > most:
+            self._trial = None  # its next passes would be made with the present number
 
     def observe(self, width: int, seconds: float, expected: float) -> float | None:
         """Takes in a pass made with `tried`.
