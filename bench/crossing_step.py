@@ -25,7 +25,7 @@ class Reading:
     between two of them, in the mean.
     """
 
-    turn_seconds, n_held, memory_level, given_up = 0.0, 0, "OK", ""
+    turn_seconds, n_held, memory_level, given_up, learning = 0.0, 0, "OK", "", ""
     facts = facts()
 
     def __init__(self, n_read: int) -> None:
