@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.cli import QUESTION, failing, slipstream
@@ -19,6 +21,14 @@ def test_a_model_and_a_prompt_may_be_named_in_any_usual_way() -> None:
 
 def test_a_model_without_a_prompt_is_no_prompt() -> None:
     assert "slipstream chat" in failing("run", "demo", code=2)
+
+
+def test_a_path_that_is_there_is_a_model_and_other_words_with_a_slash_are_a_question(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("A walk in the park.")
+    assert "not a GGUF file" in failing("run", str(text), QUESTION)
+    assert slipstream("run", "What is a tree/heap?", *SHORT).stdout.strip()
+    assert slipstream("run", "a/" * 400, *SHORT).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.company import Company
-from runtime.speculative.control.controller import Controller, Decision
+from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.joint_passes import NARROWEST, STALL
 from runtime.speculative.step import Due, RequestState
 from tests.support.company import alone, begun, in_company, n_different

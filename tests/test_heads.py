@@ -102,7 +102,7 @@ def test_states_do_not_depend_on_how_the_text_was_read(target: LlamaModel) -> No
             assert len(known) - start == len(states)
             into[start : len(known)] = states
 
-        backend.show_states(at, hear)
+        backend.shown.show(at, hear)
         for end in pieces:
             backend.forward(context[:end])
         heard[len(pieces)] = seen
@@ -119,7 +119,7 @@ def test_a_target_that_shows_its_layers_computes_the_same(name: str, tmp_path: P
     for shows in (False, True):
         backend = open_backend(model, N_CTX, 5, 64)
         if shows:
-            backend.show_states((1, 2, 3), lambda known, start, states: None)
+            backend.shown.show((1, 2, 3), lambda known, start, states: None)
         found.append(backend.forward(context, Draft((7, 8))).copy())
         backend.close()
     model.close()

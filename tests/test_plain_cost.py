@@ -27,7 +27,7 @@ def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known
         controller.begin(0)
         asked.append(asks(controller, NAME))
         controller.learn([said(controller, 0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
-        steady.append(controller.is_steady)
+        steady.append(controller.plain_passes.is_steady)
     first = asked.index(False)
     assert asked[first : first + 5] == [False] * 4 + [True]
     # After a draft, a plain pass is not as in plain decode
@@ -50,7 +50,7 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
         controller.learn(
             [said(controller, 0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k
         )
-        if k or controller.is_steady:
+        if k or controller.plain_passes.is_steady:
             controller.learn_pass((NAME,) if k else (), 1 + k, 0, PASSES[k])
     assert controller.costs.seconds(1, 0) == pytest.approx(46, rel=0.25)
 
@@ -85,7 +85,7 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
             real[k],
             real[k] + asked,
         )
-        if k or controller.is_steady:
+        if k or controller.plain_passes.is_steady:
             controller.learn_pass((NAME,) if k else (), 1 + k, 0, real[k])
         if n > 2500:
             came, seconds = came + 1 + k, seconds + real[k] + asked

@@ -174,7 +174,15 @@ def asked(model: str | None, words: Sequence[str]) -> tuple[str, str]:
 
 def is_model(word: str) -> bool:
     """Does it name a model, rather than being a word of a question?"""
-    return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB)
+    return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB) or is_path(word)
+
+
+def is_path(word: str) -> bool:
+    """Is it a file or folder that is there, written as a path?"""
+    try:
+        return "/" in word and Path(word).expanduser().exists()
+    except (OSError, RuntimeError):  # too long for a path; the home of nobody
+        return False
 
 
 def read_prompt(prompt: str) -> str:

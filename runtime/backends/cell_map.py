@@ -10,19 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.core.draft import Tokens
-
-
-class Seat:
-    """A conversation's place in a context: its sequence, the tokens that the context holds, and the cell of each."""
-
-    def __init__(self, sequence: int, n_ctx: int) -> None:
-        self.sequence = sequence
-        self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
-        self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
-        self.n_held = 0
-        self.used_at = 0  # when something was decoded here, in times that cells were looked for
-        self.n_asked = 0  # of them that were asked for; those behind are drafts that may have been rejected
+from runtime.backends.seats import Seat
 
 
 class CellMap:

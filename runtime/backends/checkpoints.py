@@ -5,7 +5,6 @@ Knows tokens and bytes; at which points of a conversation one is worth its memor
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +13,9 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
 
-UINT8_P = ctypes.POINTER(ctypes.c_uint8)
 PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # all but the keys and values that can be cut
 MOST_BYTES = 2**28  # of a conversation's, but two are kept whatever they take
 

@@ -12,8 +12,9 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends.head import HeadBackend
-from runtime.backends.llama import INT32_P, LlamaBackend
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.pointers import INT32_P
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Step, Trail
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
@@ -31,7 +32,7 @@ class DflashBackend(HeadBackend):
         n_guessed = min(shape.n_tokens - 1, room, HEAD_ROWS - 1)
         self._block: Tokens = np.full(1 + n_guessed, shape.mask, dtype=np.int32)
         self._has_parts = lib.llama_model_rope_type(weights.handle) == lib.LLAMA_ROPE_TYPE_MROPE
-        target.show_states(shape.layers, self.hear)
+        target.shown.show(shape.layers, self.hear)
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
         """Logits [block, n_vocab]: row i is a guess of token i after `context`, whatever comes between. Valid until the

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library, staging
-from runtime.backends.llama import GGML_TYPES, INT8_P, INT32_P, NEGLIGIBLE, LlamaBackend
+from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.pointers import FLOAT_P, INT8_P, INT32_P
+from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Step, Trail
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ModelError
 from runtime.models.heads import HEAD_ROWS
-
-FLOATS = ctypes.POINTER(ctypes.c_float)
 
 
 class HeadBackend:
@@ -106,7 +106,7 @@ class HeadBackend:
 
     def rest(self, n_passes: int) -> None:
         """Hears nothing of the target's next `n_passes`, and may begin anew after them."""
-        self.target.rest(n_passes)
+        self.target.shown.rest(n_passes)
 
     def knows(self, context: Tokens) -> bool:
         """Are the target's states known for all of `context` but its last token?"""
@@ -199,7 +199,7 @@ class HeadBackend:
         self._kept = tokens, states  # as long as the batch points at them
         batch.n_tokens = max(0 if rows is None else len(rows) for rows in self._kept)
         batch.token = None if tokens is None else ctypes.cast(tokens.ctypes.data, INT32_P)
-        batch.embd = None if states is None else ctypes.cast(states.ctypes.data, FLOATS)
+        batch.embd = None if states is None else ctypes.cast(states.ctypes.data, FLOAT_P)
         batch.pos = ctypes.cast(self._positions.ctypes.data + 4 * (position + self.offset), INT32_P)
         batch.seq_id = ctypes.cast(self._rows[trail.sequence].ctypes.data, ctypes.POINTER(INT32_P))
 
@@ -225,6 +225,6 @@ class HeadBackend:
     def close(self) -> None:
         """Frees the context; the weights stay."""
         if self.handle:
-            self.target.hush()
+            self.target.shown.hush()
             lib.llama_free(self.handle)
             self.handle = None

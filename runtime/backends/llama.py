@@ -7,32 +7,26 @@ costs Python microseconds.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends import library, staging
+from runtime.backends import library
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState, SavedStates
-from runtime.backends.staging import Rows
+from runtime.backends.pointers import INT8_P, INT32_P
+from runtime.backends.saved_states import NEGLIGIBLE, SavedState, SavedStates
+from runtime.backends.shown_states import ShownStates
 from runtime.backends.stopping import StopFlag
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix, usable
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
-from runtime.models.heads import STATES
 
-INT32_P = ctypes.POINTER(ctypes.c_int32)
-INT8_P = ctypes.POINTER(ctypes.c_int8)
 GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
-# Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
-NEGLIGIBLE = 16
 # Kernels take rows in tiles, and what is left over otherwise. Where the two round differently, a text that only begins
 # as one that is held is read from a multiple of this on, so that its rows are in the tiles that they have by themselves
 TILE = 32
-Listener = Callable[[Tokens, int, Rows], None]  # (a conversation's tokens, position of the first row, states)
 
 
 class LlamaBackend:
@@ -64,9 +58,7 @@ class LlamaBackend:
         self.n_rewindable = self.n_ctx
         self.n_decoded = 0  # rows decoded since the start
         self.pass_rows = 1  # that a pass has at least
-        self._layers: tuple[int, ...] | None = None  # whose inputs are shown
-        self._listener: Listener | None = None
-        self._n_unheard = 0  # passes from now on, of which nobody is told
+        self.shown = ShownStates(self.handle, model.n_embd)
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
         self._n_held = 0
         self._views: dict[tuple[int, int], Logits] = {}
@@ -110,45 +102,6 @@ class LlamaBackend:
     def n_before(self) -> int:
         """Cells of others in front of where this conversation goes on."""
         return 0
-
-    @property
-    def is_heard(self) -> bool:
-        """Does a head draft from its states?"""
-        return self._listener is not None
-
-    def show_states(self, layers: tuple[int, ...], listener: Listener) -> None:
-        """Tells the listener the inputs of these layers for every row that is decoded from now on, side by side; the
-        last hidden states where there are none. The model's graph must name them. Of a tree it hears the root.
-        """
-        if self._layers is None:
-            for layer in layers:
-                staging.show_layer(self.handle, layer)
-            if not layers:
-                staging.show_hidden(self.handle, masked=False)
-        self._layers, self._listener = layers, listener
-        self._n_unheard = 0
-
-    def rest(self, n_passes: int) -> None:
-        """Nobody is told of the next `n_passes`."""
-        self._n_unheard = n_passes
-
-    def hush(self) -> None:
-        """Tells nobody any more. What is shown stays so: another thread may bring the listener back during a pass."""
-        self._listener = None
-
-    def _show(self, tokens: Tokens, start: int, at: int) -> None:
-        """Tells of the rows from `at` on in the last batch: the last of `tokens`, from position `start` on."""
-        if self._listener is None or self._layers is None:
-            return
-        if self._n_unheard:
-            self._n_unheard -= 1
-            return
-        n = len(tokens) - start
-        skipped, end = max(0, n - STATES), at + n
-        width = self.model.n_embd
-        rows = [staging.layer_rows(self.handle, layer, end, width) for layer in self._layers]
-        rows = rows or [staging.hidden_rows(self.handle, end, width)]
-        self._listener(tokens, start + skipped, np.concatenate([each[at + skipped :] for each in rows], axis=1))
 
     def set_threads(self, one: int, many: int) -> None:
         """Threads for passes of one row and of several rows."""
@@ -336,7 +289,8 @@ class LlamaBackend:
             self._drop(start)
             raise
         self._n_held = n_held
-        self._show(self._held[:n_held], start, 0)
+        if self.shown.listener is not None:
+            self.shown.tell(self._held[:n_held], start, 0)
 
     def _decode(self, batch: lib.llama_batch) -> None:
         """Raises StoppedError; ModelError and interrupts leave an empty cache."""

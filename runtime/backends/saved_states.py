@@ -13,9 +13,13 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.checkpoints import UINT8_P, Checkpoint, longest
+from runtime.backends.checkpoints import Checkpoint, longest
+from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
+
+# Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
+NEGLIGIBLE = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,27 +6,22 @@ its tokens, so where kernels round rows alike, each gets the logits that it woul
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import llama_cpp.llama_cpp as lib
-import numpy as np
-from numpy.typing import NDArray
 
-from runtime.backends.cell_map import CellMap, Seat
-from runtime.backends.llama import INT8_P, INT32_P, NEGLIGIBLE, LlamaBackend
+from runtime.backends.cell_map import CellMap
+from runtime.backends.joint_batch import Ask, JointBatch
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState
-from runtime.core.draft import Draft, Logits, Tokens, common_prefix, usable
+from runtime.backends.saved_states import NEGLIGIBLE, SavedState
+from runtime.backends.seats import LOOK, Seat, Seats
+from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells
 
-Ask = tuple[Tokens, Draft]  # a context and the tokens guessed to follow it
-
-
-LOOK = 32  # times that cells are looked for, between two looks at whether many lie idle
-UNTIDY = 512  # of those: in a model of 135M parameters they add 2% to a pass
+UNTIDY = 512  # idle cells: in a model of 135M parameters they add 2% to a pass
 
 
 class SharedBackend(LlamaBackend):
@@ -40,10 +35,7 @@ class SharedBackend(LlamaBackend):
         self.n_seats = n_seats
         super().__init__(model, n_ctx, n_rows, n_batch)
         self._map = CellMap(self._n_cells)
-        self._seats = [Seat(number, self.n_ctx) for number in range(n_seats)]  # the one used last is last
-        self._n_looked = 0  # times that cells were looked for
-        self._busy: list[Seat] = []  # those that have rows of the pass that is being prepared
-        self._seat = self._seats[-1]
+        self._seats = Seats(n_seats, self.n_ctx)
         self._sit(self._seat)
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
@@ -55,18 +47,11 @@ class SharedBackend(LlamaBackend):
 
     def _prepare_batch(self) -> None:
         super()._prepare_batch()
-        n, int32 = self.n_batch, np.int32
-        self._numbers = (ctypes.c_int32 * self.n_seats)(*range(self.n_seats))
-        self._row_tokens, self._row_positions = np.empty(n, dtype=int32), np.empty(n, dtype=int32)
-        self._row_flags: NDArray[np.int8] = np.empty(n, dtype=np.int8)
-        self._row_seats: NDArray[np.uintp] = np.empty(n, dtype=np.uintp)  # addresses of their numbers
-        self._joint = lib.llama_batch()
-        self._joint.embd = None
-        self._joint.token = ctypes.cast(self._row_tokens.ctypes.data, INT32_P)
-        self._joint.pos = ctypes.cast(self._row_positions.ctypes.data, INT32_P)
-        self._joint.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
-        self._joint.seq_id = ctypes.cast(self._row_seats.ctypes.data, ctypes.POINTER(INT32_P))
-        self._joint.logits = ctypes.cast(self._row_flags.ctypes.data, INT8_P)
+        self._joint = JointBatch(self.n_batch, self.n_seats)
+
+    @property
+    def _seat(self) -> Seat:
+        return self._seats.current
 
     @property
     def _n_asked(self) -> int:
@@ -89,7 +74,7 @@ class SharedBackend(LlamaBackend):
         order = sorted(range(len(asked)), key=lambda i: len(asked[i][1].tokens))
         ordered = [asked[i] for i in order]
         seats = self._seats_of(ordered)
-        self._decode_joint(seats, ordered, self._fill(seats, ordered))
+        self._decode_joint(seats, ordered)
         found, at = dict[int, Logits](), 0
         logits = self._logits(sum(1 + len(draft.tokens) for _, draft in ordered))
         for i, (_, draft) in zip(order, ordered, strict=True):
@@ -98,22 +83,22 @@ class SharedBackend(LlamaBackend):
 
     def _seats_of(self, asked: Sequence[Ask]) -> list[Seat]:
         """A seat for each, cut to what it shares with its context, and cells for the rows that are to come."""
-        self._busy, room = [], self.n_batch - self.n_rows - self.n_seats
+        self._seats.busy, room = [], self.n_batch - self.n_rows - self.n_seats
         self._leave_seat()
         # Who goes on sits down first, lest a newcomer takes the seat
-        by_need = sorted(range(len(asked)), key=lambda i: self._continued(asked[i][0]) is None)
+        by_need = sorted(range(len(asked)), key=lambda i: self._seats.continued(asked[i][0]) is None)
         seats = dict[int, Seat]()
         try:
             for i in by_need:
                 room -= self._lacking(asked[i][0], room)
-                self._busy.append(self._seat)
+                self._seats.busy.append(self._seat)
                 seats[i] = self._seat
             self._leave_seat()
             whole = sum(len(context) + len(draft.tokens) for context, draft in asked)
-            self._find_cells(whole - sum(seat.n_held for seat in self._busy))
+            self._find_cells(whole - sum(seat.n_held for seat in self._seats.busy))
             return [seats[i] for i in range(len(asked))]
         finally:
-            self._busy = []
+            self._seats.busy = []
 
     def _lacking(self, context: Tokens, room: int) -> int:
         """Sits where a context goes on; returns how many of its tokens are to be decoded before the last.
@@ -127,24 +112,10 @@ class SharedBackend(LlamaBackend):
             self._decode_chain(start, end, 0)
         return end - self._n_held
 
-    def _fill(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> int:
-        """Writes the rows of a pass; returns how many."""
-        at, numbers = 0, ctypes.addressof(self._numbers)
-        for seat, (context, draft) in zip(seats, asked, strict=True):
-            start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
-            seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
-            rows = slice(at, at := at + end - start)
-            self._row_tokens[rows], self._row_positions[rows] = seat.tokens[start:end], self._positions[start:end]
-            self._row_seats[rows] = numbers + 4 * seat.sequence
-            self._row_flags[rows] = 0
-            self._row_flags[at - 1 - len(draft.tokens) : at] = 1
-        return at
-
-    def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[Ask], n_rows: int) -> None:
-        """Decodes the rows that were written, which are those of these seats in their order."""
-        self._joint.n_tokens = n_rows
+    def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> None:
+        """Decodes what the seats lack of their contexts, and the drafts."""
         try:
-            self._decode(self._joint)
+            self._decode(self._joint.fill(seats, asked))
         except StoppedError:
             for seat in seats:
                 lib.llama_memory_seq_rm(self.memory, seat.sequence, seat.n_held, -1)
@@ -152,16 +123,16 @@ class SharedBackend(LlamaBackend):
         at = 0
         for seat, (context, draft) in zip(seats, asked, strict=True):
             end = len(context) + len(draft.tokens)
-            self._show(seat.tokens[:end], seat.n_held, at)
+            self.shown.tell(seat.tokens[:end], seat.n_held, at)
             at += end - seat.n_held
             self._map.take(seat, seat.n_held, end - seat.n_held)
-            seat.n_held, seat.n_asked, seat.used_at = end, len(context), self._n_looked
+            seat.n_held, seat.n_asked, seat.used_at = end, len(context), self._seats.n_looked
         self._n_held = self._seat.n_held
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
         super()._run(batch, start, n_held)
         self._map.take(self._seat, start, n_held - start)
-        self._seat.used_at = self._n_looked
+        self._seat.used_at = self._seats.n_looked
 
     def _leave_seat(self) -> None:
         self._seat.n_held = self._n_held
@@ -169,9 +140,8 @@ class SharedBackend(LlamaBackend):
     def _sit(self, seat: Seat) -> None:
         """What is decoded from now on belongs to that seat's conversation."""
         self._leave_seat()
-        self._seats.remove(seat)
-        self._seats.append(seat)
-        self._seat, self._held, self._n_held = seat, seat.tokens, seat.n_held
+        self._seats.sit(seat)
+        self._held, self._n_held = seat.tokens, seat.n_held
         self._sequence.value = seat.sequence
         self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
 
@@ -184,39 +154,33 @@ class SharedBackend(LlamaBackend):
     def n_held(self) -> int:
         """Conversations that need not be read again."""
         self._leave_seat()
-        return max(1, sum(seat.n_held > 0 for seat in self._seats)) + len(self.saved)
+        return max(1, sum(seat.n_held > 0 for seat in self._seats.all)) + len(self.saved)
 
     def set_slots(self, n: int) -> None:
         """Holds up to `n` conversations from now on; where that is one, the one that was used last."""
         super().set_slots(n)
         current = self._seat
-        for seat in [seat for seat in self._seats if seat is not current] if n == 1 else []:
+        for seat in self._seats.others if n == 1 else []:
             self._vacate(seat)
         self._sit(current)
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
         self._leave_seat()
-        here, saved = max(self._shares(context).values()), self.saved.n_shared(context)
+        here, saved = max(self._seats.shares(context, self.saved.grain).values()), self.saved.n_shared(context)
         return saved if saved > here + NEGLIGIBLE else here
-
-    def _shares(self, context: Tokens) -> dict[Seat, int]:
-        """How many of the first tokens of `context[:-1]` each seat holds and may lend."""
-        asked, grain = context[:-1], self.saved.grain
-        shares = {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self._seats}
-        return {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
 
     def resume(self, context: Tokens) -> None:
         """Sits where `context` goes on, and loses no other conversation as long as they fit; see Backend."""
         if self.slots == 1:
             return
         self._leave_seat()
-        if next_seat := self._continued(context):
+        if next_seat := self._seats.continued(context):
             self._sit(next_seat)
             return
-        shares = self._shares(context)
+        shares = self._seats.shares(context, self.saved.grain)
         source = max(reversed(shares), key=shares.__getitem__)  # of several the one used last: it stays longest
-        own = max(filter(partial(self._goes_on, shares), self._free), key=shares.__getitem__, default=None)
+        own = max(filter(partial(self._goes_on, shares), self._seats.free), key=shares.__getitem__, default=None)
         known = max(shares[source], self.saved.n_shared(context) - NEGLIGIBLE)
         if own is not None and shares[own] + NEGLIGIBLE >= known:
             self._sit(own)
@@ -229,23 +193,7 @@ class SharedBackend(LlamaBackend):
                 self.saved.add(better)  # another conversation, which only begins alike
         elif self._seat is not source:
             self._share(source, shares[source])
-        self.saved.keep(max(0, self.slots - 1 - self._n_others))
-
-    def _continued(self, context: Tokens) -> Seat | None:
-        """The seat whose conversation goes on with a few tokens, which is the usual case."""
-        n = len(context)
-        for seat in self._free:
-            asked = seat.n_asked
-            is_near = max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held
-            is_alike = is_near and seat.tokens[asked - 1] == context[asked - 1]
-            if is_alike and common_prefix(seat.tokens[:asked], context) == asked:
-                return seat
-        return None
-
-    @property
-    def _free(self) -> list[Seat]:
-        """The seats without rows in the pass that is being prepared."""
-        return [seat for seat in self._seats if seat not in self._busy]
+        self.saved.keep(max(0, self.slots - 1 - self._seats.n_others))
 
     def _goes_on(self, shares: Mapping[Seat, int], seat: Seat) -> bool:
         """Is it the seat's conversation, of which at most a rejected draft is lost?"""
@@ -256,10 +204,10 @@ class SharedBackend(LlamaBackend):
         """An empty seat; where there is none, the one that was not used for longest makes room, if possible not the
         `source`, of which something is wanted.
         """
-        empty = [seat for seat in self._free if not seat.n_held]
+        empty = [seat for seat in self._seats.free if not seat.n_held]
         if empty and self.slots > 1:
             return empty[-1]
-        leaving = next((seat for seat in self._free if seat is not source), None)
+        leaving = next((seat for seat in self._seats.free if seat is not source), None)
         if leaving is not None:
             self._vacate(leaving)
             return leaving
@@ -280,12 +228,7 @@ class SharedBackend(LlamaBackend):
         """Keeps a copy of the conversation that sits here and is about to leave."""
         if self.saved.most:
             super()._save()
-            self.saved.keep(max(0, self.slots - self._n_others))
-
-    @property
-    def _n_others(self) -> int:
-        """Conversations in other seats."""
-        return sum(seat.n_held > 0 for seat in self._seats if seat is not self._seat)
+            self.saved.keep(max(0, self.slots - self._seats.n_others))
 
     def _share(self, source: Seat, n: int) -> None:
         """The conversation that sits here begins with the first `n` tokens of another one."""
@@ -318,27 +261,24 @@ class SharedBackend(LlamaBackend):
         conversations that are not part of the pass put away. So are those that nobody goes on with, now and then, as
         every row of a pass looks at all cells up to the last.
         """
-        self._n_looked += 1
-        is_tidy = self._n_looked % LOOK or self._map.top - sum(seat.n_held for seat in self._recent) < UNTIDY
+        self._seats.n_looked += 1
+        is_tidy = (
+            self._seats.n_looked % LOOK or self._map.top - sum(seat.n_held for seat in self._seats.recent) < UNTIDY
+        )
         if self._map.n_left >= n and is_tidy:
             return
         self._leave_seat()
-        current, recent = self._seat, self._recent
-        for seat in [seat for seat in self._free if seat is not current]:
-            if seat not in recent or sum(each.n_held for each in self._seats) + n > self._n_cells:
+        current, recent = self._seat, self._seats.recent
+        for seat in [seat for seat in self._seats.free if seat is not current]:
+            if seat not in recent or sum(each.n_held for each in self._seats.all) + n > self._n_cells:
                 self._vacate(seat)
         self._sit(current)
         self._begin_anew()
 
-    @property
-    def _recent(self) -> list[Seat]:
-        """The seats whose conversations are being made."""
-        return [seat for seat in self._seats if seat is self._seat or seat.used_at > self._n_looked - LOOK]
-
     def _begin_anew(self) -> None:
         """Moves all conversations to the front of the context."""
         self._leave_seat()
-        held = [seat for seat in self._seats if seat.n_held]
+        held = [seat for seat in self._seats.all if seat.n_held]
         states = [self.saved.copy(seat.tokens[: seat.n_held], seat.sequence) for seat in held]
         asked = [seat.n_asked for seat in held]
         self._clear(wipes=False)
@@ -362,5 +302,5 @@ class SharedBackend(LlamaBackend):
     def _clear(self, wipes: bool = True) -> None:
         super()._clear(wipes)
         self._map.clear()
-        for seat in self._seats:
+        for seat in self._seats.all:
             seat.n_held = seat.n_asked = 0

@@ -13,9 +13,9 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from runtime.backends.pointers import INT32_P
 from runtime.core.draft import Draft, Tokens, common_start
 
-INT32_P = ctypes.POINTER(ctypes.c_int32)
 MAIN, GARBAGE, FIRST_BRANCH = 0, 1, 2
 
 

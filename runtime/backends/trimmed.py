@@ -15,16 +15,16 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.llama import INT32_P, LlamaBackend
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.narrowing import NEVER
+from runtime.backends.pointers import FLOAT_P, INT32_P
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import DraftError
 from runtime.models.header import TYPES, read_header
 from runtime.models.trimmed import TABLE, Trim
 
-FLOATS = ctypes.POINTER(ctypes.c_float)
 CHECKED = 6  # rows that are compared
 
 
@@ -119,7 +119,7 @@ class Trimmed(LlamaBackend):
             batch.token = ctypes.cast(self._small.ctypes.data, INT32_P)
         else:
             self._vectors = self.words.vectors(tokens)  # kept as long as the batch points at them
-            batch.token, batch.embd = None, ctypes.cast(self._vectors.ctypes.data, FLOATS)
+            batch.token, batch.embd = None, ctypes.cast(self._vectors.ctypes.data, FLOAT_P)
         try:
             super()._decode(batch)
         finally:

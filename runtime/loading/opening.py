@@ -93,7 +93,7 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
         return Refused("architecture", "its trees need a cache that can be cut anywhere")
     if isinstance(backend, EarlyExitBackend):
         return Refused("user", "its trees leave the cache out of order, which layerskip needs")
-    if backend.is_heard:
+    if backend.shown.listener is not None:
         return Refused("user", "its trees leave the target's states out of order, which a head drafts from")
     n_rows = options.max_k + 1
     shape, gain = best_shape(costs.up_to(n_rows, 0) if options.fixed_k is None else [1.0] * n_rows)

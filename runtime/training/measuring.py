@@ -85,7 +85,7 @@ class Shown:
 
     def __init__(self, target: LlamaBackend, layers: tuple[int, ...]) -> None:
         self._target, self._rows = target, list[Rows]()
-        target.show_states(layers, lambda tokens, start, states: self._rows.append(states.copy()))
+        target.shown.show(layers, lambda tokens, start, states: self._rows.append(states.copy()))
 
     def states(self, tokens: Tokens) -> Rows:
         """The states [n - 1, width] of all tokens but the last."""

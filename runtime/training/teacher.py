@@ -38,7 +38,7 @@ class Teacher:
             self.backend.set_threads(threads, threads)
             self._states = np.zeros((n_ctx, len(layers) * self.model.n_embd), dtype=np.float16)
             if layers:
-                self.backend.show_states(layers, self._hear)
+                self.backend.shown.show(layers, self._hear)
         except BaseException:
             self.close()
             raise

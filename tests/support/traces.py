@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from runtime.core.drafter import Answer
-from runtime.speculative.control.controller import Controller, Decision
+from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 from tests.support.clock import Clock
@@ -102,7 +103,7 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     proposed = propose(controller, trace, place)
     draft, verify = trace.draft_seconds(len(proposed.said)), trace.passes[proposed.k]
     came = learn(controller, trace, place, proposed, draft, verify)
-    if proposed.k or controller.is_steady:
+    if proposed.k or controller.plain_passes.is_steady:
         controller.learn_pass((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
     return came, draft + verify
 

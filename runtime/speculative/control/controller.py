@@ -7,54 +7,25 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import Enum
 
 from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Decision
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.joint_passes import JointPasses
+from runtime.speculative.control.plain_passes import PlainPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
+from runtime.speculative.control.probes import EARNED, MOST_EARNED, MOST_LOST, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
-# Steps, at least and at most, after which plain passes are made, so that it is known what they cost
-LEAST_PLAIN_EVERY, MOST_PLAIN_EVERY = 24, 256
-# Steps until the first, after which pauses double: what plain decode was found to cost at load may be wrong by much
-FIRST_PLAIN = 16
-PLAIN_RUN = 4  # of them
-# Of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
-PLAIN_SHARE = 0.002
-# Plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
-STEADY = 2
-RARE = 0.25  # weight of such a pass where there are few
-CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as a drafter that does not pay
+RARE = 0.25  # weight of a plain pass where there are few
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
-MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
-MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
-
-
-class Decision(Enum):
-    """Whether a drafter is asked in a step, and why."""
-
-    SKIP = "not in this step"
-    WAIT = "it is parked until its next probe"
-    LOOK_UP = "asking costs next to nothing, or the draft length is fixed"
-    USE = "it pays"
-    PROBE = "it is time to see again whether it pays"
-
-    @property
-    def asks(self) -> bool:
-        """Is the drafter asked?"""
-        return self is not SKIP and self is not WAIT
-
-
-SKIP, WAIT, LOOK_UP, USE, PROBE = Decision  # looked up so by name, a member takes a tenth of the time
 
 
 class Controller:
@@ -90,12 +61,12 @@ class Controller:
         self._window_rows = window_rows or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
-        self.probes, self.decode_seconds = ProbeLedger(), 0.0
+        self.probes, self.plain_passes = ProbeLedger(), PlainPasses()
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self._probe_k = 0  # of its tokens that are verified then
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
-        self._n_steps, self._since_steady, self._n_plain, self._is_plain = 0, 0, 0, False
+        self._n_steps = 0
         self.rate = 0.0  # tokens per second of the best way known
         self.clock: Clock = wall  # what the times that it is told are by
         self.n_waiting = 0  # replies that wait while this one's step is made
@@ -148,8 +119,8 @@ class Controller:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
         self._probing = None
-        is_alone = n_together == 1
-        self._is_plain = is_alone and self.fixed_k is None and self._since_steady >= self._plain_every
+        may_be_plain = n_together == 1 and self.fixed_k is None
+        self.plain_passes.begin(self._n_steps, self.rate / self.plain_rate, may_be_plain)
 
     @property
     def joint(self) -> JointPasses:
@@ -166,12 +137,6 @@ class Controller:
     def n_worth(self, n: int) -> int:
         """How many of `n` replies that wait have rows of one pass."""
         return self.joint.n_worth(n, self._n_context)
-
-    @property
-    def _plain_every(self) -> float:
-        """Steps between two runs of plain passes."""
-        wanted = max(LEAST_PLAIN_EVERY, PLAIN_RUN / PLAIN_SHARE * (self.rate / self.plain_rate - 1))
-        return min(wanted, MOST_PLAIN_EVERY, max(FIRST_PLAIN, self._n_steps // 2))
 
     def _value_all(self, is_time: bool) -> None:
         """Values drafters, all of them when it `is_time`, and lets those go that the machine had held up."""
@@ -193,48 +158,23 @@ class Controller:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
         return self._pass_seconds if state.costs is None else self._market.pass_seconds_of(state)
 
-    def _pays(self, state: DrafterState) -> bool:
-        """Is the drafter expected to gain? Only a lookup's expected gain leaves the cost of asking out."""
-        asking = state.first_seconds * self.rate if state.is_model_free else 0.0
-        return state.expected_gain > asking and not state.is_disabled
-
-    def _pays_now(self, state: DrafterState) -> bool:
-        """Is the drafter worth asking after the confidence that was last seen of it?"""
-        if state.policy is None or state.is_disabled:
-            return self._pays(state)
-        gain: float = state.policy.asked[state.acceptance.last]
-        return gain > (MARGIN if state.since_probe else 0.0)
-
     def decide(self, name: str) -> Decision:
         """Is the drafter asked in this step?"""
         state = self.states[name]
         if self.fixed_k is not None:
             return LOOK_UP
-        if self._is_cheap(state):
+        if state.is_cheap(self._pass_seconds[0]):
             return LOOK_UP if state.n_idle(self._pass_seconds[0]) <= 0 else WAIT
-        if self._is_plain:
+        if self.plain_passes.is_due:
             return SKIP
-        if self._pays_now(state):
+        if state.pays_now(self.rate):
             return USE
         if self.n_waiting >= self.n_together or not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
 
-    def _is_cheap(self, state: DrafterState) -> bool:
-        """Does asking cost next to nothing?"""
-        return state.is_model_free and state.first_seconds < CHEAP * self._pass_seconds[0]
-
     def _can_afford_probe(self, state: DrafterState) -> bool:
-        """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
-        if self.probes.seconds + state.first_seconds <= self.allowed:
-            return True
-        is_newcomer = state.is_new and not state.is_disabled
-        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self.allowed)
-
-    @property
-    def allowed(self) -> float:
-        """Seconds that probes and mistakes may have cost by now."""
-        return SHARE * self.decode_seconds + self.probes.earned
+        return self.probes.can_afford(state, self._pass_seconds_of(state))
 
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
@@ -255,14 +195,14 @@ class Controller:
 
     def n_idle(self, names: Iterable[str]) -> int:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
-        if self.fixed_k is not None or self._is_plain:
+        if self.fixed_k is not None or self.plain_passes.is_due:
             return 0
         plain = max(self._pass_seconds[0], 1e-9)
         waits = [min(MOST_IDLE, int(IDLE_SECONDS / plain))]
         for state in map(self.states.__getitem__, names):
-            if self._is_cheap(state):
+            if state.is_cheap(self._pass_seconds[0]):
                 waits.append(state.n_idle(plain))
-            elif self._pays_now(state):
+            elif state.pays_now(self.rate):
                 return 0
             elif self._can_afford_probe(state):
                 waits.append(state.probe_interval - state.since_probe)
@@ -271,23 +211,23 @@ class Controller:
     def n_unasked(self, name: str) -> int:
         """Steps from now on in which that drafter will hardly be asked."""
         state = self.states[name]
-        if self.fixed_k is not None or state.is_model_free or self._pays_now(state):
+        if self.fixed_k is not None or state.is_model_free or state.pays_now(self.rate):
             return 0
         n_parked = state.probe_interval - state.since_probe
         if not self._can_afford_probe(state):
-            lacking = self.probes.seconds + state.first_seconds - self.allowed
-            n_parked = max(n_parked, int(lacking / (SHARE * max(self._pass_seconds[0], 1e-9))))
+            n_parked = max(n_parked, int(self.probes.seconds_until(state) / max(self._pass_seconds[0], 1e-9)))
         return max(0, n_parked)
 
     def idle(self, seconds: float) -> None:
         """A plain step was made without asking anything."""
         self._n_idle += 1
-        self.decode_seconds += seconds
+        self.probes.decode_seconds += seconds
 
     def _end_idling(self) -> None:
         """Takes in what such steps leave to be counted."""
         n, self._n_idle = self._n_idle, 0
-        self._n_steps, self._n_plain, self._since_steady = self._n_steps + n, self._n_plain + n, 0
+        self._n_steps += n
+        self.plain_passes.note_row(n)
         for state in self.states.values():
             state.note_wait(n)
             state.acceptance.rest(n)
@@ -315,17 +255,16 @@ class Controller:
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
         k, gain = best_length(chances, self._pass_seconds, self.price, self.overhead)
-        others = (other for other in self.states.values() if not other.is_model_free and self._pays(other))
+        others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)
-        return (k if gain > forgone and not self._is_plain and not state.is_disabled else 0), gain
+        return (k if gain > forgone and not self.plain_passes.is_due and not state.is_disabled else 0), gain
 
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
-        self.decode_seconds += total
+        self.probes.decode_seconds += total
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
-        self._n_plain = self._n_plain + 1 if is_plain else 0
-        self._since_steady = 0 if self._n_plain >= PLAIN_RUN else self._since_steady + 1
+        self.plain_passes.note(is_plain)
         heard = [each.name for each in outcomes]
         for name, state in self.states.items():
             if not state.is_model_free and name not in heard:
@@ -348,21 +287,16 @@ class Controller:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
-            plain = 1 / self.plain_rate
-            self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
-            state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
-
-    @property
-    def is_steady(self) -> bool:
-        """Was the last step as it would be in plain decode?"""
-        return self._n_plain >= STEADY
+            plain, probes = 1 / self.plain_rate, self.probes
+            probes.earned = min(max(0.0, probes.earned - EARNED * lost), MOST_EARNED * plain)
+            state.cusum_update(lost, plain, min(SHARE * probes.decode_seconds, MOST_LOST * plain))
 
     def learn_pass(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
         """Takes in what a pass over these drafters' tokens took; the tables of others drift along."""
         own = self.costs_of(drafters, width)
         # Passes that replies share were measured as those of one, whose further rows are cheaper
         is_rare = 1 < self.n_together < width
-        change = own.observe(width, n_context, seconds, RARE if self._is_plain else LEARN, is_rare)
+        change = own.observe(width, n_context, seconds, RARE if self.plain_passes.is_due else LEARN, is_rare)
         for costs in self._tables:
             if costs is not own:
                 costs.drift(1 + change)

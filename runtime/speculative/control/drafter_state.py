@@ -21,6 +21,8 @@ FAR = 2.0  # times what is believed
 PATIENCE = 8
 # Of what a drafter that expects repetition says of itself, as much is believed until it is known
 HOPE = 0.5
+CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as a drafter that does not pay
+MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 NEWS, DEARER = 0.03, 1.5  # in the mean chance of acceptance; times the seconds of a first token
 PACE = 0.8  # weight of an earlier step's tokens and seconds, for each step since
 MISSES = 8  # answers of such a drafter that were of no use, after which it is asked more seldom
@@ -85,6 +87,24 @@ class DrafterState:
     def is_priced_wrongly(self) -> bool:
         """Has what is believed of its seconds changed by much since the policy was solved?"""
         return not 1 / DEARER < self.first_seconds / self.priced_seconds < DEARER
+
+    def pays(self, rate: float) -> bool:
+        """Is it expected to gain, where a second is worth so many tokens? Only a lookup's expected gain leaves the cost
+        of asking out.
+        """
+        asking = self.first_seconds * rate if self.is_model_free else 0.0
+        return self.expected_gain > asking and not self.is_disabled
+
+    def pays_now(self, rate: float) -> bool:
+        """Is it worth asking after the confidence that was last seen of it?"""
+        if self.policy is None or self.is_disabled:
+            return self.pays(rate)
+        gain: float = self.policy.asked[self.acceptance.last]
+        return gain > (MARGIN if self.since_probe else 0.0)
+
+    def is_cheap(self, plain_seconds: float) -> bool:
+        """Does asking cost next to nothing?"""
+        return self.is_model_free and self.first_seconds < CHEAP * plain_seconds
 
     @property
     def is_probe_due(self) -> bool:
