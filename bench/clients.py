@@ -3,8 +3,9 @@
 Both serve the same files with the same number of threads, each in a process of its own, and are asked in turns. In a
 round every client streams one reply, all at the same moment; prompts differ by client and round from their first words
 on, so none is known. Rates are the tokens of all clients by the time until the last reply ended; gaps are between two
-pieces of text.
-`--kind` chooses what is asked: prose, or texts that repeat what was given (`grounded`), for which drafts are made.
+tokens, so a draft that comes in one piece is one gap and several of nothing.
+`--kind` chooses what is asked: prose, texts that repeat what was given (`grounded`), for which drafts are made, or the
+bundled pair's own `questions`, whose answers end where the model ends them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import httpx2
 
+from bench.demo import questions
 from bench.first import PROSE
 from bench.load import free_port, percentile, serving
 from bench.real_texts import KINDS
@@ -33,6 +35,7 @@ from runtime.models.registry import find_pair, load_registry
 SPAWN = get_context("spawn")
 LOADING = 120.0  # seconds at most
 SEED = 7
+MANY = 300  # questions to choose from
 SIDES = ("ours", "llama.cpp")
 
 
@@ -82,7 +85,7 @@ def peer(settings: dict[str, Any]) -> Iterator[str]:
 
 async def ask(client: httpx2.AsyncClient, body: dict[str, Any], cell: Cell) -> int:
     """One streamed reply; how many tokens it has."""
-    began, n_tokens, before = time.perf_counter(), 0, 0.0
+    began, n_tokens, n_pieces, before = time.perf_counter(), 0, 0, 0.0
     wanted = {"stream": True, "stream_options": {"include_usage": True}}
     async with client.stream("POST", "/v1/chat/completions", json=body | wanted) as reply:
         if reply.status_code != 200:
@@ -97,7 +100,8 @@ async def ask(client: httpx2.AsyncClient, body: dict[str, Any], cell: Cell) -> i
             if any((choice.get("delta") or {}).get("content") for choice in event.get("choices") or ()):
                 now = time.perf_counter()
                 (cell.gaps if before else cell.first).append(now - (before or began))
-                before = now
+                before, n_pieces = now, n_pieces + 1
+    cell.gaps += [0.0] * max(0, n_tokens - n_pieces)  # within pieces
     return n_tokens
 
 
@@ -111,12 +115,20 @@ async def round_of(url: str, bodies: Sequence[dict[str, Any]], cell: Cell) -> No
 
 def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) -> list[dict[str, Any]]:
     """What `n` clients ask in that round."""
-    texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
-    sampling = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True}
-    asked = [f"(Note {number}-{n}-{i}, {temperature}.) {texts[(number + i) % len(texts)]}" for i in range(n)]
+    sampling = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": kind != "questions"}
     return [
-        sampling | {"messages": [{"role": "user", "content": each}], "seed": SEED + i} for i, each in enumerate(asked)
+        sampling | {"messages": [{"role": "user", "content": each}], "seed": SEED + i}
+        for i, each in enumerate(asked(n, number, kind, temperature))
     ]
+
+
+def asked(n: int, number: int, kind: str, temperature: float) -> list[str]:
+    """One text for each client, none of which was asked in an earlier round."""
+    if kind == "questions":
+        known = questions(MANY)
+        return [known[(number * n + i) % len(known)] for i in range(n)]
+    texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
+    return [f"(Note {number}-{n}-{i}, {temperature}.) {texts[(number + i) % len(texts)]}" for i in range(n)]
 
 
 def main() -> None:
@@ -125,7 +137,7 @@ def main() -> None:
     parser.add_argument("--pair", default="demo")
     parser.add_argument("--clients", default="1,2,4,8")
     parser.add_argument("--temperatures", default="0,0.8")
-    parser.add_argument("--kind", default="prose", choices=("prose", "grounded"))
+    parser.add_argument("--kind", default="prose", choices=("prose", "grounded", "questions"))
     parser.add_argument("--tokens", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -148,9 +160,9 @@ def main() -> None:
             for n in counts:
                 cells = {side: Cell() for side in urls}
                 for number in range(args.rounds + 1):
-                    asked = bodies(n, number, args.kind, temperature, args.tokens)
+                    wanted = bodies(n, number, args.kind, temperature, args.tokens)
                     for side in urls if number % 2 else reversed(urls):
-                        asyncio.run(round_of(urls[side], asked, cells[side] if number else Cell()))
+                        asyncio.run(round_of(urls[side], wanted, cells[side] if number else Cell()))
                 for side, cell in cells.items():
                     rows.append(cell.row(f"{side}, {n} clients, t = {temperature}"))
                     print(" | ".join(rows[-1]), flush=True)

@@ -35,10 +35,10 @@ print(psutil.Process().memory_full_info().uss)
 """
 
 
-def questions() -> list[str]:
-    """Thirty questions over the whole corpus."""
+def questions(n: int = 30) -> list[str]:
+    """So many questions over the whole corpus."""
     entries = load(Path(__file__).parent.parent / "demo" / "corpus.jsonl")
-    return [f"What does {entry.name} do?" for entry in entries[:: len(entries) // 30]]
+    return [f"What does {entry.name} do?" for entry in entries[:: len(entries) // n]]
 
 
 def tokens_per_second(engine: LoadedEngine, asked: list[str]) -> float:
