@@ -93,7 +93,8 @@ class TaskResponse:
         try:
             await started
             async for chunks in self.scheduled.chunks():
-                yield b"".join([await self._written(chunk) for chunk in chunks])
+                if events := b"".join([await self._written(chunk) for chunk in chunks]):
+                    yield events
         except Exception as error:
             yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
         else:

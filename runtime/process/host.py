@@ -44,6 +44,8 @@ class Host:
         self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
         self._calls = SimpleQueue[Call]()
         self._untold, self._told_at = list[Any](), 0.0  # what was made since the last message, and when that was sent
+        self._step_seconds = 0.0  # that a step takes, by the longest of late
+        self._silent = set[int]()  # replies that have said nothing yet
         self._replies: dict[int, Iterator[Chunk]] = {}
         self._turns = Turns()
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
@@ -102,6 +104,7 @@ class Host:
     def _begin(self, number: int, ask: Ask) -> None:
         is_unwanted = self._stopped.__contains__
         self._replies[number] = self.engine.answer(ask, lambda: is_unwanted(number), lambda done, total: None, True)
+        self._silent.add(number)
         self._turns.begin(number)
         if is_unwanted(number):
             self._end(number)
@@ -119,13 +122,18 @@ class Host:
                 self._take_turns()
             else:
                 self._take_turn(number)
-            if time.perf_counter() - self._told_at >= TELL_EVERY:
+            if self._is_long_ago:
                 self._tell()
             if not self._calls.empty():
                 break
         with self._lock:
             self._current = NOBODY
         self._tell(PAUSE)
+
+    @property
+    def _is_long_ago(self) -> bool:
+        """Would the last message be too long ago after one more step?"""
+        return time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
 
     def _take_turns(self) -> None:
         """Makes every reply's next step, which all are in few passes; one of them may read prompts where anybody waits
@@ -142,15 +150,19 @@ class Host:
                 break
 
     def _take_turn(self, number: int) -> None:
-        """Makes a reply's next step, which is told at once if it is the last."""
+        """Makes a reply's next step, which is told at once if it is the first that says something, or the last."""
         if number not in self._replies:
             return
         if number != self._current:
             with self._lock:
                 self._current = number
                 self.engine.stop(number in self._stopped)
-        self._untold.append(self._step(number))
-        if number not in self._replies:
+        began, step = time.perf_counter(), self._step(number)
+        self._step_seconds = max(time.perf_counter() - began, self._step_seconds / 2)
+        self._untold.append(step)
+        is_first = number in self._silent and isinstance(step, Stepped) and bool(step.chunk.tokens)
+        if is_first or number not in self._replies:
+            self._silent.discard(number)
             self._tell()
 
     def _step(self, number: int) -> Stepped | Failed:
@@ -169,6 +181,7 @@ class Host:
 
     def _end(self, number: int) -> None:
         """What the reply would still say is left."""
+        self._silent.discard(number)
         self._turns.end(number)
         reply = self._replies.pop(number, None)
         if reply is not None:
