@@ -182,13 +182,13 @@ def test_what_drafts_have_gained_pays_for_a_look_at_one_that_was_held_up() -> No
         controller.begin(0)
         asks(controller, NAME)
         controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 4, 12.0, 82.0, 94.0)
-    assert controller.probes.allowed > 3 * 0.005 * controller.probes.decode_seconds
+    assert controller.allowed > 3 * 0.005 * controller.decode_seconds
     assert 0 < controller.probes.earned <= MOST_EARNED * PASSES[0]
 
 
 def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
-    controller.probes.decode_seconds = 1e9
+    controller.decode_seconds = 1e9
     for _ in range(20):
         controller.begin(0)
         controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 1, 12.0, 82.0, 94.0)

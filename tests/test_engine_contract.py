@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
 from runtime.engine.loaded import LoadedEngine
@@ -120,6 +121,31 @@ def test_a_stop_string_and_what_follows_it_never_come(engine: AnyEngine) -> None
     *chunks, last = engine.reply(QUESTION, GREEDY, stops=[stop])
     assert text_of([*chunks, last]) == whole[: whole.index(stop)]
     assert last.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("drafters", [(), ("model",)])
+def test_one_pass_reads_a_prompt_and_says_the_first_token(open_demo: OpenEngine, drafters: tuple[str, ...]) -> None:
+    engine, asked = open_demo(drafters=drafters), list[int]()
+    forward = engine.loop.backend.forward
+
+    def counted(context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        asked.append(len(draft.tokens))
+        return forward(context, draft)
+
+    engine.loop.backend.forward = counted  # type: ignore[method-assign]
+    *_, last = engine.reply([Message("user", "What does shutil.rmtree do?")], GREEDY, 1)
+    assert asked == [0]
+    assert last.stats is not None
+    assert last.stats.prompt_seconds > 0 < last.stats.decode_seconds
+
+
+@pytest.mark.parametrize("engine", ["real", "real, plain", "real, elsewhere"], indirect=True)
+def test_a_prompt_may_be_read_alone(engine: AnyEngine) -> None:
+    *_, last = engine.reply(QUESTION, GREEDY, 0)
+    assert (last.text, last.finish_reason, last.stats and last.stats.predicted_n) == ("", "length", 0)
+    *_, last = engine.reply(QUESTION, GREEDY, 1)
+    assert last.stats is not None
+    assert last.stats.cached_n == last.stats.prompt_n - 1
 
 
 @pytest.mark.parametrize("n_asked", [0, 1, 3, 5])

@@ -174,7 +174,7 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
         is_probe = control.is_probing("lookahead")
         scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True, 0.0, is_probe)] if asked else []
         control.learn(scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
-    assert lost < 0.01 * control.probes.decode_seconds
+    assert lost < 0.01 * control.decode_seconds
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])

@@ -88,7 +88,7 @@ class CompletionTask:
                 on_prefilled()
 
         return engine.reply(
-            self.prompt(engine), self.sampling, self.max_tokens or None, self.stops, cancel, report,
+            self.prompt(engine), self.sampling, self.max_tokens, self.stops, cancel, report,
             grammar=self.grammar, thoughts=self.thoughts(engine), n_logprobs=self.n_logprobs,
             after_sampling=self.after_sampling, prediction=self.prediction, pauses=True,
         )  # fmt: skip

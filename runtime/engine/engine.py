@@ -50,7 +50,7 @@ class Ask:
 
     prompt: Prompt
     sampling: Sampling
-    max_tokens: int | None = None
+    max_tokens: int | None = None  # 0: the prompt is only read
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
     thoughts: ThoughtBudget | None = None

@@ -162,7 +162,7 @@ class LoadedEngine(Engine):
             raise SettingsError(
                 f"stop has {len(ask.stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters."
             )
-        check("max_tokens", ask.max_tokens, ask.max_tokens is None or ask.max_tokens >= 1, "at least 1")
+        check("max_tokens", ask.max_tokens, ask.max_tokens is None or ask.max_tokens >= 0, "at least 0")
         check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
         if ask.when_full not in POLICIES:
             raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")

@@ -47,7 +47,7 @@ class Chunk:
     stats: Stats | None = None
     stop: str = ""  # the stop string that ended the reply, in the last one
     made: Pass | None = None  # the pass that brought it
-    n_read: int = 0  # tokens of the prompt that have been read, while that is all that is done
+    n_read: int = 0  # tokens of the prompt that have been read; 0 once that is done
 
 
 class Reply:
@@ -76,6 +76,7 @@ class Reply:
         exact_only = sampler.is_coupled and loop.is_exact_only
         self.stats = Stats(prompt_n=len(ids), exactness=exactness, exact_only=exact_only)
         self._is_reading = self._has_begun = False  # the prompt is read; the reply is made
+        self._n_unread = 0  # tokens of the prompt that the pass of its first step reads
         self.finish_reason: str | None = None
         self.notice = window.notice
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
@@ -110,8 +111,6 @@ class Reply:
     ) -> Iterator[Chunk]:
         try:
             for n_read in self._prefill(cancel, on_prefill):
-                if n_read == self.n:  # others' passes may have rows of its first step from now on
-                    self._begin_drafting(cancel)
                 if pauses:
                     yield Chunk("", n_read=n_read, stats=replace(self.stats))
         except StoppedError:
@@ -121,7 +120,13 @@ class Reply:
                 if cancel():
                     self.finish_reason = "cancelled"
                     break
-                yield self._step()
+                reads, total = self._n_unread > 0, self.n - 1
+                chunk = self._step()
+                if reads:
+                    on_prefill(total, total)
+                    if pauses:
+                        chunk = replace(chunk, n_read=total + 1, stats=replace(self.stats))
+                yield chunk
         except StoppedError:
             self.finish_reason = "cancelled"
         finally:  # also when nobody wants to hear the rest
@@ -134,9 +139,10 @@ class Reply:
         )  # fmt: skip
 
     def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[int]:
-        """Reads the prompt but for its last token in pieces, so the first step has little left to do.
+        """Reads the prompt in pieces, but for its last token, which is the first step's. So is the last piece where the
+        reply is by itself and says the same however it is read: one pass reads it and says the first token.
 
-        Yields how much of it has been read, that token included in the end.
+        Yields how much has been read, where all has with that token.
         """
         if self.finish_reason is not None:
             return
@@ -151,10 +157,19 @@ class Reply:
             if cancel():
                 self.finish_reason = "cancelled"
                 return
+            if end == total and self._may_split and self.loop.is_alone and self.left != 0:
+                self._n_unread = max(0, total - self.loop.n_cached(tokens))
+            if self._n_unread:
+                self._begin_drafting(cancel)
+                return
             self.loop.prefill(self.request, tokens, end)
             self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
+            if end == total:  # others' passes may have rows of its first step from now on
+                self._begin_drafting(cancel)
             yield end + (end == total)
+        if self.left == 0:
+            self.finish_reason = "length"
 
     def _pieces(self, n_read: int, total: int) -> Iterator[int]:
         """Where the pieces end in which the first `total` tokens are read: at the borders, and at any token in between
@@ -221,7 +236,10 @@ class Reply:
         if self.finish_reason is None:
             self._look_at_limits()
         # A step that came with another reply's took its time before it was asked for
-        seconds = max(time.perf_counter() - began, step.seconds)
+        elapsed = time.perf_counter() - began
+        seconds = step.seconds if self._n_unread else max(elapsed, step.seconds)
+        self.stats.prompt_seconds += max(0.0, elapsed - seconds)
+        self._n_unread = 0
         parts = step.draft_seconds, step.verify_seconds, step.seconds
         made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together)
         self.stats.steps.append(made)
@@ -234,11 +252,11 @@ class Reply:
         room = self.n_ctx - self.n
         most = room if self.left is None else min(room, self.left)
         self.request.kind = "code" if self.text.is_code else "prose"
-        return Due(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report)
+        return Due(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report, self._n_unread)
 
     def _due(self) -> Due | None:
-        """The same, while the reply is made."""
-        return self._asked() if self.finish_reason is None and self._has_begun else None
+        """The same, while the reply is made; what reads its prompt it asks for itself."""
+        return self._asked() if self.finish_reason is None and self._has_begun and not self._n_unread else None
 
     def _take(self, token: int) -> str:
         """The token becomes part of the reply; returns the text that it brings."""

@@ -79,6 +79,8 @@ class ProcessReply:
                     self._tell(chunk, on_prefill)
                     if not pauses or self.said:
                         continue
+                elif chunk.n_read and len(self.said) == len(chunk.tokens):
+                    on_prefill(chunk.n_read - 1, chunk.n_read - 1)
                 yield chunk
         finally:
             if self._process is not None:

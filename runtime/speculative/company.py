@@ -13,6 +13,8 @@ from runtime.core.draft import Draft, Logits, Tokens
 from runtime.speculative.step import Due, RequestState
 
 Member = tuple[RequestState, Due]
+# Tokens of a reply up to which it waits for others' prompts: the pass that reads its own may bring the first
+BEGINNING = 1
 
 
 class Company:
@@ -31,12 +33,17 @@ class Company:
         """It has ended."""
         self._replies = [each for each in self._replies if each is not request]
 
+    @property
+    def n_replies(self) -> int:
+        """Replies that are being made."""
+        return len(self._replies)
+
     def n_speaking(self, request: RequestState) -> int:
-        """The other replies of which tokens have come."""
+        """The other replies that are well under way."""
         if len(self._replies) < 2 or self.passes.slots == 1:
             return 0
         others = (each.due() for each in self._replies if each is not request)
-        return sum(due is not None and due.position > 0 for due in others)
+        return sum(due is not None and due.position > BEGINNING for due in others)
 
     def others_reading(
         self, request: RequestState, n_tokens: int, members: Sequence[Member], room: int

@@ -17,7 +17,7 @@ from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
-from runtime.speculative.company import Company, Member
+from runtime.speculative.company import BEGINNING, Company, Member
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
@@ -116,6 +116,11 @@ class SpecLoop:
         n = self.company.n_speaking(request) if self.company else 0
         return min(most, self.controller.joint.n_readable(n, n_tokens, MOST_READ)) if n else most
 
+    @property
+    def is_alone(self) -> bool:
+        """Is a single reply being made?"""
+        return self.company is None or self.company.n_replies < 2
+
     def join(self, request: RequestState) -> None:
         """A reply is to be made, whose prompt is read first."""
         if self.company:
@@ -176,18 +181,19 @@ class SpecLoop:
         position: int,
         most: int,
         report: Report | None = None,
+        n_unread: int = 0,
     ) -> Step:
         """Decodes one to `most` tokens after `context` [n]; its last `position` tokens are the reply's.
 
         `report` says how likely they were, where that is asked. Others that wait may have rows of the same pass: their
-        steps are kept until they ask.
+        steps are kept until they ask. A pass that reads `n_unread` tokens before the last has no draft.
         """
         if request.made is None:
             waiting = self._waiting(request, len(context), 1, self.controller.n_worth)
-            # Whose first token is still to come waits for those who came with it: prompts are read fastest together
-            reads = [] if position else self._others_reading(request, len(context), waiting, 1)
-            self.n_read_passes += bool(reads)
-            self._make([(request, Due(context, sampler, position, most, report)), *waiting], reads)
+            # Who has hardly begun waits for those who came with it: prompts are read fastest together
+            reads = self._others_reading(request, len(context), waiting, 1) if position <= BEGINNING else []
+            self.n_read_passes += n_unread > 0 or bool(reads)
+            self._make([(request, Due(context, sampler, position, most, report, n_unread)), *waiting], reads)
         made, request.made = request.made, None
         if not isinstance(made, Step):
             raise made or AssertionError("a pass without its reply")
@@ -210,6 +216,8 @@ class SpecLoop:
         if len(members) == len(ready) == 1 and not reads:
             only = ready[0]
             logits, took = self.stopwatch.time(lambda: self.backend.forward(only.due.context, only.draft))
+            if only.due.n_unread:  # what it took beyond a plain pass is the prompt's
+                took = took._replace(seconds=min(took.seconds, self.controller.own_seconds(0) or took.seconds))
             only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
             all_logits, took = self.stopwatch.time(lambda: self._forward(ready, reads))
@@ -298,7 +306,9 @@ class SpecLoop:
         each_logprobs = due.report(logits[rows], verdict.tokens) if due.report else ()
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
         rest = drafting + self.controller.clock() - began
-        if is_idle and self.controller.is_usual(share):
+        if due.n_unread:
+            pass  # what reads a prompt says nothing of other passes
+        elif is_idle and self.controller.is_usual(share):
             request.n_idle -= 1
             self.controller.idle(rest + share)
         else:
@@ -332,7 +342,7 @@ class SpecLoop:
         room = min(room, most_drafted, due.most - 1, self.backend.n_rewindable - len(context))
         if room <= 0:
             request.left_out = self._no_room(len(context)) or request.left_out
-        if room <= 0 or not self.lineup.drafters:
+        if room <= 0 or due.n_unread or not self.lineup.drafters:
             return [], NO_DRAFT
         proposals, broken = self._proposer.propose(
             self.lineup.drafters, request.drafters, context, sampler, room, later

@@ -15,7 +15,8 @@ from runtime.speculative.control.reasons import Reason
 
 class Due(NamedTuple):
     """What a reply asks of its next step: one to `most` tokens after `context` [n], whose last `position` tokens are
-    the reply's. `report` says how likely they were, where that is asked.
+    the reply's. `report` says how likely they were, where that is asked; `n_unread` tokens before the last are to be
+    read in the same pass.
     """
 
     context: Tokens
@@ -23,6 +24,7 @@ class Due(NamedTuple):
     position: int
     most: int
     report: Report | None = None
+    n_unread: int = 0
 
 
 class Step(NamedTuple):

@@ -33,7 +33,7 @@ def body_of(ask: Ask, prompt: Conversation | str, server: Server) -> dict[str, A
         body["prompt"] = prompt
     else:
         body |= conversation_fields(prompt, server)
-    if ask.max_tokens is not None:
+    if ask.max_tokens:  # where a prompt is only read, the reply is given up when it has been
         body["max_tokens"] = ask.max_tokens
     if server.is_llama_cpp_like:
         body["return_progress"] = True

@@ -71,11 +71,12 @@ class LlamaCppFormatter(Formatter):
         """Text and its tokens; how much of the prompt has been read, where that is asked."""
         self._progress.see(chunk)
         self._has_new_line |= "\n" in chunk.text
-        head: Event = {"index": self._index, "content": chunk.text, "tokens": list(chunk.tokens), "stop": False}
-        if chunk.tokens or chunk.text:
-            yield head | self._progress.time() | self._probabilities([chunk])
-        elif reading := self._progress.reading(chunk):
+        head: Event = {"index": self._index, "content": "", "tokens": [], "stop": False}
+        if reading := self._progress.reading(chunk):
             yield head | reading | self._progress.time(chunk.n_read)
+        if chunk.tokens or chunk.text:
+            said = {"content": chunk.text, "tokens": list(chunk.tokens)}
+            yield head | said | self._progress.time() | self._probabilities([chunk])
 
     def last_events(self, last: Chunk) -> Iterable[Event]:
         """The numbers; the text has come before. What follows is the next reply."""

@@ -15,11 +15,12 @@ from runtime.speculative.control.drafter_state import LEARN, DrafterState, Draft
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.plain_passes import PlainPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import EARNED, MOST_EARNED, MOST_LOST, SHARE, ProbeLedger
+from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
+MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
 RARE = 0.25  # weight of a plain pass where there are few
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
@@ -61,7 +62,7 @@ class Controller:
         self._window_rows = window_rows or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
-        self.probes, self.plain_passes = ProbeLedger(), PlainPasses()
+        self.probes, self.plain_passes, self.decode_seconds = ProbeLedger(), PlainPasses(), 0.0
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self._probe_k = 0  # of its tokens that are verified then
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
@@ -174,7 +175,16 @@ class Controller:
         return PROBE if state.is_probe_due else WAIT
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
-        return self.probes.can_afford(state, self._pass_seconds_of(state))
+        """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
+        if self.probes.seconds + state.first_seconds <= self.allowed:
+            return True
+        is_newcomer = state.is_new and not state.is_disabled
+        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self.allowed)
+
+    @property
+    def allowed(self) -> float:
+        """Seconds that probes and mistakes may have cost by now."""
+        return SHARE * self.decode_seconds + self.probes.earned
 
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
@@ -215,13 +225,14 @@ class Controller:
             return 0
         n_parked = state.probe_interval - state.since_probe
         if not self._can_afford_probe(state):
-            n_parked = max(n_parked, int(self.probes.seconds_until(state) / max(self._pass_seconds[0], 1e-9)))
+            lacking = self.probes.seconds + state.first_seconds - self.allowed
+            n_parked = max(n_parked, int(lacking / (SHARE * max(self._pass_seconds[0], 1e-9))))
         return max(0, n_parked)
 
     def idle(self, seconds: float) -> None:
         """A plain step was made without asking anything."""
         self._n_idle += 1
-        self.probes.decode_seconds += seconds
+        self.decode_seconds += seconds
 
     def _end_idling(self) -> None:
         """Takes in what such steps leave to be counted."""
@@ -261,7 +272,7 @@ class Controller:
 
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
-        self.probes.decode_seconds += total
+        self.decode_seconds += total
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
@@ -287,9 +298,9 @@ class Controller:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             state.update_pace(n_tokens, total)
-            plain, probes = 1 / self.plain_rate, self.probes
-            probes.earned = min(max(0.0, probes.earned - EARNED * lost), MOST_EARNED * plain)
-            state.cusum_update(lost, plain, min(SHARE * probes.decode_seconds, MOST_LOST * plain))
+            plain = 1 / self.plain_rate
+            self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
+            state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
 
     def learn_pass(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
         """Takes in what a pass over these drafters' tokens took; the tables of others drift along."""

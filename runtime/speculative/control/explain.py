@@ -92,7 +92,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         fixed_k=controller.fixed_k,
         drafters=tuple(facts(name, state, pass_seconds, controller.overhead) for name, state in ranked),
         chosen=paying[0] if paying else None,
-        decode_seconds=controller.probes.decode_seconds,
+        decode_seconds=controller.decode_seconds,
         probe_seconds=controller.probes.seconds,
         probe_share=SHARE,
         why_plain=why_plain,

@@ -17,7 +17,7 @@ CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them, by name
 def kept(controller: Controller) -> dict[str, Any]:
     """All that is worth keeping."""
     learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
-    return {**learned, CREDIT: controller.probes.allowed - controller.probes.seconds}
+    return {**learned, CREDIT: controller.allowed - controller.probes.seconds}
 
 
 def take_up(controller: Controller, known: dict[str, Any]) -> None:
@@ -30,6 +30,6 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
             continue
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
-        controller.probes.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
+        controller.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
         controller.probes.seconds = min(max(0.0, -credit), MOST_CREDIT)
     controller.begin_anew()

@@ -10,7 +10,6 @@ SHARE = 0.005  # of decode time that probes and mistakes may cost
 # Of the seconds that drafts have gained, for probes of those that have come to a halt: a part, but no more than so many
 # plain passes
 EARNED, MOST_EARNED = 0.05, 8
-MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
 # Plain passes that probes of a new drafter may cost beyond that: it may be better than one expects
 FIRST = 2
 LEAST_K = 2  # tokens that are verified where a probe cannot be scored without, or is not to be
@@ -20,34 +19,19 @@ SURE = 3  # probes in a row that are right, after which ever more tokens are ver
 
 
 class ProbeLedger:
-    """What probes have cost and may cost, and which of them are verified."""
+    """What probes have cost, and which of them are verified."""
 
     def __init__(self) -> None:
-        self.decode_seconds = 0.0
         self.seconds = 0.0  # lost to probes
         self.earned = 0.0  # seconds that drafts have gained and probes may lose
         self._n_probes = 0
 
-    @property
-    def allowed(self) -> float:
-        """Seconds that probes and mistakes may have cost by now."""
-        return SHARE * self.decode_seconds + self.earned
-
-    def can_afford(self, state: DrafterState, pass_seconds: Sequence[float]) -> bool:
-        """May a probe be made? One of a newcomer may cost a little more, where it would pay if all of it were right: it
-        may be better than expected.
+    def can_afford_newcomer(self, state: DrafterState, pass_seconds: Sequence[float], allowed: float) -> bool:
+        """Is there time for a probe of a new drafter? Only of one that would pay if all of it were right.
 
         `pass_seconds` [max_k + 1] are the target's over its tokens, by width - 1.
         """
-        if self.seconds + state.first_seconds <= self.allowed:
-            return True
-        is_newcomer = state.is_new and not state.is_disabled
-        has_time = self.seconds <= self.allowed + FIRST * pass_seconds[0]
-        return is_newcomer and has_time and bool(paying_lengths(state, pass_seconds))
-
-    def seconds_until(self, state: DrafterState) -> float:
-        """Of decoding, after which a probe may be made."""
-        return max(0.0, self.seconds + state.first_seconds - self.allowed) / SHARE
+        return self.seconds <= allowed + FIRST * pass_seconds[0] and bool(paying_lengths(state, pass_seconds))
 
     def begin(self, state: DrafterState, scores_unused: bool, pass_seconds: Sequence[float]) -> int:
         """A probe begins; returns how many of its tokens are verified: none where scoring will do."""
