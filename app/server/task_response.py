@@ -74,14 +74,19 @@ class TaskResponse:
             await response(scope, receive, send)
 
     async def _response(self) -> Response:
-        """A stream begins with its task, or in line when the wait is long: then it shows that it lives."""
+        """A stream begins with its first text, which leaves the processor to the model until then, or when the wait is
+        long: then it shows that it lives.
+        """
         started = asyncio.ensure_future(self.scheduled.started())
-        if self.stream:
-            await asyncio.wait({started}, timeout=PING)
-        if self.stream and not started.done():
-            return event_stream(self._lines(started))
-        await started
-        return event_stream(self._lines(started)) if self.stream else await self._body()
+        if not self.stream:
+            await started
+            return await self._body()
+        head, lines = b"".join(map(sse, self.formatter.first_events())), self._lines(started)
+        first = asyncio.ensure_future(anext(lines))
+        await asyncio.wait({first}, timeout=PING)
+        if started.done():
+            await started
+        return event_stream(whole(head, first, lines))
 
     async def _body(self) -> Response:
         chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
@@ -89,7 +94,6 @@ class TaskResponse:
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
         """The events as they go over the wire, those of chunks that have come together in one piece."""
-        yield b"".join(map(sse, self.formatter.first_events()))
         try:
             await started
             async for chunks in self.scheduled.chunks():
@@ -110,6 +114,16 @@ class TaskResponse:
     def _events(self, chunk: Chunk) -> bytes:
         last = self.formatter.last_events(chunk) if chunk.finish_reason else ()
         return b"".join(map(sse, (*self.formatter.chunk_events(chunk), *last)))
+
+
+async def whole(head: bytes, first: asyncio.Future[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A head and lines, of which the `first` is awaited already: both in one piece, if it is there."""
+    if not first.done():
+        yield head
+        head = b""
+    yield head + await first
+    async for line in rest:
+        yield line
 
 
 @asynccontextmanager
