@@ -160,6 +160,7 @@ class Reply:
             if end == total and self._may_split and self.loop.is_alone and self.left != 0:
                 self._n_unread = max(0, total - self.loop.n_cached(tokens))
             if self._n_unread:
+                self.request.n_early = 1
                 self._begin_drafting(cancel)
                 return
             self.loop.prefill(self.request, tokens, end)

@@ -13,8 +13,6 @@ from runtime.core.draft import Draft, Logits, Tokens
 from runtime.speculative.step import Due, RequestState
 
 Member = tuple[RequestState, Due]
-# Tokens of a reply up to which it waits for others' prompts: the pass that reads its own may bring the first
-BEGINNING = 1
 
 
 class Company:
@@ -42,8 +40,8 @@ class Company:
         """The other replies that are well under way."""
         if len(self._replies) < 2 or self.passes.slots == 1:
             return 0
-        others = (each.due() for each in self._replies if each is not request)
-        return sum(due is not None and due.position > BEGINNING for due in others)
+        others = ((each, each.due()) for each in self._replies if each is not request)
+        return sum(due is not None and due.position > each.n_early for each, due in others)
 
     def others_reading(
         self, request: RequestState, n_tokens: int, members: Sequence[Member], room: int

@@ -17,7 +17,7 @@ from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
-from runtime.speculative.company import BEGINNING, Company, Member
+from runtime.speculative.company import Company, Member
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
@@ -191,7 +191,8 @@ class SpecLoop:
         if request.made is None:
             waiting = self._waiting(request, len(context), 1, self.controller.n_worth)
             # Who has hardly begun waits for those who came with it: prompts are read fastest together
-            reads = self._others_reading(request, len(context), waiting, 1) if position <= BEGINNING else []
+            is_new = position <= request.n_early
+            reads = self._others_reading(request, len(context), waiting, 1) if is_new else []
             self.n_read_passes += n_unread > 0 or bool(reads)
             self._make([(request, Due(context, sampler, position, most, report, n_unread)), *waiting], reads)
         made, request.made = request.made, None

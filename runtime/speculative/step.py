@@ -53,4 +53,5 @@ class RequestState:
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much
     due: Callable[[], Due | None] = lambda: None  # what its next step will be asked; None while that is not known
     unread: Callable[[], Tokens | None] = lambda: None  # its prompt, while that may be read in any pieces
+    n_early: int = 0  # tokens that came with its prompt's last piece, before others could come
     made: Step | SlipstreamError | None = None  # its next step, if it came with another reply's
