@@ -15,7 +15,7 @@ from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from runtime.process.flow import AHEAD
-from runtime.process.host import Host
+from runtime.process.host import TELL_EVERY, Host
 from runtime.process.messages import PAUSE, Stepped, as_step, receive_all
 from runtime.process.turns import FAIR, Turns
 
@@ -85,6 +85,24 @@ def test_steps_that_are_made_quickly_are_told_together(host: Heard) -> None:
     host._told_at = 0.0
     host._advance(1, 0)
     assert len(receive_all(host.told)) == 1  # what comes after a while is told at once
+
+
+def test_a_first_token_waits_for_nothing(host: Heard) -> None:
+    begin(host, 1)
+    told = list[Stepped]()
+    for _ in range(3):
+        host._take_turns()
+        while host.told.poll():
+            told += [step for step in map(as_step, receive_all(host.told)) if isinstance(step, Stepped)]
+    assert [n_tokens([step.chunk]) for step in told][-1] == 1
+    assert all(n_tokens([step.chunk]) for step in host._untold)  # those after it are told together
+
+
+def test_what_would_wait_for_a_long_step_is_told_before_it(host: Heard) -> None:
+    host._told_at = time.perf_counter()
+    assert not host._is_long_ago
+    host._step_seconds = TELL_EVERY
+    assert host._is_long_ago
 
 
 def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host: Heard) -> None:

@@ -16,6 +16,7 @@ import psutil
 from runtime.core.backend import Tokenizer
 from runtime.core.draft import Tokens
 from runtime.core.errors import StoppedError
+from runtime.engine.reading import Reading
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.engine.window import PromptWindow
@@ -25,9 +26,8 @@ from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.loop import SpecLoop
-from runtime.speculative.step import Due, RequestState
+from runtime.speculative.step import Due, RequestState, not_reading
 
-PREFILL = 256  # tokens decoded between two looks at `cancel`
 EXPECTED = 256  # tokens of a reply of which nothing is known
 
 
@@ -75,12 +75,12 @@ class Reply:
         self.text = TextStream(stops)
         exact_only = sampler.is_coupled and loop.is_exact_only
         self.stats = Stats(prompt_n=len(ids), exactness=exactness, exact_only=exact_only)
-        self._is_reading = self._has_begun = False  # the prompt is read; the reply is made
+        self._has_begun = False  # is the reply made?
         self._n_unread = 0  # tokens of the prompt that the pass of its first step reads
         self.finish_reason: str | None = None
         self.notice = window.notice
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
-        self.request = RequestState(n_likely, exact_only=sampler.is_coupled, due=self._due, unread=self._unread)
+        self.request = RequestState(n_likely, exact_only=sampler.is_coupled, due=self._due)
 
     def made(self) -> Made:
         """The reply so far, for whoever learns from it."""
@@ -146,24 +146,23 @@ class Reply:
         """
         if self.finish_reason is not None:
             return
-        tokens, total = self.tokens[: self.n], self.n - 1
-        self.stats.cached_n = min(self.loop.n_cached(tokens), self.n_prompt - 1)
-        self._is_reading = True
-        if self.stats.cached_n:  # whoever watches a long prompt sees at once that it is not read from its beginning
-            on_prefill(self.stats.cached_n, total)
-        yield self.stats.cached_n
-        for end in self._pieces(self.stats.cached_n, total):
+        reading = Reading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
+        self.request.unread, total = reading.unread, reading.total
+        self.stats.cached_n = reading.n_cached
+        if reading.n_cached:  # whoever watches a long prompt sees at once that it is not read from its beginning
+            on_prefill(reading.n_cached, total)
+        yield reading.n_cached
+        for end in reading.pieces(self.n_ctx):
             began = time.perf_counter()
             if cancel():
                 self.finish_reason = "cancelled"
                 return
-            if end == total and self._may_split and self.loop.is_alone and self.left != 0:
-                self._n_unread = max(0, total - self.loop.n_cached(tokens))
+            self._n_unread = 0 if self.left == 0 else reading.n_late(end)
             if self._n_unread:
                 self.request.n_early = 1
                 self._begin_drafting(cancel)
                 return
-            self.loop.prefill(self.request, tokens, end)
+            self.loop.prefill(self.request, reading.tokens, end)
             self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
             if end == total:  # others' passes may have rows of its first step from now on
@@ -172,50 +171,9 @@ class Reply:
         if self.left == 0:
             self.finish_reason = "length"
 
-    def _pieces(self, n_read: int, total: int) -> Iterator[int]:
-        """Where the pieces end in which the first `total` tokens are read: at the borders, and at any token in between
-        where others cannot wait for so much and rounding does not depend on it.
-        """
-        for border in self._borders(total):
-            while self._may_split:
-                n_read = max(n_read, self.loop.n_cached(self.tokens[: self.n]))  # others' passes read parts of it
-                n = self.loop.piece(self.request, self.n, border - n_read)
-                if n >= border - n_read:
-                    break
-                yield (n_read := n_read + n)
-            yield border
-            n_read = border
-
-    @property
-    def _may_split(self) -> bool:
-        """May the prompt be read in any pieces, as they all round alike?"""
-        return self.stats.exactness is None or self.stats.exactness.is_exact
-
-    def _unread(self) -> Tokens | None:
-        """What is read before the reply begins, while that is under way and others' passes may take part in it."""
-        total = self.n - 1
-        if not (self._is_reading and self._may_split) or self.loop.n_cached(self.tokens[: self.n]) >= total:
-            return None
-        return self.tokens[:total]
-
-    def _borders(self, total: int) -> Iterator[int]:
-        """Where the pieces end in which the first `total` tokens are read.
-
-        They do not depend on how much drafts had left in the cache. What a reply had said already is read as it was
-        made, in passes no wider than those that are exact.
-        """
-        asked, exactness = self.n_prompt - 1, self.stats.exactness
-        first = (self.stats.cached_n // PREFILL + 1) * PREFILL
-        yield from range(first, asked, PREFILL)
-        yield asked
-        is_any = exactness is None or exactness.is_exact
-        while asked < total:
-            asked += PREFILL if is_any or exactness is None else exactness.rows_at(asked + 1, self.n_ctx)
-            yield min(asked, total)
-
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
         """The drafters learn what is asked, and read the prompt where that will repay itself."""
-        self._is_reading = False
+        self.request.unread = not_reading
         if self.finish_reason is not None:
             return
         began = time.perf_counter()

@@ -41,6 +41,11 @@ class Step(NamedTuple):
     n_together: int = 1  # replies that had rows of the pass
 
 
+def not_reading() -> Tokens | None:
+    """Nothing is to be read of a prompt."""
+    return None
+
+
 @dataclass(slots=True, eq=False)
 class RequestState:
     """What one reply has of the loop to itself: several may be made in turns."""
@@ -52,6 +57,6 @@ class RequestState:
     n_idle: int = 0  # steps from now on in which none of them need be asked
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much
     due: Callable[[], Due | None] = lambda: None  # what its next step will be asked; None while that is not known
-    unread: Callable[[], Tokens | None] = lambda: None  # its prompt, while that may be read in any pieces
+    unread: Callable[[], Tokens | None] = not_reading  # its prompt, while that may be read in any pieces
     n_early: int = 0  # tokens that came with its prompt's last piece, before others could come
     made: Step | SlipstreamError | None = None  # its next step, if it came with another reply's
