@@ -89,20 +89,23 @@ def test_steps_that_are_made_quickly_are_told_together(host: Heard) -> None:
 
 def test_a_first_token_waits_for_nothing(host: Heard) -> None:
     begin(host, 1)
-    told = list[Stepped]()
-    for _ in range(3):
+    host._step_seconds, host._told_at = 0.0, time.perf_counter() + 60
+    while not host._has_first:
+        assert not host._is_wanted
         host._take_turns()
-        while host.told.poll():
-            told += [step for step in map(as_step, receive_all(host.told)) if isinstance(step, Stepped)]
-    assert [n_tokens([step.chunk]) for step in told][-1] == 1
-    assert all(n_tokens([step.chunk]) for step in host._untold)  # those after it are told together
+        host._step_seconds, host._told_at = 0.0, time.perf_counter() + 60
+    assert host._is_wanted
+    assert n_tokens(heard(host)[1]) == 1
+    host._told_at = time.perf_counter() + 60
+    host._take_turns()
+    assert not host._is_wanted  # those after it are told together
 
 
 def test_what_would_wait_for_a_long_step_is_told_before_it(host: Heard) -> None:
     host._told_at = time.perf_counter()
-    assert not host._is_long_ago
+    assert not host._is_wanted
     host._step_seconds = TELL_EVERY
-    assert host._is_long_ago
+    assert host._is_wanted
 
 
 def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host: Heard) -> None:

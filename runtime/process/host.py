@@ -45,7 +45,10 @@ class Host:
         self._calls = SimpleQueue[Call]()
         self._untold, self._told_at = list[Any](), 0.0  # what was made since the last message, and when that was sent
         self._step_seconds = 0.0  # that a step takes, by the longest of late
-        self._silent = set[int]()  # replies that have said nothing yet
+        self._silent, self._has_first = (
+            set[int](),
+            False,
+        )  # who has said nothing yet; is a first token among the untold?
         self._replies: dict[int, Iterator[Chunk]] = {}
         self._turns = Turns()
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
@@ -122,7 +125,7 @@ class Host:
                 self._take_turns()
             else:
                 self._take_turn(number)
-            if self._is_long_ago:
+            if self._is_wanted:
                 self._tell()
             if not self._calls.empty():
                 break
@@ -131,9 +134,11 @@ class Host:
         self._tell(PAUSE)
 
     @property
-    def _is_long_ago(self) -> bool:
-        """Would the last message be too long ago after one more step?"""
-        return time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
+    def _is_wanted(self) -> bool:
+        """Is what was made to be told now: as a reply has begun to speak, or as the last message would be too long ago
+        after one more step?
+        """
+        return self._has_first or time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
 
     def _take_turns(self) -> None:
         """Makes every reply's next step, which all are in few passes; one of them may read prompts where anybody waits
@@ -150,7 +155,7 @@ class Host:
                 break
 
     def _take_turn(self, number: int) -> None:
-        """Makes a reply's next step, which is told at once if it is the first that says something, or the last."""
+        """Makes a reply's next step, which is told at once if it is the last."""
         if number not in self._replies:
             return
         if number != self._current:
@@ -160,9 +165,10 @@ class Host:
         began, step = time.perf_counter(), self._step(number)
         self._step_seconds = max(time.perf_counter() - began, self._step_seconds / 2)
         self._untold.append(step)
-        is_first = number in self._silent and isinstance(step, Stepped) and bool(step.chunk.tokens)
-        if is_first or number not in self._replies:
+        if number in self._silent and isinstance(step, Stepped) and step.chunk.tokens:
             self._silent.discard(number)
+            self._has_first = True
+        if number not in self._replies:
             self._tell()
 
     def _step(self, number: int) -> Stepped | Failed:
@@ -202,6 +208,7 @@ class Host:
     def _tell(self, *more: object) -> None:
         """Tells what was made since the last time."""
         made, self._untold, self._told_at = [*self._untold, *more], [], time.perf_counter()
+        self._has_first = False
         try:
             if made:
                 self._send(*made)
