@@ -144,7 +144,7 @@ def test_logprobs_are_plain_decodes(open_demo: OpenEngine, plain: Engine, way: d
     ("more", "named"),
     [
         ({"stops": ["x"] * 10_000}, "stop has 10000"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
         ({"n_logprobs": 4097}, "n_logprobs"),
         ({"n_logprobs": -1}, "n_logprobs"),
     ],

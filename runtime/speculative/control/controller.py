@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from runtime.core.clock import Clock, wall
-from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Decision
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
 from runtime.speculative.control.joint_passes import JointPasses
-from runtime.speculative.control.plain_passes import PlainPasses
 from runtime.speculative.control.policy import StoppingCriterion, best_length
 from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain

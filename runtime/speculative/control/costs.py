@@ -18,6 +18,15 @@ SHARED = 0.3  # of a change in one width's time that is taken to be the machine'
 SHARED_IN_COMPANY = 0.8
 FAMILIAR = round(1 / LEARN)  # times seen, from which on one more has its usual weight
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
+# Steps, at least and at most, after which plain passes are made amid drafts, so that it is known what they cost
+LEAST_PLAIN_EVERY, MOST_PLAIN_EVERY = 24, 256
+# Steps until the first, after which pauses double: what plain decode was found to cost at load may be wrong by much
+FIRST_PLAIN = 16
+PLAIN_RUN = 4  # of them
+# Of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
+PLAIN_SHARE = 0.002
+# Plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
+STEADY = 2
 
 
 class PassCosts:
@@ -130,6 +139,38 @@ class PassCosts:
             return {} if nearest is None else dict(self._table[nearest])
         low, high, share = self._table[below], self._table[above], (bucket - below) / (above - below)
         return {width: low[width] + share * max(0.0, high[width] - low[width]) for width in low.keys() & high.keys()}
+
+
+class PlainPasses:
+    """When plain passes are made amid drafts, by steps since the last run of them, and which of them tell."""
+
+    def __init__(self) -> None:
+        self._since_run, self._n_in_row = 0, 0
+        self.is_due = False  # is this step to be plain?
+
+    def begin(self, n_steps: int, gain: float, may_be: bool) -> None:
+        """A step begins after `n_steps`; drafts make `gain` times plain decode. `may_be`: can it be plain for that?"""
+        self.is_due = may_be and self._since_run >= self._every(n_steps, gain)
+
+    @staticmethod
+    def _every(n_steps: int, gain: float) -> float:
+        """Steps between two runs."""
+        wanted = max(LEAST_PLAIN_EVERY, PLAIN_RUN / PLAIN_SHARE * (gain - 1))
+        return min(wanted, MOST_PLAIN_EVERY, max(FIRST_PLAIN, n_steps // 2))
+
+    def note(self, is_plain: bool) -> None:
+        """A step has ended."""
+        self._n_in_row = self._n_in_row + 1 if is_plain else 0
+        self._since_run = 0 if self._n_in_row >= PLAIN_RUN else self._since_run + 1
+
+    def note_row(self, n: int) -> None:
+        """So many plain steps have ended."""
+        self._n_in_row, self._since_run = self._n_in_row + n, 0
+
+    @property
+    def is_steady(self) -> bool:
+        """Was the last step as it would be in plain decode?"""
+        return self._n_in_row >= STEADY
 
 
 def interpolate(points: list[tuple[int, float]], width: int) -> float:
