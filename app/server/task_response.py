@@ -26,6 +26,7 @@ class Formatter(Protocol):
     """How an interface writes a reply. Made anew for each request."""
 
     done: bytes  # the stream's last line
+    asks_at_end: bool = True  # do its last events need the engine?
 
     def first_events(self) -> Iterable[Event]:
         """Events before the first chunk."""
@@ -105,10 +106,8 @@ class TaskResponse:
             yield self.formatter.done
 
     async def _written(self, chunk: Chunk) -> bytes:
-        """The events of a chunk. Log probabilities and the numbers at the end name tokens, which the engine is asked
-        about.
-        """
-        asks = chunk.logprobs or chunk.finish_reason
+        """The events of a chunk. Log probabilities name tokens, and so may the end, which the engine is asked about."""
+        asks = chunk.logprobs or (chunk.finish_reason and self.formatter.asks_at_end)
         return await run_in_threadpool(self._events, chunk) if asks else self._events(chunk)
 
     def _events(self, chunk: Chunk) -> bytes:

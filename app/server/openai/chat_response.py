@@ -68,7 +68,7 @@ class ChatCompletion(BaseModel):
 class ChatFormatter(Formatter):
     """Writes chat completions: a reply to each reader, one after the other; `reply` reads the current one."""
 
-    done = DONE
+    done, asks_at_end = DONE, False
 
     def __init__(
         self,
