@@ -332,7 +332,11 @@ def main(args: Sequence[str]) -> None:
         fail(str(error), 1)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except MemoryError:
+    except (MemoryError, SyntaxError, SystemError):  # Python's parser and imports blame the module, or nobody
+        fail(NO_MEMORY, 1)
+    except ImportError as error:
+        if "failed to map segment" not in str(error):  # what the system's loader says of too little memory
+            raise
         fail(NO_MEMORY, 1)
     except OSError as error:
         abandon_output()
