@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.loading.exactness import self_test
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from tests.conftest import OpenEngine
@@ -56,6 +56,26 @@ def test_a_prefill_that_rounds_otherwise_is_found() -> None:
     found = self_test(backend, 4, n_context=21)
     assert (found.width, found.prefill, found.is_exact) == (4, False, False)
     assert "not in prefill" in str(found)
+
+
+class Tiled(ToyBackend):
+    """Takes four new rows at once, off by 0.01, and what is left over one by one."""
+
+    held: Tokens = np.zeros(0, dtype=np.int32)
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        n_new = len(context) - common_prefix(self.held, context[:-1]) + len(draft)
+        self.held, logits = context, super().forward(context, draft)
+        n_tiled = max(0, len(logits) - n_new % 4)
+        logits[:n_tiled] += np.float32(0.01 * (n_new >= 4))
+        return logits
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 9])
+@pytest.mark.parametrize("n_context", [20, 32, 33])
+def test_rows_of_a_tile_are_compared_wherever_the_context_ends(width: int, n_context: int) -> None:
+    found = self_test(Tiled(), width, n_context)
+    assert (found.width, found.prefill) == (min(width, 3), False)
 
 
 def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:

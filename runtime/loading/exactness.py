@@ -17,7 +17,8 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
     from runtime.backends.llama import LlamaBackend
 
-CONTEXT = 32  # tokens before the rows that are compared
+CONTEXT = 32  # tokens at least before the rows that are compared
+TILE = 16  # rows that kernels take at once at most; rows left over may be computed as single ones are
 # The same for passes that are all padded to one width: devices that need it divide sums over long contexts
 CONTEXTS = CONTEXT, 300
 STRETCH = 256  # cells of a cache, in steps of which passes look at it
@@ -82,13 +83,15 @@ def sample(vocab: Tokenizer, n: int = CONTEXT) -> Tokens:
 
 
 def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab: Tokenizer | None = None) -> Exactness:
-    """Decodes 2 to `max_width` rows at once and each alone after `n_context` tokens, then all in one pass; compares bit
-    for bit. Without a vocabulary, tokens are random.
+    """Decodes 2 to `max_width` rows at once and each alone after `n_context` tokens or some more, then all in one pass
+    that ends with a whole tile; compares bit for bit. Without a vocabulary, tokens are random.
     """
-    n = max(1, min(n_context, backend.n_ctx - max_width))
+    n = n_context + (1 - n_context - max_width) % TILE
+    n = max(1, min(n, backend.n_ctx - max_width))
     tokens = np.random.default_rng(SEED).integers(0, backend.n_vocab, n + max_width).astype(np.int32)
     if vocab is not None:
         tokens = sample(vocab, n + max_width)
+    backend.forward(tokens[: max(1, n - 1)])  # so that the first row is alone as well
     alone = [backend.forward(tokens[: n + i])[0].copy() for i in range(max_width)]
     width, difference, is_exact = 1, 0.0, True
     for rows in range(2, max_width + 1):
@@ -97,7 +100,7 @@ def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab:
         width, difference = (rows if is_exact else width), max(difference, off)
     backend.forward(tokens[-1:])  # so that the next pass is over the whole context at once
     off = worst(backend.forward(tokens[: n + max_width - 1]), alone[-1:])
-    return Exactness(width, max_width, max(difference, off), off == 0.0)
+    return Exactness(width, max_width, max(difference, off), is_exact and off == 0.0)
 
 
 def is_exact_padded(backend: LlamaBackend, rows: int, vocab: Tokenizer) -> bool:

@@ -21,7 +21,6 @@ from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.drafters import Drafters, shared_passes
-from runtime.loading.exactness import Exactness
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
 from runtime.loading.opening import Refused, open_context, window_shape
@@ -82,15 +81,10 @@ class LoadedPair(OpenPair):
         self._test_rounding()
 
     def _test_rounding(self) -> None:
-        """Up to which width passes are exact, and in which pieces prompts must be read."""
-        # Padded passes decide about the text, drafts or not
-        if self._makers or shared_passes(self.backend) or library.has_gpu():
-            self.exactness = self.profile.exactness(self.backend, self.costs.costs())
-            reads_alike = self.exactness.prefill
-        else:
-            self.exactness, reads_alike = Exactness(1, 1), self.profile.reads_alike(self.backend)
+        """Up to which width passes are exact, and whether prompts are read in tiles; with drafters and without."""
+        self.exactness = self.profile.exactness(self.backend, self.costs.costs())
         self.costs = self.costs.padded(self.exactness.padded)
-        if not reads_alike and not self.target.is_recurrent:
+        if not self.exactness.prefill and not self.target.is_recurrent:
             self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:

@@ -59,22 +59,13 @@ class TargetProfile:
         nothing, the backend pads them all.
         """
         seats = [backend.n_seats] if isinstance(backend, SharedBackend) else []
-        cache = self.cache("exactness", self._options.max_k, *seats)
+        cache = self.cache("rounding", self._options.max_k, *seats)
         known = cache.read_as(Exactness)
         if known is None or not 1 <= known.width <= known.tried:
             known = tested(backend, self._options.max_k + 1)
             cache.write(asdict(known))
         rows = 0 if known.is_exact or self._options.fast else self._padding(backend, known.width, costs)
         return replace(known, width=min(rows, known.tried), together=False, padded=rows) if rows else known
-
-    def reads_alike(self, backend: LlamaBackend) -> bool:
-        """Do prompts round alike, whatever the pieces in which they are read?"""
-        cache = self.cache("pieces")
-        known = cache.read().get("are_alike")
-        if not isinstance(known, bool):
-            known = self_test(backend, 2, vocab=backend.model.vocab).prefill
-            cache.write({"are_alike": known})
-        return known
 
     def _padding(self, backend: LlamaBackend, width: int, costs: PassCosts) -> int:
         """Rows to which all passes are padded from now on; 0 where none are. Decided once for all settings, because it
@@ -128,7 +119,8 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
         facts = ModelFacts(read_model_header(backend.model.path))
     except (ModelError, OSError):
         return found
-    return replace(found, width=1) if facts.has_float_matrices and not library.has_gpu() else found
+    is_lucky = facts.has_float_matrices and not library.has_gpu()
+    return replace(found, width=1, prefill=False) if is_lucky else found
 
 
 def replies_of(target: Path, vocab: Words) -> Replies:
