@@ -74,6 +74,14 @@ def test_heads_that_blocks_do_not_divide_have_a_cache_of_halves() -> None:
     assert cache_types(facts(width=768, heads=16)) == ("BF16", "F16")
 
 
+@pytest.mark.parametrize(("width", "values"), [(64, "BF16"), (96, "BF16"), (128, "F16"), (192, "BF16"), (256, "F16")])
+def test_values_that_a_processor_would_add_one_by_one_are_kept_otherwise(width: int, values: str) -> None:
+    found = facts(width=8 * width, heads=8)
+    assert cache_types(found, adds_halves=True) == ("Q8_0", values)
+    assert cache_types(found) == USUAL_CACHE
+    assert cache_types(found, on_device=True, adds_halves=True) == HALVES
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random(tmp_path_factory.mktemp("models") / "small.gguf", DRAFT_10M)

@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from runtime.core.errors import ModelError
 
@@ -25,6 +26,7 @@ except (RuntimeError, OSError) as error:  # what it raises for a library that is
 
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
 PROCESSORS = 0, 3  # ggml-backend.h, enum ggml_backend_dev_type: the processor, and accelerators that use its memory
+FLAGS = Path("/proc/cpuinfo")
 _complaints: deque[str] = deque(maxlen=32)
 _far_processors: set[int] = set()
 
@@ -87,6 +89,16 @@ def version() -> str:
 def has_amx() -> bool:
     """Was the library compiled for processors with AMX?"""
     return "AMX_INT8 = 1" in version()
+
+
+@cache
+def adds_halves() -> bool:
+    """Was the library compiled to compute with F16 itself, as compilers do for x86 processors with AVX512-FP16?
+
+    It does not say so; what else it has tells whether it was compiled for a processor of that kind.
+    """
+    flags = FLAGS.read_text().split() if FLAGS.exists() else ()
+    return "avx512_fp16" in flags and "AVX512_BF16 = 1" in version()
 
 
 def device_handles() -> list[int]:
