@@ -15,8 +15,9 @@ from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from runtime.process.flow import AHEAD
-from runtime.process.host import TELL_EVERY, Host
+from runtime.process.host import Host
 from runtime.process.messages import PAUSE, Stepped, as_step, receive_all
+from runtime.process.outbox import TELL_EVERY
 from runtime.process.turns import FAIR, Turns
 
 DEMO, GREEDY = load_registry()["demo"], Sampling(temperature=0.0)
@@ -78,34 +79,34 @@ def test_steps_that_are_made_quickly_are_told_together(host: Heard) -> None:
     begin(host, 1)
     while not n_tokens(heard(host).get(1, [])):
         host._take_turns()
-    host._told_at = time.perf_counter() + 60
+    host._outbox._told_at = time.perf_counter() + 60
     host._advance(1, 0)
     *steps, last = receive_all(host.told)
     assert (len(steps), last) == (AHEAD, PAUSE)
-    host._told_at = 0.0
+    host._outbox._told_at = 0.0
     host._advance(1, 0)
     assert len(receive_all(host.told)) == 1  # what comes after a while is told at once
 
 
 def test_a_first_token_waits_for_nothing(host: Heard) -> None:
     begin(host, 1)
-    host._step_seconds, host._told_at = 0.0, time.perf_counter() + 60
-    while not host._has_first:
-        assert not host._is_wanted
+    host._outbox._step_seconds, host._outbox._told_at = 0.0, time.perf_counter() + 60
+    while not host._outbox._has_first:
+        assert not host._outbox.is_due
         host._take_turns()
-        host._step_seconds, host._told_at = 0.0, time.perf_counter() + 60
-    assert host._is_wanted
+        host._outbox._step_seconds, host._outbox._told_at = 0.0, time.perf_counter() + 60
+    assert host._outbox.is_due
     assert n_tokens(heard(host)[1]) == 1
-    host._told_at = time.perf_counter() + 60
+    host._outbox._told_at = time.perf_counter() + 60
     host._take_turns()
-    assert not host._is_wanted  # those after it are told together
+    assert not host._outbox.is_due  # those after it are told together
 
 
 def test_what_would_wait_for_a_long_step_is_told_before_it(host: Heard) -> None:
-    host._told_at = time.perf_counter()
-    assert not host._is_wanted
-    host._step_seconds = TELL_EVERY
-    assert host._is_wanted
+    host._outbox._told_at = time.perf_counter()
+    assert not host._outbox.is_due
+    host._outbox._step_seconds = TELL_EVERY
+    assert host._outbox.is_due
 
 
 def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host: Heard) -> None:

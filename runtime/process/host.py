@@ -27,14 +27,12 @@ from runtime.engine.reply import Chunk
 from runtime.loading.neighbours import family
 from runtime.process.flow import AHEAD
 from runtime.process.messages import PAUSE, Call, Failed, Opened, Progress, Status, Stepped, pack, receive, send
+from runtime.process.outbox import Outbox
 from runtime.process.spawning import inherited
 from runtime.process.turns import Turns
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 NOBODY = 0  # the number of no reply
-# Seconds between two messages while steps are made quickly: each wakes two processes, which take the cores that the
-# models compute on
-TELL_EVERY = 0.012
 
 
 class Host:
@@ -43,12 +41,7 @@ class Host:
     def __init__(self, steps: Connection, texts: Connection, stops: Connection) -> None:
         self._steps, self._texts, self._stops, self._n_steps = steps, texts, stops, 0
         self._calls = SimpleQueue[Call]()
-        self._untold, self._told_at = list[Any](), 0.0  # what was made since the last message, and when that was sent
-        self._step_seconds = 0.0  # that a step takes, by the longest of late
-        self._silent, self._has_first = (
-            set[int](),
-            False,
-        )  # who has said nothing yet; is a first token among the untold?
+        self._outbox = Outbox()
         self._replies: dict[int, Iterator[Chunk]] = {}
         self._turns = Turns()
         self._current, self._stopped = NOBODY, set[int]()  # the reply that is made; those that nobody wants
@@ -107,7 +100,7 @@ class Host:
     def _begin(self, number: int, ask: Ask) -> None:
         is_unwanted = self._stopped.__contains__
         self._replies[number] = self.engine.answer(ask, lambda: is_unwanted(number), lambda done, total: None, True)
-        self._silent.add(number)
+        self._outbox.begin(number)
         self._turns.begin(number)
         if is_unwanted(number):
             self._end(number)
@@ -125,20 +118,13 @@ class Host:
                 self._take_turns()
             else:
                 self._take_turn(number)
-            if self._is_wanted:
+            if self._outbox.is_due:
                 self._tell()
             if not self._calls.empty():
                 break
         with self._lock:
             self._current = NOBODY
         self._tell(PAUSE)
-
-    @property
-    def _is_wanted(self) -> bool:
-        """Is what was made to be told now: as a reply has begun to speak, or as the last message would be too long ago
-        after one more step?
-        """
-        return self._has_first or time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
 
     def _take_turns(self) -> None:
         """Makes every reply's next step, which all are in few passes; one of them may read prompts where anybody waits
@@ -163,11 +149,7 @@ class Host:
                 self._current = number
                 self.engine.stop(number in self._stopped)
         began, step = time.perf_counter(), self._step(number)
-        self._step_seconds = max(time.perf_counter() - began, self._step_seconds / 2)
-        self._untold.append(step)
-        if number in self._silent and isinstance(step, Stepped) and step.chunk.tokens:
-            self._silent.discard(number)
-            self._has_first = True
+        self._outbox.add(number, step, time.perf_counter() - began)
         if number not in self._replies:
             self._tell()
 
@@ -187,7 +169,7 @@ class Host:
 
     def _end(self, number: int) -> None:
         """What the reply would still say is left."""
-        self._silent.discard(number)
+        self._outbox.end(number)
         self._turns.end(number)
         reply = self._replies.pop(number, None)
         if reply is not None:
@@ -207,8 +189,7 @@ class Host:
 
     def _tell(self, *more: object) -> None:
         """Tells what was made since the last time."""
-        made, self._untold, self._told_at = [*self._untold, *more], [], time.perf_counter()
-        self._has_first = False
+        made = [*self._outbox.take(), *more]
         try:
             if made:
                 self._send(*made)
