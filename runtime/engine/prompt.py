@@ -30,6 +30,14 @@ class Ids:
 
     tokens: tuple[int, ...]
 
+    def checked(self, n_vocab: int) -> list[int]:
+        """The ids. Raises SettingsError for one that a vocabulary of so many has not."""
+        if (unknown := next((token for token in self.tokens if not 0 <= token < n_vocab), None)) is not None:
+            raise SettingsError(
+                f"prompt holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
+            )
+        return list(self.tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Infill:
@@ -76,7 +84,7 @@ class PromptEncoder:
         if not may_overflow and isinstance(prompt, str):
             self.check_length(prompt)
         if isinstance(prompt, Ids):
-            return self._checked(prompt)
+            return prompt.checked(self._vocab.n_vocab)
         if isinstance(prompt, str):
             return self._begun(self._vocab.encode(prompt, special=False), opens=False)
         if isinstance(prompt, Infill):
@@ -123,15 +131,6 @@ class PromptEncoder:
     def _begun(self, ids: list[int], *, opens: bool) -> list[int]:
         """Puts the token in front that the model wants there, unless the text `opens` with it."""
         return [self._vocab.bos, *ids] if self._vocab.adds_bos and not opens else ids
-
-    def _checked(self, ids: Ids) -> list[int]:
-        """Raises SettingsError for an id that the vocabulary has not."""
-        n_vocab = self._vocab.n_vocab
-        if (unknown := next((token for token in ids.tokens if not 0 <= token < n_vocab), None)) is not None:
-            raise SettingsError(
-                f"prompt holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
-            )
-        return list(ids.tokens)
 
     def render(
         self,

@@ -17,7 +17,7 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine
-from runtime.engine.prompt import Prompt
+from runtime.engine.prompt import Ids, Prompt
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
@@ -115,6 +115,8 @@ class EngineProcess(Engine):
 
     def encode(self, prompt: Prompt) -> list[int]:
         """As Engine says."""
+        if isinstance(prompt, Ids):  # no way to another process for what is known here
+            return prompt.checked(self.facts.n_vocab)
         ids: list[int] = self._ask_text("encode", prompt)
         return ids
 
