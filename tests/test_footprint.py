@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runtime.backends import library
 from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
 from runtime.loading.loaded_pair import LoadedPair
@@ -74,12 +75,37 @@ def test_heads_that_blocks_do_not_divide_have_a_cache_of_halves() -> None:
     assert cache_types(facts(width=768, heads=16)) == ("BF16", "F16")
 
 
-@pytest.mark.parametrize(("width", "values"), [(64, "BF16"), (96, "BF16"), (128, "F16"), (192, "BF16"), (256, "F16")])
-def test_values_that_a_processor_would_add_one_by_one_are_kept_otherwise(width: int, values: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "n_halves", "values"),
+    [(64, 128, "BF16"), (192, 128, "BF16"), (256, 128, "F16"), (96, 64, "BF16"), (64, 64, "F16"), (96, 32, "F16")],
+)
+def test_values_of_which_a_rest_would_be_added_one_by_one_are_kept_otherwise(
+    width: int, n_halves: int, values: str
+) -> None:
     found = facts(width=8 * width, heads=8)
-    assert cache_types(found, adds_halves=True) == ("Q8_0", values)
+    assert cache_types(found, n_halves=n_halves) == ("Q8_0", values)
     assert cache_types(found) == USUAL_CACHE
-    assert cache_types(found, on_device=True, adds_halves=True) == HALVES
+    assert cache_types(found, on_device=True, n_halves=n_halves) == HALVES
+
+
+@pytest.mark.parametrize(
+    ("flags", "built_for", "n"),
+    [
+        ("avx2", "AVX2 = 1", 32),
+        ("avx512f", "AVX512 = 1 | AVX512_BF16 = 1", 64),
+        ("avx512f avx512_fp16", "AVX512 = 1 | AVX512_BF16 = 1", 128),
+        ("avx512f avx512_fp16", "AVX2 = 1", 32),
+        (None, "NEON = 1", 32),
+    ],
+)
+def test_how_many_halves_are_added_at_once_follows_from_the_build_and_the_processor(
+    flags: str | None, built_for: str, n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "FLAGS", tmp_path / "cpuinfo")
+    monkeypatch.setattr(library, "version", lambda: built_for)
+    if flags is not None:
+        library.FLAGS.write_text(f"processor: 0\nflags : {flags}\n")
+    assert library.halves_at_once.__wrapped__() == n
 
 
 @pytest.fixture(scope="module")

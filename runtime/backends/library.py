@@ -92,13 +92,15 @@ def has_amx() -> bool:
 
 
 @cache
-def adds_halves() -> bool:
-    """Was the library compiled to compute with F16 itself, as compilers do for x86 processors with AVX512-FP16?
+def halves_at_once() -> int:
+    """Values of F16 that flash attention adds at once (ggml-cpu/simd-mappings.h, GGML_F16_STEP); a rest, one by one.
 
-    It does not say so; what else it has tells whether it was compiled for a processor of that kind.
+    Whether it was compiled to compute with F16 itself it does not say: compilers do for x86 processors that can.
     """
     flags = FLAGS.read_text().split() if FLAGS.exists() else ()
-    return "avx512_fp16" in flags and "AVX512_BF16 = 1" in version()
+    if "avx512_fp16" in flags and "AVX512_BF16 = 1" in version():
+        return 128
+    return 64 if "AVX512 = 1" in version() else 32
 
 
 def device_handles() -> list[int]:

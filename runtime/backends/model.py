@@ -80,7 +80,7 @@ class LlamaModel:
         params.progress_callback = report
         library.complaints()
         self.path, self.gpu_layers = path, gpu_layers
-        self.cache_types = cache_types(facts, library.has_gpu(), library.adds_halves()) if facts else HALVES
+        self.cache_types = cache_types(facts, library.has_gpu(), library.halves_at_once()) if facts else HALVES
         self.handle = lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise load_error(path, library.complaints())

@@ -16,7 +16,6 @@ CacheTypes = tuple[str, str]  # of keys and of values
 USUAL_CACHE: CacheTypes = "Q8_0", "F16"  # on CPUs
 HALVES: CacheTypes = "F16", "F16"
 BLOCK = 32  # values that share a scale in Q8_0
-WIDE = 128  # halves that a processor which computes with them adds at once in llama.cpp; others, one by one
 STEP = 256  # cells: caches are made in such steps
 SHARED, SPARE = (
     4096,
@@ -53,19 +52,20 @@ class CacheSpec:
         return min(self.n_tokens, -(-(window + self.n_batch) // STEP) * STEP)
 
 
-def cache_types(facts: ModelFacts, on_device: bool = False, adds_halves: bool = False) -> CacheTypes:
-    """The types of keys and values in a context's cache; `adds_halves`: does the processor compute with F16?
+def cache_types(facts: ModelFacts, on_device: bool = False, n_halves: int = 1) -> CacheTypes:
+    """The types of keys and values in a context's cache; kernels add `n_halves` values of F16 at once.
 
     On a CPU llama.cpp has kernels of their own for one row and for many where both are F16; where they differ, every
     batch width rounds alike. Q8_0 keys are read fastest, if its blocks fit; values of that type must be unpacked, and
-    so must BF16, which is still faster than F16 added one by one. Where keys hold the values, there is one type.
+    so must BF16, which is still faster than F16 of which a rest is added one by one. Where keys hold the values, there
+    is one type.
     """
     if on_device:
         return HALVES
     length = facts.own("attention.key_length") or usual_length(facts)
     keys = "BF16" if length % BLOCK else "Q8_0"
-    is_slow = adds_halves and (facts.own("attention.value_length") or length) % WIDE
-    return keys, keys if keeps_keys_only(facts) else "BF16" if is_slow else "F16"
+    has_rest = (facts.own("attention.value_length") or length) % n_halves
+    return keys, keys if keeps_keys_only(facts) else "BF16" if has_rest else "F16"
 
 
 def shared_cells(n_ctx: int, n_seats: int) -> int:
