@@ -15,7 +15,7 @@ from runtime.speculative.control.costs import PassCosts
 STALL, NARROWEST = 3.0, 3
 SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
 LEARN = 0.1  # weight of a new number of drafts
-WAIT = 0.25  # what a second more of a pass counts for in addition, because others wait for it who gain nothing by it
+WAIT = 1.0  # what a second more of a pass counts for in addition, because others wait for it who gain nothing by it
 AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
 
 
