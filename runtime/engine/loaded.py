@@ -59,6 +59,10 @@ class LoadedEngine(Engine):
         self._encoder = PromptEncoder(self.vocab, self.facts.template, pair.target.name, self.facts.n_ctx)
         self._stats = Stats()  # of the last reply
 
+    def prepare(self) -> None:
+        """Makes ready what the first prompt would wait for."""
+        self._encoder.prepare()
+
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt, a conversation in the model's chat template. Raises TemplateError, SettingsError."""
         return self._encoder.encode(prompt)

@@ -6,6 +6,7 @@ Knows a vocabulary and a chat template; knows no model and no editor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,11 @@ class PromptEncoder:
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
         self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
         self._counted: dict[str, int] = {}
+
+    def prepare(self) -> None:
+        """Compiles the model's template, for which the first conversation would wait."""
+        with suppress(Exception):  # what is wrong with it is told when it is used
+            _ = self._template
 
     def encode(self, prompt: Prompt, may_overflow: bool = False) -> list[int]:
         """The ids of a prompt. Raises TemplateError, SettingsError, and ContextError for text that cannot fit, whatever

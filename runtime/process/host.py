@@ -205,6 +205,7 @@ class Host:
 
     def _answer_texts(self) -> None:
         """Until nobody is there any more."""
+        self.engine.prepare()
         while True:
             call = Call(*receive(self._texts))
             try:

@@ -8,6 +8,7 @@ min-p. Knows nothing about drafts' acceptance (see verify.py).
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -133,7 +134,7 @@ class Sampler:
         self.n_near_ties = 0  # choices that such a difference could turn
         self.is_greedy = sampling.temperature == 0
         self.is_coupled = self.is_greedy or sampling.seed is not None
-        self.rng = np.random.default_rng(sampling.seed)
+        self.rng = random.Random(sampling.seed)  # not of NumPy, whose import takes longer than a first token
         biases = dict[int, float]()
         for token, bias in sampling.logit_bias:
             biases[token] = biases.get(token, 0.0) + bias

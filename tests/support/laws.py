@@ -5,6 +5,7 @@ Used by the tests in a quick version and by `python -m bench.prove` in a long on
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -79,7 +80,7 @@ def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float
             Sampling(SETTINGS.temperature, SETTINGS.top_k, SETTINGS.top_p, SETTINGS.min_p, draw if is_coupled else None)
         )
         if not is_coupled:
-            sampler.rng = np.random.default_rng(draw)
+            sampler.rng = random.Random(draw)
         a, b = generate(loop, sampler, 2)
         counts[a, b] += 1
     return counts
