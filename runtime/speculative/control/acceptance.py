@@ -17,6 +17,7 @@ EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # between which confidence
 N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # in a bin's place
 PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 6.0, 0.8
+FIRST_GUESS = 0.25  # weight of what a first token's confidence is believed to be: short replies see few of them
 MOST = 200.0  # observations of a bin, before they count half
 MOST_COUNTED = 1e12  # of anything: more is no count
 REMEMBERED = 50.0  # of them, at most, that count at the next start
@@ -47,7 +48,8 @@ class Acceptance:
         # where none is known.
         self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]
         self.starts = [
-            [1.0 if after == bin_of(PRIOR_ACCEPTANCE) else 0.05 for after in range(N_BINS)] for _ in range(N_BINS + 1)
+            [FIRST_GUESS * (1.0 if after == bin_of(PRIOR_ACCEPTANCE) else 0.05) for after in range(N_BINS)]
+            for _ in range(N_BINS + 1)
         ]
         self.last = UNKNOWN
         self.visits = [0.01] * N_BINS + [1.0]  # how often a step began after each of these
