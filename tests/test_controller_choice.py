@@ -23,6 +23,21 @@ def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
     assert not used(seconds=0.5)
 
 
+def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
+    """A token that comes with a chance of 0.7, and costs 0.6 of a plain one, is a gain for others only."""
+
+    def used(*must_earn: str) -> int:
+        controller = Controller(
+            costs_of(1.0, 1.6, 2.2, 2.8), {"ngram": 1e-5}, max_k=3, model_free=["ngram"], must_earn=must_earn
+        )
+        for i in range(200):
+            controller.states["ngram"].acceptance.observe([0.7], int(i % 10 < 7), 1)
+        return controller.length("ngram", [0.7])[0]
+
+    assert used()
+    assert not used("ngram")
+
+
 @pytest.mark.parametrize(("chance", "least"), [(0.95, 1.5), (0.8, 1.2), (0.5, 0.98), (0.2, 0.98), (0.0, 0.98)])
 def test_drafting_happens_when_it_pays_and_costs_little_when_it_does_not(chance: float, least: float) -> None:
     told = trace(chance, n=3000)

@@ -23,6 +23,8 @@ MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, howev
 RARE = 0.25  # weight of a plain pass where there are few
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
+# By which a second is dearer to those that expect repetition: of many matches, those that are overrated are used
+PRUDENCE = 1.3
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
@@ -264,7 +266,8 @@ class Controller:
             return k, float(k)
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
-        k, gain = best_length(chances, self._pass_seconds, self.price, self.overhead)
+        price = self.price * (PRUDENCE if state.must_earn else 1.0)
+        k, gain = best_length(chances, self._pass_seconds, price, self.overhead)
         others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)
         return (k if gain > forgone and not self.plain_passes.is_due and not state.is_disabled else 0), gain
