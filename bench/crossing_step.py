@@ -31,6 +31,9 @@ class Reading:
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
 
+    def prepare(self) -> None:
+        """Has no template."""
+
     def share(self, n_waiting: int) -> None:
         """It is alone."""
 
