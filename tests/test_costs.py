@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from runtime.speculative.control.costs import PassCosts, interpolate
@@ -72,3 +75,36 @@ def test_a_wide_pass_that_was_measured_too_short_does_not_make_wider_ones_free()
     for width, seconds in ((1, 1.0), (4, 2.0), (8, 1.5)):
         costs.set(width, seconds)
     assert costs.up_to(12, 0)[7:] == [1.5] * 5
+
+
+def test_what_passes_in_use_have_told_is_known_at_the_next_start_of_a_slower_machine() -> None:
+    before, after = costs_of(1.0, 1.5, 2.0), costs_of(3.0, 4.5, 6.0)
+    for _ in range(20):
+        before.observe(2, 0, 1.8)
+        before.observe(1, 600, 1.4)
+    after.restore(json.loads(json.dumps(before.state())))
+    for width, n_context in ((2, 0), (1, 600), (2, 600)):
+        assert after.seconds(width, n_context) == pytest.approx(3 * before.seconds(width, n_context), rel=0.2)
+    assert (after.seconds(1, 0), after.seconds(3, 0)) == (3.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    "state", [None, 7, [(0, 2)], [(0, 2, -1.0)], [(-1, 2, 1.5)], [(0, 2, 1e9)], [(0, 2, 1.5)] * 9999]
+)
+def test_times_that_nobody_can_have_measured_are_not_taken_up(state: Any) -> None:
+    costs = costs_of(1.0, 1.5)
+    with pytest.raises((TypeError, ValueError)):
+        costs.restore(state)
+    assert costs.up_to(2, 0) == [1.0, 1.5]
+
+
+def test_what_a_plain_pass_takes_longer_after_a_wide_one_is_learned_and_drifts() -> None:
+    costs = costs_of(1.0, 1.5)
+    assert costs.after == 0.0
+    for _ in range(60):
+        costs.observe_after(0, 1.2)
+    assert costs.after == pytest.approx(0.2, rel=0.05)
+    costs.drift(2.0)
+    assert costs.after == pytest.approx(0.4, rel=0.05)
+    costs.observe_after(0, 90.0)  # a spike is no more than a plain pass
+    assert costs.after < 0.6

@@ -142,6 +142,24 @@ def test_what_was_learned_is_taken_up_again() -> None:
     assert adaptive(told, warm) <= adaptive(told, fresh)
 
 
+@pytest.mark.parametrize(("leaves", "is_worth_it"), [(True, False), (False, True)])
+def test_a_draft_after_which_plain_passes_follow_must_pay_for_the_first_of_them(
+    leaves: bool, is_worth_it: bool
+) -> None:
+    costs = costs_of(10.0, 14.0)
+    costs.set_after(2.0)
+    controller = Controller(costs, {NAME: 1e-6}, max_k=1, model_free=[NAME])
+    for _ in range(40):
+        for is_used in (True, False) if leaves else (True,):
+            controller.begin(0)
+            outcome = DraftOutcome(NAME, [0.5], 1, 1, 1e-6, 0.0, 0, is_used)
+            controller.learn([outcome], 1, 0.0, 10.0, 10.0)
+    controller.begin(0)
+    controller.plain_passes.is_due = False
+    controller.rate = controller.states[NAME].acceptance.chance(0.5) / 5  # the second row takes 4
+    assert (controller.length(NAME, [0.5])[0] == 1) is is_worth_it
+
+
 @pytest.mark.parametrize(
     "state",
     [{}, {NAME: None}, {NAME: {"bins": "?"}}, {NAME: {"bins": [[1, 2]], "moves": [], "starts": [], "total": [1, 1]}}],

@@ -35,6 +35,19 @@ def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock
     assert costs.widths(0) == pytest.approx({width: 0.1 * width for width in range(1, 9)})
 
 
+def test_what_a_plain_pass_takes_longer_after_a_wide_one_is_measured_with_them(clock: Clock) -> None:
+    costs, before = PassCosts(), [1]
+
+    def run(width: int) -> float:
+        taken = 0.1 * width + (0.03 if width == 1 < before[0] else 0.0)
+        before[0] = width
+        return clock.advance(taken)
+
+    measure(costs, run, 4, deadline=float("inf"))
+    assert costs.seconds(1, 0) == pytest.approx(0.1)
+    assert costs.after == pytest.approx(0.03)
+
+
 def test_what_a_first_pass_takes_once_is_not_what_it_costs(clock: Clock) -> None:
     """Even where there is time for one more of each width."""
     costs, seen = PassCosts(), set[int]()

@@ -24,15 +24,19 @@ HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fastest numbers of threads for passes of one row and of several, and seconds by width."""
+    """The fastest numbers of threads for passes of one row and of several, seconds by width, and those that a plain
+    pass takes longer after a wider one.
+    """
 
     one: int
     many: int
     pass_seconds: dict[int, float]
+    after: float = 0.0
 
     def scaled(self, factor: float) -> Calibration:
         """The calibration of a machine on which all passes take so much longer."""
-        return replace(self, pass_seconds={width: factor * seconds for width, seconds in self.pass_seconds.items()})
+        scaled = {width: factor * seconds for width, seconds in self.pass_seconds.items()}
+        return replace(self, pass_seconds=scaled, after=factor * self.after)
 
     def padded(self, rows: int) -> Calibration:
         """Where every pass has so many rows at least."""
@@ -44,6 +48,7 @@ class Calibration:
         costs = PassCosts()
         for width, seconds in self.pass_seconds.items():
             costs.set(width, seconds)
+        costs.set_after(self.after)
         costs.doubt()
         return costs
 
@@ -79,7 +84,8 @@ def remembered(cache: ProfileCache) -> Calibration | None:
     if found is None or min(found.one, found.many) < 1 or max(found.one, found.many) > MOST_THREADS:
         return None
     widths, seconds = found.pass_seconds.keys(), found.pass_seconds.values()
-    return found if min(widths, default=0) == 1 and min(seconds) > 0 and max(seconds) < LONGEST else None
+    may_be = min(widths, default=0) == 1 and min(seconds) > 0 and 0 <= found.after <= max(seconds) < LONGEST
+    return found if may_be else None
 
 
 def change_since(calibration: Calibration, backend: Backend, clock: Clock) -> float:
@@ -118,7 +124,7 @@ def take(backend: Backend, max_width: int, counts: list[int], clock: Clock, is_f
     backend.set_threads(one, many)
     costs = PassCosts()
     measure(costs, run, max_width, began + (far_budget(run) if is_far else BUDGET), warms=is_far)
-    return Calibration(one, many, costs.widths(0))
+    return Calibration(one, many, costs.widths(0), costs.after)
 
 
 def far_budget(run: Pass) -> float:

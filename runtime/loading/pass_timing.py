@@ -101,14 +101,18 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms:
     seldom that of the one before.
     """
     run(1)
-    taken = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}
+    taken, after = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}, list[float]()
     first = [width for width in (1, 2, 4, 8, 3, 6, 12) if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
         for width in ROUNDS * widths:
             if time.perf_counter() >= deadline:
                 break
-            if width == 1 or (warms and width not in taken):
+            if width == 1:
+                after.append(run(width))
+            elif warms and width not in taken:
                 run(width)
             taken.setdefault(width, []).append(timed(run, width, 1, deadline))
     for width, seconds in taken.items():
         costs.set(width, median(seconds))
+    if len(after) > 1:  # before the first, no wider one was made
+        costs.set_after(median(after[1:]) - median(taken[1]))

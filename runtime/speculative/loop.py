@@ -315,8 +315,8 @@ class SpecLoop:
         else:
             outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
             self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
-            if self._n_together == 1 and (names or self.controller.plain_passes.is_steady):
-                self.stopwatch.learn(names, 1 + len(draft.tokens), len(due.context), took)
+            if self._n_together == 1:
+                self.stopwatch.learn_alone(names, 1 + len(draft.tokens), len(due.context), took)
             request.n_idle = self._steps_to_idle(request, names)
             for drafter in self.lineup.resting:
                 drafter.rest(self.controller.n_unasked(drafter.name))

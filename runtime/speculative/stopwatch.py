@@ -24,6 +24,7 @@ class Stopwatch:
 
     def __init__(self, controller: Controller, threads: Threads | None = None) -> None:
         self._controller, self.threads = controller, threads
+        self._was_wide = False  # had the last pass of one reply a draft?
         self.is_far = False  # do workers make the passes?
         self._made = set[int]()  # widths of the passes that they made
 
@@ -50,6 +51,14 @@ class Stopwatch:
     def is_on_trial(self) -> bool:
         """Is what the next passes of one row take needed, each of it?"""
         return self.threads is not None and self.threads.one.is_on_trial
+
+    def learn_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
+        """Takes in a pass of one reply. Soon after a draft, a plain one takes longer than in plain decode."""
+        was_wide, self._was_wide = self._was_wide, width > 1
+        if drafters or self._controller.plain_passes.is_steady:
+            self.learn(drafters, width, n_context, took)
+        elif was_wide and not self.is_on_trial and not self.is_far:
+            self._controller.costs.observe_after(n_context, took.seconds)
 
     def learn(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
         """Takes in what a pass over so many tokens cost, of which those after the first are of `drafters`.

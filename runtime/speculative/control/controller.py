@@ -27,6 +27,7 @@ IMPATIENCE = 0.1
 PRUDENCE = 1.3
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
+LEAVING = 0.5  # how often a step with a draft is believed to be followed by a plain one, until it is known
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 
 
@@ -66,6 +67,8 @@ class Controller:
         self.probes, self.plain_passes, self.decode_seconds = ProbeLedger(), PlainPasses(), 0.0
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self._probe_k = 0  # of its tokens that are verified then
+        self._was_wide = False  # had the last step a draft?
+        self._leaving = LEAVING  # how often the step after such a one is plain
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps = 0
@@ -109,7 +112,8 @@ class Controller:
         for state in self.states.values():
             state.set_in_company(n_together > 1)
         if n_together == 1:
-            self._pass_seconds = self._own = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
+            self._own = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
+            self._pass_seconds = self._with_what_follows(self._own)
         else:
             self._own = self.joint.shares(n_together, self._k, n_context)
             self._pass_seconds = self.joint.worth(n_together, self._own)
@@ -123,6 +127,16 @@ class Controller:
         self._probing = None
         may_be_plain = n_together == 1 and self.fixed_k is None
         self.plain_passes.begin(self._n_steps, self.rate / self.plain_rate, may_be_plain)
+
+    @property
+    def _after(self) -> float:
+        """Seconds that a draft costs in the step after it, where that is plain."""
+        return self._leaving * self.costs.after
+
+    def _with_what_follows(self, seconds: list[float]) -> list[float]:
+        """[k + 1] seconds of passes by width - 1, and of the plain pass after one with a draft what it takes longer."""
+        after = self._after
+        return [seconds[0], *(each + after for each in seconds[1:])]
 
     @property
     def joint(self) -> JointPasses:
@@ -154,7 +168,8 @@ class Controller:
     @property
     def _market(self) -> Market:
         """What passes cost in this step."""
-        return Market(self._pass_seconds, self._n_context, self.overhead, self.plain_rate, self._impatience)
+        market = self._pass_seconds, self._n_context, self.overhead, self.plain_rate, self._impatience
+        return Market(*market, self._after if self.n_together == 1 else 0.0)
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
@@ -278,12 +293,19 @@ class Controller:
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
+        self._note_width(any(each.is_used for each in outcomes))
         heard = [each.name for each in outcomes]
         for name, state in self.states.items():
             if not state.is_model_free and name not in heard:
                 state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)
+
+    def _note_width(self, is_wide: bool) -> None:
+        """A step had a draft, or none."""
+        if self._was_wide:
+            self._leaving += LEARN * ((not is_wide) - self._leaving)
+        self._was_wide = is_wide
 
     def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
         """What one drafter's proposal says about it."""

@@ -6,7 +6,7 @@ pass that is made anyway refreshes the table, clamped so that a single spike doe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import pairwise
 
@@ -17,6 +17,8 @@ SHARED = 0.3  # of a change in one width's time that is taken to be the machine'
 # beside them because they were measured in a quieter moment
 SHARED_IN_COMPANY = 0.8
 FAMILIAR = round(1 / LEARN)  # times seen, from which on one more has its usual weight
+KEPT = 4  # times seen that what earlier starts have learned counts as
+LEAST_RATIO, MOST_RATIO, MOST_KEPT = 0.25, 1e3, 4096  # of plain passes at the beginning, and how many: else not learned
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
 # Steps, at least and at most, after which plain passes are made amid drafts, so that it is known what they cost
 LEAST_PLAIN_EVERY, MOST_PLAIN_EVERY = 24, 256
@@ -39,6 +41,7 @@ class PassCosts:
         self._shared, self._n_guessed = SHARED, 1  # times that a guess counts
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
         self._drift = 1.0  # of all since then
+        self._after = 0.0  # seconds that a plain pass takes longer after a wider one, but for the drift
         # (bucket, width) -> times seen, where few times say more than what was known before
         self._n_seen: dict[tuple[int, int], int] = {}
 
@@ -55,6 +58,21 @@ class PassCosts:
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
         self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds / self._drift
+
+    @property
+    def after(self) -> float:
+        """Seconds that a plain pass takes longer after a wider one: llama.cpp builds its graph anew then."""
+        return self._drift * self._after
+
+    def set_after(self, seconds: float) -> None:
+        """Takes a careful measurement of `after` as it is."""
+        self._after = max(0.0, seconds) / self._drift
+
+    def observe_after(self, n_context: int, seconds: float) -> None:
+        """Refreshes `after` with a plain pass that came after a wider one."""
+        plain = self.seconds(1, n_context)
+        longer = min(max(0.0, seconds - plain), plain)
+        self._after += LEARN * (longer / self._drift - self._after)
 
     def doubt(self) -> None:
         """What is known counts like one pass of each width: at load the machine may have been busy, and passes in use
@@ -82,6 +100,32 @@ class PassCosts:
         self.drift(1 + share * change)
         row[width] *= (1 + change) / (1 + share * change)
         return share * change
+
+    def state(self) -> list[tuple[int, int, float]]:
+        """What passes in use have told, for the next start: context bucket, width, and times what a plain pass takes at
+        the beginning.
+        """
+        plain, seen = self._plain, [key for key, n in self._n_seen.items() if n > 1]
+        return [(bucket, width, self._table[bucket][width] / plain) for bucket, width in seen if plain]
+
+    def restore(self, state: Iterable[tuple[int, int, float]]) -> None:
+        """Takes up what `state` gave, beside what a plain pass takes now.
+
+        Raises ValueError or TypeError when it is not of this form.
+        """
+        found = [(int(bucket), int(width), float(ratio)) for bucket, width, ratio in state]
+        if len(found) > MOST_KEPT or not all(b >= 0 and w > 0 and LEAST_RATIO < r < MOST_RATIO for b, w, r in found):
+            raise ValueError("times that cannot be")
+        plain = self._plain
+        for bucket, width, ratio in sorted(found) if plain else []:
+            if (bucket, width) != (0, 1):
+                self._row(bucket * CONTEXT_BUCKET)[width] = ratio * plain
+                self._n_seen[bucket, width] = KEPT
+
+    @property
+    def _plain(self) -> float:
+        """What a plain pass takes at the beginning, but for the drift; 0 where that is not known."""
+        return self._table.get(0, {}).get(1, 0.0)
 
     def drift(self, factor: float) -> None:
         """All passes take so much longer from now on."""

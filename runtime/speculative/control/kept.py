@@ -1,4 +1,5 @@
-"""What a controller leaves for the next start: what was learned of each drafter, and the seconds left for probes.
+"""What a controller leaves for the next start: what was learned of each drafter and of passes, and the seconds left
+for probes.
 
 Plain data; knows no files.
 """
@@ -6,18 +7,20 @@ Plain data; knows no files.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.probes import SHARE
 
 CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them, by name; at most
+PASSES = "passes"
 
 
 def kept(controller: Controller) -> dict[str, Any]:
     """All that is worth keeping."""
     learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
-    return {**learned, CREDIT: controller.allowed - controller.probes.seconds}
+    return {**learned, CREDIT: controller.allowed - controller.probes.seconds, PASSES: controller.costs.state()}
 
 
 def take_up(controller: Controller, known: dict[str, Any]) -> None:
@@ -28,6 +31,8 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
             state.is_new = False
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
+    with suppress(TypeError, ValueError, OverflowError):
+        controller.costs.restore(known.get(PASSES, ()))
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
         controller.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE

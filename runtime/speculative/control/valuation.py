@@ -24,12 +24,14 @@ class Market:
     overhead: float
     plain_rate: float
     impatience: float = 1.0  # by how much a second is dearer because other replies wait
+    after: float = 0.0  # seconds that a draft costs in the step after it
 
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens; one without a draft is the same for all."""
         if state.costs is None:
             return self.pass_seconds
-        return [self.pass_seconds[0], *state.costs.up_to(len(self.pass_seconds), self.n_context)[1:]]
+        wider = state.costs.up_to(len(self.pass_seconds), self.n_context)[1:]
+        return [self.pass_seconds[0], *(each + self.after for each in wider)]
 
 
 def value_all(
