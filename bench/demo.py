@@ -74,7 +74,7 @@ def main() -> None:
         ratio = ratios(values, results["plain"])
         rows.append([name, str(spread(values)), str(ratio)])
         summary[name] = round(ratio.median, 3)
-    costs = engines["adaptive (all drafters)"].loop.controller.costs.widths(0)
+    costs = engines["adaptive (all drafters)"].loop.controller.passes.costs.widths(0)
     shape = {width: round(seconds / costs[1], 2) for width, seconds in costs.items()}
     report(
         "demo pair, tok/s",

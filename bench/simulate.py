@@ -144,7 +144,7 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
             pick = sampler.pick(backend.forward(np.array(ids + said[:i], dtype=np.int32))[0])
             confidences.append(pick.confidence)
             agrees.append(pick.token == token)
-    passes = controller.costs.up_to(MAX_K + 1, 0)
+    passes = controller.passes.costs.up_to(MAX_K + 1, 0)
     engine.close()
     return Trace(pair.name, confidences, [], agrees, passes, known.first_seconds, known.rest_seconds)
 

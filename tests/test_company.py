@@ -116,37 +116,37 @@ def costs(*seconds: float) -> PassCosts:
 def test_a_reply_pays_its_part_of_a_plain_pass_and_all_of_its_draft() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
     controller.begin(0, n_together=2)
-    assert [controller.own_seconds(k) for k in range(3)] == pytest.approx([0.6, 0.8, 1.0])
-    assert controller.joint.worth(2, [0.6, 0.8, 1.0]) == pytest.approx([0.6, 0.9, 1.2])  # the other waits, too
+    assert [controller.passes.shares[k] for k in range(3)] == pytest.approx([0.6, 0.8, 1.0])
+    assert controller.passes.joint.worth(2, [0.6, 0.8, 1.0]) == pytest.approx([0.6, 0.9, 1.2])  # the other waits, too
     assert controller.plain_rate == pytest.approx(1 / 0.6)
     assert controller.plain_alone == pytest.approx(1.0)
     controller.begin(0)
-    assert controller.own_seconds(0) == pytest.approx(1.0)
+    assert controller.passes.shares[0] == pytest.approx(1.0)
 
 
 def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
     controller.begin(0, n_together=2)
     for _ in range(50):
-        controller.learn_pass((), 2, 0, 2.4)  # twice what was believed, and so all others
+        controller.passes.learn((), 2, 0, 2.4)  # twice what was believed, and so all others
     controller.begin(0, n_together=2)
-    assert controller.own_seconds(2) - controller.own_seconds(0) < 0.8
+    assert controller.passes.shares[2] - controller.passes.shares[0] < 0.8
     for _ in range(4):
-        controller.learn_pass((), 4, 0, 6.0)
+        controller.passes.learn((), 4, 0, 6.0)
     controller.begin(0, n_together=2)
-    assert controller.own_seconds(0) == pytest.approx(1.2, rel=0.02)
-    assert controller.own_seconds(2) - controller.own_seconds(0) > 2.4  # of 3.6
+    assert controller.passes.shares[0] == pytest.approx(1.2, rel=0.02)
+    assert controller.passes.shares[2] - controller.passes.shares[0] > 2.4  # of 3.6
 
 
 def test_replies_share_passes_unless_drafts_for_one_alone_bring_more() -> None:
     controller = Controller(costs(1.0, 1.5, 2.0, 2.5), {}, max_k=2)
     controller.begin(0)
     assert controller.n_worth(4) == 4
-    controller.joint.gains[1] = 1.7  # four share a pass of 2.5: 1.6 times
+    controller.passes.joint.gains[1] = 1.7  # four share a pass of 2.5: 1.6 times
     chosen = [controller.n_worth(4) for _ in range(64)]
     assert set(chosen) == {1, 4}
     assert chosen.count(4) == 2  # a look now and then
-    controller.joint.gains[4] = 1.2
+    controller.passes.joint.gains[4] = 1.2
     assert controller.n_worth(4) == 4
 
 
@@ -159,13 +159,13 @@ def test_rows_that_cost_like_passes_are_no_reason_to_take_turns() -> None:
 def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     controller = Controller(costs(1.0, 1.5), {}, max_k=2)
     controller.begin(0)
-    controller.joint.learn_read(10, 0.2)  # a row takes a fiftieth
-    assert controller.joint.n_readable(2, 0, 384) == int((STALL - 1) * 1.5 / 0.02)
-    assert controller.joint.n_readable(2, 0, 40) == 40
+    controller.passes.joint.learn_read(10, 0.2)  # a row takes a fiftieth
+    assert controller.passes.joint.n_readable(2, 0, 384) == int((STALL - 1) * 1.5 / 0.02)
+    assert controller.passes.joint.n_readable(2, 0, 40) == 40
     for _ in range(99):
-        controller.joint.learn_read(1, 1.0)
-    assert controller.joint.n_readable(2, 0, 384) == NARROWEST
-    assert controller.joint.n_readable(2, 0, 3) == 3
+        controller.passes.joint.learn_read(1, 1.0)
+    assert controller.passes.joint.n_readable(2, 0, 384) == NARROWEST
+    assert controller.passes.joint.n_readable(2, 0, 3) == 3
 
 
 @pytest.fixture(scope="module")

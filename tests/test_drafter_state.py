@@ -122,12 +122,12 @@ def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> Non
         controller.begin(0)
         asked.append(asks(controller, NAME))
         if asked[-1]:
-            controller.costs.observe(4, 0, 82.0 * slow)
+            controller.passes.costs.observe(4, 0, 82.0 * slow)
             controller.learn(
                 [said(controller, 0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow
             )
         else:
-            controller.costs.observe(1, 0, 46.0 * slow)
+            controller.passes.costs.observe(1, 0, 46.0 * slow)
             controller.learn([], 1, 0.0, 46.0 * slow, 46.0 * slow)
     assert sum(asked[60:]) > 0.85 * len(asked[60:])
 

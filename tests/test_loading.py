@@ -88,7 +88,7 @@ def test_threads_worth_trying_fit_the_machine() -> None:
 
 def test_every_choice_was_measured() -> None:
     loaded = LoadedPair(load_registry()["demo"], Options())
-    costs = loaded.loop.controller.costs.widths(0)
+    costs = loaded.loop.controller.passes.costs.widths(0)
     assert costs[1] > 0
     assert loaded.loop.controller.states["model"].rest_seconds > 0
     loaded.close()

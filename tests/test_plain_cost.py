@@ -51,8 +51,8 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
             [said(controller, 0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k
         )
         if k or controller.plain_passes.is_steady:
-            controller.learn_pass((NAME,) if k else (), 1 + k, 0, PASSES[k])
-    assert controller.costs.seconds(1, 0) == pytest.approx(46, rel=0.25)
+            controller.passes.learn((NAME,) if k else (), 1 + k, 0, PASSES[k])
+    assert controller.passes.costs.seconds(1, 0) == pytest.approx(46, rel=0.25)
 
 
 def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
@@ -86,7 +86,7 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
             real[k] + asked,
         )
         if k or controller.plain_passes.is_steady:
-            controller.learn_pass((NAME,) if k else (), 1 + k, 0, real[k])
+            controller.passes.learn((NAME,) if k else (), 1 + k, 0, real[k])
         if n > 2500:
             came, seconds = came + 1 + k, seconds + real[k] + asked
     assert came / seconds > 1.5 / 46.0
@@ -94,16 +94,16 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
 
 def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> None:
     controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, own_costs=["layerskip"])
-    controller.learn_pass(("layerskip",), 4, 0, 41.0)
-    controller.scale(lambda width: width > 1, 2.0)
-    assert controller.costs_of(("layerskip",), 4).seconds(4, 0) == pytest.approx(0.95 * 164)
-    assert controller.costs.seconds(4, 0) == pytest.approx(0.985 * 164)  # it only drifts along
-    assert controller.costs_of(("layerskip",), 1) is controller.costs_of(("model",), 4) is controller.costs
+    controller.passes.learn(("layerskip",), 4, 0, 41.0)
+    controller.passes.scale(lambda width: width > 1, 2.0)
+    assert controller.passes.of(("layerskip",), 4).seconds(4, 0) == pytest.approx(0.95 * 164)
+    assert controller.passes.costs.seconds(4, 0) == pytest.approx(0.985 * 164)  # it only drifts along
+    assert controller.passes.of(("layerskip",), 1) is controller.passes.of(("model",), 4) is controller.passes.costs
 
 
 def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
     controller = Controller(costs_of(*PASSES), {"layerskip": 4.0}, max_k=8, own_costs=["layerskip"])
     for _ in range(50):
-        controller.learn_pass(("layerskip",), 4, 0, 41.0)
+        controller.passes.learn(("layerskip",), 4, 0, 41.0)
     controller.begin(0)
     assert controller.plain_rate > 1.1 / PASSES[0]

@@ -57,7 +57,7 @@ class SpecLoop:
         exact_rows: int = sys.maxsize,
         company: Company | None = None,
     ) -> None:
-        self.backend, self.controller = backend, controller
+        self.backend, self.controller, self._passes = backend, controller, controller.passes
         # Side branches per draft token; all proposals then form one tree
         self.branches = branches if backend.can_branch else 0
         self._proposer = Proposer(controller, threads, self.branches)
@@ -114,7 +114,7 @@ class SpecLoop:
         wait for.
         """
         n = self.company.n_speaking(request) if self.company else 0
-        return min(most, self.controller.joint.n_readable(n, n_tokens, MOST_READ)) if n else most
+        return min(most, self._passes.joint.n_readable(n, n_tokens, MOST_READ)) if n else most
 
     @property
     def is_alone(self) -> bool:
@@ -218,7 +218,7 @@ class SpecLoop:
             only = ready[0]
             logits, took = self.stopwatch.time(lambda: self.backend.forward(only.due.context, only.draft))
             if only.due.n_unread:  # what it took beyond a plain pass is the prompt's
-                took = took._replace(seconds=min(took.seconds, self.controller.own_seconds(0) or took.seconds))
+                took = took._replace(seconds=min(took.seconds, self._passes.shares[0] or took.seconds))
             only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
             all_logits, took = self.stopwatch.time(lambda: self._forward(ready, reads))
@@ -256,7 +256,7 @@ class SpecLoop:
 
     def _prepare(self, request: RequestState, due: Due, room: int, later: list[Asked] | None = None) -> Prepared:
         """What is drafted for a reply, at most `room` tokens, but for what is left for `later`."""
-        is_idle = request.n_idle > 0 and self.controller.n_together == self._n_together
+        is_idle = request.n_idle > 0 and self._passes.n_together == self._n_together
         if not is_idle:
             self._switch_to(request, due.context)
         clock = self.controller.clock
@@ -282,10 +282,10 @@ class SpecLoop:
         """Every reply has its share of the pass that they had together; an error is its own."""
         width = sum(1 + len(each.draft.tokens) for each in ready)
         n_context = sum(len(each.due.context) for each in ready) // len(ready)
-        usual = [self.controller.own_seconds(len(each.draft.tokens)) for each in ready]
-        self.controller.joint.learn_drafts([len(each.draft.tokens) for each in ready])
+        usual = [self._passes.shares[len(each.draft.tokens)] for each in ready]
+        self._passes.joint.learn_drafts([len(each.draft.tokens) for each in ready])
         if reads:
-            self.controller.joint.learn_read(self._n_reading, took.seconds - sum(usual))
+            self._passes.joint.learn_read(self._n_reading, took.seconds - sum(usual))
             took = took._replace(seconds=min(took.seconds, sum(usual)))  # the rest is the prompts'
         else:
             self.stopwatch.learn((), width, n_context, took)

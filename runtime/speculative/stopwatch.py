@@ -23,7 +23,7 @@ class Stopwatch:
     """Times passes. Those that tried another number of threads say nothing about the usual one."""
 
     def __init__(self, controller: Controller, threads: Threads | None = None) -> None:
-        self._controller, self.threads = controller, threads
+        self._controller, self._passes, self.threads = controller, controller.passes, threads
         self._was_wide = False  # had the last pass of one reply a draft?
         self.is_far = False  # do workers make the passes?
         self._made = set[int]()  # widths of the passes that they made
@@ -58,7 +58,7 @@ class Stopwatch:
         if drafters or self._controller.plain_passes.is_steady:
             self.learn(drafters, width, n_context, took)
         elif was_wide and not self.is_on_trial and not self.is_far:
-            self._controller.costs.observe_after(n_context, took.seconds)
+            self._passes.costs.observe_after(n_context, took.seconds)
 
     def learn(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
         """Takes in what a pass over so many tokens cost, of which those after the first are of `drafters`.
@@ -70,9 +70,9 @@ class Stopwatch:
             return
         change: float | None = 1.0
         if self.threads:
-            expected = self._controller.costs_of(drafters, width).seconds(width, n_context)
+            expected = self._passes.of(drafters, width).seconds(width, n_context)
             change = self.threads.observe(width, took.seconds, expected, took.n_cores)
         if change == 1.0:
-            self._controller.learn_pass(drafters, width, n_context, took.seconds)
+            self._passes.learn(drafters, width, n_context, took.seconds)
         elif change is not None:
-            self._controller.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
+            self._passes.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)

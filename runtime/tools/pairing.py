@@ -111,7 +111,7 @@ class Target:
     @staticmethod
     def pass_seconds(plain: LoadedEngine) -> list[float]:
         """Seconds of an engine's passes over 1, 2, ... rows, as they were measured when it was loaded."""
-        return plain.loop.controller.costs.up_to(WIDEST, 0)
+        return plain.loop.controller.passes.costs.up_to(WIDEST, 0)
 
     def try_out(self, plain: Engine, draft: Path, prompts: Sequence[str] = PROMPTS) -> Trial:
         """Takes turns with an engine without the draft model, so that a busy moment hits both.

@@ -104,7 +104,7 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     draft, verify = trace.draft_seconds(len(proposed.said)), trace.passes[proposed.k]
     came = learn(controller, trace, place, proposed, draft, verify)
     if proposed.k or controller.plain_passes.is_steady:
-        controller.learn_pass((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
+        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
     return came, draft + verify
 
 

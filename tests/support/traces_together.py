@@ -43,10 +43,10 @@ class Together:
         proposed = {i: self._propose(i, len(live), MAX_K // len(live) or (i == live[0])) for i in live}
         width = len(live) + sum(each.k for each in proposed.values())
         verify, draft = first.pass_seconds(width), self._draft_seconds(list(proposed.values()))
-        own = {i: controller.own_seconds(each.k) for i, each in proposed.items()}
+        own = {i: controller.passes.shares[each.k] for i, each in proposed.items()}
         n_said = sum(len(each.said) for each in proposed.values())
-        controller.joint.learn_drafts([each.k for each in proposed.values()])
-        controller.learn_pass((), width, 0, verify)
+        controller.passes.joint.learn_drafts([each.k for each in proposed.values()])
+        controller.passes.learn((), width, 0, verify)
         for i, each in proposed.items():
             share = verify * own[i] / sum(own.values())
             thought = draft * len(each.said) / max(n_said, 1)

@@ -6,13 +6,13 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Decision
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
-from runtime.speculative.control.joint_passes import JointPasses
+from runtime.speculative.control.passes import Passes
 from runtime.speculative.control.policy import StoppingCriterion, best_length
 from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
@@ -20,14 +20,12 @@ from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
 MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
-RARE = 0.25  # weight of a plain pass where there are few
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
 # By which a second is dearer to those that expect repetition: of many matches, those that are overrated are used
 PRUDENCE = 1.3
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
-LEAVING = 0.5  # how often a step with a draft is believed to be followed by a plain one, until it is known
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 
 
@@ -52,7 +50,7 @@ class Controller:
         window_rows: Mapping[str, int] | None = None,
         must_earn: Collection[str] = (),
     ) -> None:
-        self.costs, self.max_k, self.fixed_k = costs, max_k, fixed_k
+        self.max_k, self.fixed_k = max_k, fixed_k
         self.states = {
             name: DrafterState(
                 seconds, name in model_free, costs.copy() if name in own_costs else None, name in must_earn
@@ -60,15 +58,15 @@ class Controller:
             for name, seconds in drafters.items()
         }
         self._suspended: dict[str, DrafterState] = {}  # of drafters that were given up for want of memory
-        self._tables = [costs, *(state.costs for state in self.states.values() if state.costs)]
+        own = {name: state.costs for name, state in self.states.items() if state.costs}
+        self.plain_passes = PlainPasses()
+        self.passes = Passes(costs, own, self.plain_passes)
         self._window_rows = window_rows or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
-        self.probes, self.plain_passes, self.decode_seconds = ProbeLedger(), PlainPasses(), 0.0
+        self.probes, self.decode_seconds = ProbeLedger(), 0.0
         self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
         self._probe_k = 0  # of its tokens that are verified then
-        self._was_wide = False  # had the last step a draft?
-        self._leaving = LEAVING  # how often the step after such a one is plain
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps = 0
@@ -76,9 +74,7 @@ class Controller:
         self.clock: Clock = wall  # what the times that it is told are by
         self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
-        self.n_together = 1  # replies that share this step's pass
         self.kind = ""
-        self._joint: JointPasses | None = None  # once there are several replies
         self.begin(0)
 
     def set_kind(self, kind: str) -> None:
@@ -95,7 +91,7 @@ class Controller:
     @property
     def _impatience(self) -> float:
         """By how much a second is dearer, because replies wait that have no rows of the pass."""
-        return 1 + IMPATIENCE * max(0, self.n_waiting + 1 - self.n_together)
+        return 1 + IMPATIENCE * max(0, self.n_waiting + 1 - self.passes.n_together)
 
     def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None, n_together: int = 1) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
@@ -104,20 +100,13 @@ class Controller:
         `scores_unused`: can a token be scored that was not verified?
         """
         self._scores_unused = scores_unused
-        self._n_context = n_context
-        before = self._k, self.n_together
+        before = self._k, self.passes.n_together
         if most != self._k:
             self._k = max(1, self.max_k if most is None else min(most, self.max_k))
-        self.n_together = n_together
         for state in self.states.values():
             state.set_in_company(n_together > 1)
-        if n_together == 1:
-            self._own = self.costs.up_to(self._k + 1, n_context)  # [k + 1] seconds, by width - 1
-            self._pass_seconds = self._with_what_follows(self._own)
-        else:
-            self._own = self.joint.shares(n_together, self._k, n_context)
-            self._pass_seconds = self.joint.worth(n_together, self._own)
-        self.plain_rate = 1 / max(self._pass_seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
+        self.passes.begin(n_context, self._k, n_together)
+        self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
         is_other = before != (self._k, n_together)
@@ -128,31 +117,9 @@ class Controller:
         may_be_plain = n_together == 1 and self.fixed_k is None
         self.plain_passes.begin(self._n_steps, self.rate / self.plain_rate, may_be_plain)
 
-    @property
-    def _after(self) -> float:
-        """Seconds that a draft costs in the step after it, where that is plain."""
-        return self._leaving * self.costs.after
-
-    def _with_what_follows(self, seconds: list[float]) -> list[float]:
-        """[k + 1] seconds of passes by width - 1, and of the plain pass after one with a draft what it takes longer."""
-        after = self._after
-        return [seconds[0], *(each + after for each in seconds[1:])]
-
-    @property
-    def joint(self) -> JointPasses:
-        """Passes that several replies share."""
-        if self._joint is None:
-            self._joint = JointPasses(self.costs.of_company(), self.rate / self.plain_rate)
-            self._tables.append(self._joint.costs)
-        return self._joint
-
-    def own_seconds(self, n_drafted: int) -> float:
-        """What a reply's tokens take in this step's pass, with so many drafted."""
-        return self._own[n_drafted]
-
     def n_worth(self, n: int) -> int:
         """How many of `n` replies that wait have rows of one pass."""
-        return self.joint.n_worth(n, self._n_context)
+        return self.passes.joint.n_worth(n, self.passes.n_context)
 
     def _value_all(self, is_time: bool) -> None:
         """Values drafters, all of them when it `is_time`, and lets those go that the machine had held up."""
@@ -160,33 +127,32 @@ class Controller:
         if is_time:
             self._next_of_all = self._n_steps + 8 * REFRESH
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
-        if self._joint:
-            self._joint.gains[self.n_together] = self.rate / self.plain_rate
+        self.passes.note_gain(self.rate / self.plain_rate)
         for state in self.states.values():
             state.reenable(self.plain_rate)
 
     @property
     def _market(self) -> Market:
         """What passes cost in this step."""
-        market = self._pass_seconds, self._n_context, self.overhead, self.plain_rate, self._impatience
-        return Market(*market, self._after if self.n_together == 1 else 0.0)
+        passes = self.passes
+        return Market(passes.seconds, passes.n_context, self.overhead, self.plain_rate, self._impatience, passes.after)
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
-        return self._pass_seconds if state.costs is None else self._market.pass_seconds_of(state)
+        return self.passes.seconds if state.costs is None else self._market.pass_seconds_of(state)
 
     def decide(self, name: str) -> Decision:
         """Is the drafter asked in this step?"""
         state = self.states[name]
         if self.fixed_k is not None:
             return LOOK_UP
-        if state.is_cheap(self._pass_seconds[0]):
-            return LOOK_UP if state.n_idle(self._pass_seconds[0]) <= 0 else WAIT
+        if state.is_cheap(self.passes.seconds[0]):
+            return LOOK_UP if state.n_idle(self.passes.seconds[0]) <= 0 else WAIT
         if self.plain_passes.is_due:
             return SKIP
         if state.pays_now(self.rate):
             return USE
-        if self.n_waiting >= self.n_together or not self._can_afford_probe(state):
+        if self.n_waiting >= self.passes.n_together or not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
 
@@ -223,10 +189,10 @@ class Controller:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
         if self.fixed_k is not None or self.plain_passes.is_due:
             return 0
-        plain = max(self._pass_seconds[0], 1e-9)
+        plain = max(self.passes.seconds[0], 1e-9)
         waits = [min(MOST_IDLE, int(IDLE_SECONDS / plain))]
         for state in map(self.states.__getitem__, names):
-            if state.is_cheap(self._pass_seconds[0]):
+            if state.is_cheap(self.passes.seconds[0]):
                 waits.append(state.n_idle(plain))
             elif state.pays_now(self.rate):
                 return 0
@@ -242,7 +208,7 @@ class Controller:
         n_parked = state.probe_interval - state.since_probe
         if not self._can_afford_probe(state):
             lacking = self.probes.seconds + state.first_seconds - self.allowed
-            n_parked = max(n_parked, int(lacking / (SHARE * max(self._pass_seconds[0], 1e-9))))
+            n_parked = max(n_parked, int(lacking / (SHARE * max(self.passes.seconds[0], 1e-9))))
         return max(0, n_parked)
 
     def idle(self, seconds: float) -> None:
@@ -261,7 +227,7 @@ class Controller:
 
     def is_usual(self, seconds: float) -> bool:
         """Did a plain pass take what is believed?"""
-        return seconds < UNUSUAL * self._pass_seconds[0]
+        return seconds < UNUSUAL * self.passes.seconds[0]
 
     def criterion(self, name: str) -> StoppingCriterion:
         """The stopping criterion for a proposal of that drafter, which begins now."""
@@ -282,7 +248,7 @@ class Controller:
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
         price = self.price * (PRUDENCE if state.must_earn else 1.0)
-        k, gain = best_length(chances, self._pass_seconds, price, self.overhead)
+        k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
         others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)
         return (k if gain > forgone and not self.plain_passes.is_due and not state.is_disabled else 0), gain
@@ -293,19 +259,13 @@ class Controller:
         self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
-        self._note_width(any(each.is_used for each in outcomes))
+        self.passes.note_width(any(each.is_used for each in outcomes))
         heard = [each.name for each in outcomes]
         for name, state in self.states.items():
             if not state.is_model_free and name not in heard:
                 state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)
-
-    def _note_width(self, is_wide: bool) -> None:
-        """A step had a draft, or none."""
-        if self._was_wide:
-            self._leaving += LEARN * ((not is_wide) - self._leaving)
-        self._was_wide = is_wide
 
     def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
         """What one drafter's proposal says about it."""
@@ -326,32 +286,10 @@ class Controller:
             self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
             state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
 
-    def learn_pass(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
-        """Takes in what a pass over these drafters' tokens took; the tables of others drift along."""
-        own = self.costs_of(drafters, width)
-        # Passes that replies share were measured as those of one, whose further rows are cheaper
-        is_rare = 1 < self.n_together < width
-        change = own.observe(width, n_context, seconds, RARE if self.plain_passes.is_due else LEARN, is_rare)
-        for costs in self._tables:
-            if costs is not own:
-                costs.drift(1 + change)
-
-    def costs_of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
-        """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
-        state = self.states.get(drafters[0]) if len(drafters) == 1 else None
-        if self.n_together > 1:
-            return self.joint.costs
-        return state.costs if state and state.costs and width > 1 else self.costs
-
     @property
     def plain_alone(self) -> float:
         """Tokens per second of a reply without drafts that has its passes to itself."""
-        return 1 / max(self.costs.seconds(1, self._n_context) + self.overhead, 1e-9)
-
-    def scale(self, widths: Callable[[int], bool], factor: float) -> None:
-        """All passes of these widths take so much longer from now on."""
-        for costs in self._tables:
-            costs.scale(widths, factor)
+        return 1 / max(self.passes.costs.seconds(1, self.passes.n_context) + self.overhead, 1e-9)
 
     def repays(self, name: str, n_uncached: int, n_reply: int) -> bool:
         """Will a reply of `n_reply` tokens repay what the drafter spends on reading `n_uncached` tokens before it?"""
@@ -384,4 +322,4 @@ class Controller:
         """Why the last step was plain."""
         if self.off or not self.states:
             return self.off or NONE_ON
-        return why_plain(self.states, self._pass_seconds, self.plain_rate)
+        return why_plain(self.states, self.passes.seconds, self.plain_rate)

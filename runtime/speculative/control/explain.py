@@ -78,7 +78,7 @@ class Explanation:
 
 def explain(controller: Controller, n_context: int, why_plain: str) -> Explanation:
     """Takes stock of a controller at that context length."""
-    costs = controller.costs
+    costs = controller.passes.costs
     pass_seconds = tuple(costs.up_to(controller.max_k + 1, n_context))
     plain = 1 / max(pass_seconds[0] + controller.overhead, 1e-9)
     ranked = sorted(controller.states.items(), key=lambda item: -item[1].expected_gain)
@@ -96,7 +96,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         probe_seconds=controller.probes.seconds,
         probe_share=SHARE,
         why_plain=why_plain,
-        n_together=controller.n_together,
+        n_together=controller.passes.n_together,
     )
 
 

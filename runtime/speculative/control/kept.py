@@ -20,7 +20,7 @@ PASSES = "passes"
 def kept(controller: Controller) -> dict[str, Any]:
     """All that is worth keeping."""
     learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
-    return {**learned, CREDIT: controller.allowed - controller.probes.seconds, PASSES: controller.costs.state()}
+    return {**learned, CREDIT: controller.allowed - controller.probes.seconds, PASSES: controller.passes.costs.state()}
 
 
 def take_up(controller: Controller, known: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
     with suppress(TypeError, ValueError, OverflowError):
-        controller.costs.restore(known.get(PASSES, ()))
+        controller.passes.costs.restore(known.get(PASSES, ()))
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
         controller.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
