@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.speculative.control.costs import PassCosts, interpolate
+from runtime.speculative.control.costs import MOST_OFF, PassCosts, interpolate
 from tests.support.control import costs_of
 
 
@@ -86,6 +86,22 @@ def test_what_passes_in_use_have_told_is_known_at_the_next_start_of_a_slower_mac
     for width, n_context in ((2, 0), (1, 600), (2, 600)):
         assert after.seconds(width, n_context) == pytest.approx(3 * before.seconds(width, n_context), rel=0.2)
     assert (after.seconds(1, 0), after.seconds(3, 0)) == (3.0, 6.0)
+
+
+def test_what_was_measured_at_load_bounds_what_an_earlier_start_has_learned() -> None:
+    """It may have been beside programs that are gone."""
+    after = costs_of(1.0, 1.5)
+    after.restore([(0, 2, 6.0), (2, 2, 6.0)])
+    assert (after.seconds(2, 0), after.seconds(2, 600)) == (1.5 * MOST_OFF, 6.0)
+
+
+def test_passes_that_other_threads_made_are_not_kept() -> None:
+    costs = costs_of(1.0, 1.5)
+    for _ in range(4):
+        costs.observe(2, 0, 1.6)
+    assert costs.state()
+    costs.scale(lambda width: width > 1, 2.0)
+    assert not costs.state()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ SHARED = 0.3  # of a change in one width's time that is taken to be the machine'
 SHARED_IN_COMPANY = 0.8
 FAMILIAR = round(1 / LEARN)  # times seen, from which on one more has its usual weight
 KEPT = 4  # times seen that what earlier starts have learned counts as
+MOST_OFF = 1.5  # times what was measured at load, that what they have learned may differ
 LEAST_RATIO, MOST_RATIO, MOST_KEPT = 0.25, 1e3, 4096  # of plain passes at the beginning, and how many: else not learned
 DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
 # Steps, at least and at most, after which plain passes are made amid drafts, so that it is known what they cost
@@ -41,6 +42,7 @@ class PassCosts:
         self._shared, self._n_guessed = SHARED, 1  # times that a guess counts
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
         self._drift = 1.0  # of all since then
+        self._is_scaled = False  # did passes of some widths become others than those that were measured?
         self._after = 0.0  # seconds that a plain pass takes longer after a wider one, but for the drift
         # (bucket, width) -> times seen, where few times say more than what was known before
         self._n_seen: dict[tuple[int, int], int] = {}
@@ -103,9 +105,9 @@ class PassCosts:
 
     def state(self) -> list[tuple[int, int, float]]:
         """What passes in use have told, for the next start: context bucket, width, and times what a plain pass takes at
-        the beginning.
+        the beginning. Nothing where other threads made them than those that a start begins with.
         """
-        plain, seen = self._plain, [key for key, n in self._n_seen.items() if n > 1]
+        plain, seen = self._plain, [key for key, n in self._n_seen.items() if n > 1 and not self._is_scaled]
         return [(bucket, width, self._table[bucket][width] / plain) for bucket, width in seen if plain]
 
     def restore(self, state: Iterable[tuple[int, int, float]]) -> None:
@@ -119,7 +121,9 @@ class PassCosts:
         plain = self._plain
         for bucket, width, ratio in sorted(found) if plain else []:
             if (bucket, width) != (0, 1):
-                self._row(bucket * CONTEXT_BUCKET)[width] = ratio * plain
+                row = self._row(bucket * CONTEXT_BUCKET)
+                measured = row.get(width) if bucket == 0 else None
+                row[width] = ratio * plain if measured is None else clamped(ratio * plain, measured)
                 self._n_seen[bucket, width] = KEPT
 
     @property
@@ -151,6 +155,7 @@ class PassCosts:
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """Passes of these widths take so much longer from now on."""
+        self._is_scaled = True
         for row in self._table.values():
             for width in filter(widths, row):
                 row[width] *= factor
@@ -215,6 +220,11 @@ class PlainPasses:
     def is_steady(self) -> bool:
         """Was the last step as it would be in plain decode?"""
         return self._n_in_row >= STEADY
+
+
+def clamped(seconds: float, measured: float) -> float:
+    """The seconds, as far as they can be believed beside what was measured carefully."""
+    return min(max(seconds, measured / MOST_OFF), measured * MOST_OFF)
 
 
 def interpolate(points: list[tuple[int, float]], width: int) -> float:

@@ -20,7 +20,8 @@ PASSES = "passes"
 def kept(controller: Controller) -> dict[str, Any]:
     """All that is worth keeping."""
     learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
-    return {**learned, CREDIT: controller.allowed - controller.probes.seconds, PASSES: controller.passes.costs.state()}
+    passes = controller.passes.costs.state()
+    return {**learned, CREDIT: controller.allowed - controller.probes.seconds} | ({PASSES: passes} if passes else {})
 
 
 def take_up(controller: Controller, known: dict[str, Any]) -> None:
