@@ -1,0 +1,29 @@
+"""`slipstream forget`: all that was learned from replies is removed, and it is said how much that was."""
+
+from __future__ import annotations
+
+import typer
+
+from runtime.engine import forget_replies
+from runtime.learning.place import forget as forget_learned
+from runtime.tools.made_drafts import forget as forget_words
+
+
+def run() -> None:
+    """Removes it."""
+    n_bytes, n_trimmed, n_learned = forget_replies(), forget_words(), forget_learned()
+    if n_learned:
+        typer.echo(
+            f"Removed heads that had learned from your replies, and what they were to learn from: {n_learned / 1e6:.1f}"
+            " MB."
+        )
+    if n_trimmed:
+        typer.echo(
+            "Removed draft models that had learned from replies, and what was kept to train them: "
+            f"{n_trimmed / 1e6:.1f} MB. `slipstream models pair` and `distill` make them anew."
+        )
+    typer.echo(
+        f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB."
+        if n_bytes
+        else "There are no past replies to remove."
+    )
