@@ -167,6 +167,41 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
     assert make(1) == (0, 1)  # it is learned at once
 
 
+class Rebuilding(Timed):
+    """Its pass of one row takes longer where the one before had several."""
+
+    n_rows = 1
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+        self.seconds = 1.3 if self.n_rows > 1 + len(draft.tokens) else 1.0
+        self.n_rows = 1 + len(draft.tokens)
+        return super().forward(context, draft)
+
+
+class EveryThird(Silent):
+    """Finds something every third time."""
+
+    n_asked = 0
+
+    def propose(self, context: Tokens, budget: Budget) -> Draft:
+        self.n_asked += 1
+        return (
+            Draft((0, 0)) if self.n_asked % 3 == 0 and budget.should_continue(0.9) else super().propose(context, budget)
+        )
+
+
+def test_what_a_plain_pass_takes_longer_after_a_draft_is_learned_as_the_drafts_cost(clock: Clock) -> None:
+    costs = PassCosts()
+    costs.set(1, 1.0)
+    controller = Controller(costs, {"ngram": 8e-6}, max_k=8, fixed_k=2, model_free=["ngram"])
+    loop = SpecLoop(Rebuilding(clock, 1.0), [EveryThird(clock)], controller)
+    for _ in range(300):
+        loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+    assert costs.after == pytest.approx(0.3, rel=0.1)
+    assert costs.seconds(1, 2) == pytest.approx(1.0, rel=0.01)
+    assert controller.passes.seconds[1] == pytest.approx(controller.passes.shares[1] + 0.3, rel=0.1)
+
+
 def counted(function: Callable[..., object], name: str, called: Counter[str]) -> Callable[..., object]:
     """The function, whose calls are counted."""
 

@@ -24,7 +24,6 @@ class Stopwatch:
 
     def __init__(self, controller: Controller, threads: Threads | None = None) -> None:
         self._controller, self._passes, self.threads = controller, controller.passes, threads
-        self._was_wide = False  # had the last pass of one reply a draft?
         self.is_far = False  # do workers make the passes?
         self._made = set[int]()  # widths of the passes that they made
 
@@ -54,10 +53,9 @@ class Stopwatch:
 
     def learn_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
         """Takes in a pass of one reply. Soon after a draft, a plain one takes longer than in plain decode."""
-        was_wide, self._was_wide = self._was_wide, width > 1
         if drafters or self._controller.plain_passes.is_steady:
             self.learn(drafters, width, n_context, took)
-        elif was_wide and not self.is_on_trial and not self.is_far:
+        elif self._passes.is_left and not self.is_on_trial and not self.is_far:
             self._passes.costs.observe_after(n_context, took.seconds)
 
     def learn(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:

@@ -24,7 +24,8 @@ class Passes:
         self._tables = [costs, *own.values()]
         self._joint: JointPasses | None = None  # once there are several replies
         self._gain = 1.0  # of the best way known for one reply alone, over plain decode
-        self._was_wide = False  # had the last step a draft?
+        self._is_wide = False  # had the last step a draft?
+        self.is_left = False  # was it the plain one after such a one?
         self._leaving = LEAVING  # how often the step after such a one is plain
         self.begin(0, 1, 1)
 
@@ -65,9 +66,10 @@ class Passes:
 
     def note_width(self, is_wide: bool) -> None:
         """A step had a draft, or none."""
-        if self._was_wide:
-            self._leaving += LEARN * ((not is_wide) - self._leaving)
-        self._was_wide = is_wide
+        self.is_left = self._is_wide and not is_wide
+        if self._is_wide:
+            self._leaving += LEARN * (self.is_left - self._leaving)
+        self._is_wide = is_wide
 
     def of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
         """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
