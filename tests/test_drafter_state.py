@@ -216,7 +216,7 @@ def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:
 def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:
     controller, clock = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), Clock()
     controller.begin(0)
-    controller.clock = clock
+    controller.passes.clock = clock
     criterion, answers = controller.criterion(NAME), []
     for seconds in (1.0, 1.0, 1.0, 20.0):
         clock.advance(seconds)

@@ -215,7 +215,7 @@ def counted(function: Callable[..., object], name: str, called: Counter[str]) ->
 @pytest.mark.parametrize("is_far", [True, False])
 def test_what_workers_are_asked_once_is_not_what_passes_cost(clock: Clock, is_far: bool) -> None:
     loop = loop_with(ModelDrafter(ToyBackend(), 6))
-    loop.backend, loop.stopwatch.is_far = Timed(clock, 4.0), is_far
+    loop.backend, loop.controller.passes.is_far = Timed(clock, 4.0), is_far
     before = loop.controller.passes.costs.seconds(3, 2)
     loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert (loop.controller.passes.costs.seconds(3, 2) > before) != is_far

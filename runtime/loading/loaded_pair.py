@@ -115,7 +115,7 @@ class LoadedPair(OpenPair):
         )
         if self.exactness.padded and not self.options.fast:  # else it is the same wherever a pass begins
             self.loop.rows_at = self._exact_rows
-        self.loop.lineup.failed, self.loop.stopwatch.is_far = self.left_out, bool(self._workers)
+        self.loop.lineup.failed, self.loop.controller.passes.is_far = self.left_out, bool(self._workers)
         self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         self.loop.controller.begin(0)  # drafters are valued now, and not while the first reply is waited for
         for backend in (self.backend, self.draft):
@@ -213,7 +213,7 @@ class LoadedPair(OpenPair):
     def embedder(self) -> Embedder:
         """The context for embeddings, made when it is first wanted."""
         if self._embedder is None:
-            threads = self.loop.stopwatch.threads
+            threads = self.loop.controller.passes.threads
             self._embedder = Embedder(self.target, self.backend.n_ctx, threads.many.n if threads else 1)
         return self._embedder
 

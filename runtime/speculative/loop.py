@@ -19,13 +19,13 @@ from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.company import Company, Member
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.passes import Took
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.lineup import Lineup
 from runtime.speculative.proposals import Asked, Proposal, Proposer, outcome
 from runtime.speculative.step import Due, RequestState, Step
-from runtime.speculative.stopwatch import Stopwatch, Took
 from runtime.speculative.verify import verify
 
 MOST_READ = 384  # tokens of prompts that are read in one pass
@@ -62,7 +62,7 @@ class SpecLoop:
         self.branches = branches if backend.can_branch else 0
         self._proposer = Proposer(controller, threads, self.branches)
         self.lineup = Lineup(drafters, controller, backend, degradation)
-        self.stopwatch = Stopwatch(controller, threads)
+        self._passes.threads = threads
         self.company = company  # of replies that share passes, where that can be
         self._n_together = 1  # replies of the pass that is made
         self._n_reading = 0  # tokens of prompts that it reads
@@ -142,7 +142,8 @@ class SpecLoop:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self.request, self._n_together = request, 1
         self.controller.begin(len(context), most=self._most_drafted(request, len(context)))
-        self.stopwatch.resume()
+        if self._passes.threads:
+            self._passes.threads.resume()
         self.lineup.begin(request, context, expected, has_grammar, is_cancelled)
 
     def _most_drafted(self, request: RequestState, n_context: int) -> int:
@@ -208,7 +209,7 @@ class SpecLoop:
 
     def _make(self, members: Sequence[Member], reads: Sequence[Tokens] = ()) -> None:
         """Makes a pass for the next steps of these replies, which are kept with them; it also reads prompts so far."""
-        self.stopwatch.set_clock()
+        self._passes.set_clock()
         self._n_together, room = len(members), self.controller.max_k
         if self.company and len(members) > 1:
             room = self.company.room(members, room)
@@ -216,12 +217,12 @@ class SpecLoop:
         ready = self._prepare_all(members, room)
         if len(members) == len(ready) == 1 and not reads:
             only = ready[0]
-            logits, took = self.stopwatch.time(lambda: self.backend.forward(only.due.context, only.draft))
+            logits, took = self._passes.time(lambda: self.backend.forward(only.due.context, only.draft))
             if only.due.n_unread:  # what it took beyond a plain pass is the prompt's
                 took = took._replace(seconds=min(took.seconds, self._passes.shares[0] or took.seconds))
             only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
-            all_logits, took = self.stopwatch.time(lambda: self._forward(ready, reads))
+            all_logits, took = self._passes.time(lambda: self._forward(ready, reads))
             self._conclude_all(ready, all_logits, took, reads)
 
     def _prepare_all(self, members: Sequence[Member], room: int) -> list[Prepared]:
@@ -241,7 +242,7 @@ class SpecLoop:
 
     def _draft_together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
         """Adds what is drafted for several of them at once."""
-        clock = self.controller.clock
+        clock = self._passes.clock
         began = clock()
         proposals, broken = self._proposer.propose_together(list(later.values()), room)
         for drafter, error in broken:
@@ -259,7 +260,7 @@ class SpecLoop:
         is_idle = request.n_idle > 0 and self._passes.n_together == self._n_together
         if not is_idle:
             self._switch_to(request, due.context)
-        clock = self.controller.clock
+        clock = self._passes.clock
         began = clock()
         due.sampler.begin(due.context, due.position)
         proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room, later)
@@ -288,7 +289,7 @@ class SpecLoop:
             self._passes.joint.learn_read(self._n_reading, took.seconds - sum(usual))
             took = took._replace(seconds=min(took.seconds, sum(usual)))  # the rest is the prompts'
         else:
-            self.stopwatch.learn((), width, n_context, took)
+            self._passes.note((), width, n_context, took)
         for each, logits, own in zip(ready, all_logits, usual, strict=False):
             try:
                 each.request.made = self._conclude(each, logits, took.seconds * own / sum(usual), took)
@@ -297,7 +298,7 @@ class SpecLoop:
 
     def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took) -> Step:
         """Verifies a reply's draft after a pass of which it had a `share` [s], and learns from that."""
-        began = self.controller.clock()
+        began = self._passes.clock()
         request, due, proposals, draft, is_idle, drafting = ready
         self.controller.set_kind(request.kind)
         verdict = verify(draft, logits, due.sampler)
@@ -306,7 +307,7 @@ class SpecLoop:
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = due.report(logits[rows], verdict.tokens) if due.report else ()
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
-        rest = drafting + self.controller.clock() - began
+        rest = drafting + self._passes.clock() - began
         if due.n_unread:
             pass  # what reads a prompt says nothing of other passes
         elif is_idle and self.controller.is_usual(share):
@@ -316,7 +317,7 @@ class SpecLoop:
             outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
             self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
             if self._n_together == 1:
-                self.stopwatch.learn_alone(names, 1 + len(draft.tokens), len(due.context), took)
+                self._passes.note_alone(names, 1 + len(draft.tokens), len(due.context), took)
             request.n_idle = self._steps_to_idle(request, names)
             for drafter in self.lineup.resting:
                 drafter.rest(self.controller.n_unasked(drafter.name))
@@ -355,7 +356,7 @@ class SpecLoop:
 
     def _steps_to_idle(self, request: RequestState, names: tuple[str, ...]) -> int:
         """From now on, in which none of a reply's drafters need be asked; `names` had a draft in this one."""
-        if names or self.stopwatch.is_on_trial:
+        if names or self._passes.is_on_trial:
             return 0
         return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in request.drafters])
 

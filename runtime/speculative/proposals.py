@@ -101,7 +101,7 @@ class Proposer:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
         tokens in all.
         """
-        clock = self.controller.clock
+        clock = self.controller.passes.clock
         began, drafter = clock(), asked[0].drafter
         makers = list[Drafting]()
         for n_left, each in zip(range(len(asked), 0, -1), asked, strict=True):
@@ -197,7 +197,7 @@ class Proposer:
         Of a tree, that is all that is as likely as its trunk.
         """
         confidences: list[float] = []
-        clock = self.controller.clock
+        clock = self.controller.passes.clock
         began = clock()
 
         def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:

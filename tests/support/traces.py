@@ -73,7 +73,7 @@ def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K)
     most, k = min(controller.max_k, room, len(trace.agrees) - place - 1), 0
     decision = controller.decide(NAME) if most > 0 else Decision.SKIP
     controller.note(NAME, decision)
-    clock = controller.clock = Clock()
+    clock = controller.passes.clock = Clock()
     criterion = controller.criterion(NAME)
     while decision.asks and k < most:
         clock.advance(trace.rest if criterion.confidences else trace.first)

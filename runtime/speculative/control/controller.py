@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Decision
 from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
@@ -71,7 +70,6 @@ class Controller:
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps = 0
         self.rate = 0.0  # tokens per second of the best way known
-        self.clock: Clock = wall  # what the times that it is told are by
         self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
         self.kind = ""
@@ -235,7 +233,7 @@ class Controller:
         if limit is None and self.is_probing(name):
             limit = self._probe_k
         state = self.states[name]
-        return StoppingCriterion(state.policy, state.acceptance, limit, state.seconds_for, self.clock)
+        return StoppingCriterion(state.policy, state.acceptance, limit, state.seconds_for, self.passes.clock)
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a lookup proposes to use, and the tokens that the best length would bring.

@@ -1,19 +1,31 @@
-"""What the target's passes cost in the step at hand, by itself or shared with other replies, and what is learned of
-that.
+"""What the target's passes take: timed, and what they cost in the step at hand, by itself or shared with other replies.
 
-Knows times and counts; what is drafted on the strength of them is the controller's.
+Knows times, counts and which threads make them; what is drafted on the strength of that is the controller's.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
+from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.joint_passes import JointPasses
+from runtime.speculative.control.threads import Threads
+
+Result = TypeVar("Result")
 
 LEARN = 0.1  # weight of a new time, or step
 RARE = 0.25  # of a plain pass where there are few
 LEAVING = 0.5  # how often a step with a draft is believed to be followed by a plain one, until it is known
+
+
+class Took(NamedTuple):
+    """What a pass took."""
+
+    seconds: float
+    n_cores: float  # that its threads had on average
 
 
 class Passes:
@@ -22,6 +34,10 @@ class Passes:
     def __init__(self, costs: PassCosts, own: Mapping[str, PassCosts], plain: PlainPasses) -> None:
         self.costs, self._own, self._plain = costs, own, plain
         self._tables = [costs, *own.values()]
+        self.clock: Clock = wall  # what is steadiest at the moment
+        self.threads: Threads | None = None  # that make them, where others can be tried
+        self.is_far = False  # do workers make them?
+        self._made = set[int]()  # widths of those that workers made
         self._joint: JointPasses | None = None  # once there are several replies
         self._gain = 1.0  # of the best way known for one reply alone, over plain decode
         self._is_wide = False  # had the last step a draft?
@@ -70,6 +86,50 @@ class Passes:
         if self._is_wide:
             self._leaving += LEARN * (self.is_left - self._leaving)
         self._is_wide = is_wide
+
+    def set_clock(self) -> None:
+        """Passes are timed by what is steadiest at the moment."""
+        self.clock = self.threads.clock if self.threads else wall
+
+    def time(self, make: Callable[[], Result]) -> tuple[Result, Took]:
+        """Makes a pass."""
+        if self.threads:
+            self.threads.set()
+        clock = self.clock
+        began, had = clock(), time.process_time()
+        result = make()
+        seconds = clock() - began
+        return result, Took(seconds, (time.process_time() - had) / max(seconds, 1e-9))
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Is what the next passes of one row take needed, each of it?"""
+        return self.threads is not None and self.threads.one.is_on_trial
+
+    def note_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
+        """Takes in a pass of one reply. Soon after a draft, a plain one takes longer than in plain decode."""
+        if drafters or self._plain.is_steady:
+            self.note(drafters, width, n_context, took)
+        elif self.is_left and not self.is_on_trial and not self.is_far:
+            self.costs.observe_after(n_context, took.seconds)
+
+    def note(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
+        """Takes in a pass over so many tokens, of which those after the first are of `drafters`.
+
+        One that tried another number of threads says nothing about the usual one. The first of a width asks workers
+        much that they are asked only once, and does not count.
+        """
+        if self.is_far and width not in self._made:
+            self._made.add(width)
+            return
+        change: float | None = 1.0
+        if self.threads:
+            expected = self.of(drafters, width).seconds(width, n_context)
+            change = self.threads.observe(width, took.seconds, expected, took.n_cores)
+        if change == 1.0:
+            self.learn(drafters, width, n_context, took.seconds)
+        elif change is not None:
+            self.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 
     def of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
         """The table that holds what passes over these drafters' tokens cost: one's own only where it is alone."""
