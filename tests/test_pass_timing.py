@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.loading.calibration import FAR_BUDGET, far_budget
+from runtime.loading.calibration import FAR_BUDGET, Calibration, far_budget
 from runtime.loading.pass_timing import fastest_threads, measure
 from runtime.speculative.control.costs import PassCosts
 from tests.support.clock import Clock
@@ -46,6 +46,12 @@ def test_what_a_plain_pass_takes_longer_after_a_wide_one_is_measured_with_them(c
     measure(costs, run, 4, deadline=float("inf"))
     assert costs.seconds(1, 0) == pytest.approx(0.1)
     assert costs.after == pytest.approx(0.03)
+
+
+def test_where_passes_are_padded_a_plain_one_takes_no_longer_after_a_draft() -> None:
+    measured = Calibration(1, 1, {1: 0.1, 2: 0.11, 4: 0.12}, after=0.03)
+    assert measured.padded(0) == measured
+    assert measured.padded(4) == Calibration(1, 1, {1: 0.12, 2: 0.12, 4: 0.12}, after=0.0)
 
 
 def test_what_a_first_pass_takes_once_is_not_what_it_costs(clock: Clock) -> None:

@@ -39,9 +39,10 @@ class Calibration:
         return replace(self, pass_seconds=scaled, after=factor * self.after)
 
     def padded(self, rows: int) -> Calibration:
-        """Where every pass has so many rows at least."""
+        """Where every pass has so many rows at least: plain ones and those with drafts then have as many."""
         seconds = self.costs().seconds(max(1, rows), 0)
-        return replace(self, pass_seconds={w: max(seconds, s) if w < rows else s for w, s in self.pass_seconds.items()})
+        padded = {w: max(seconds, s) if w < rows else s for w, s in self.pass_seconds.items()}
+        return replace(self, pass_seconds=padded, after=self.after if rows < 2 else 0.0)
 
     def costs(self) -> PassCosts:
         """The seconds as a table that learns on."""

@@ -83,19 +83,13 @@ class Proposer:
             if later is None or not drafter.shares_passes:
                 proposals += self._ask(drafter, context, sampler, room, broken)
             elif self._is_worth_asking(drafter):
-                criterion = self.controller.criterion(drafter.name)
-                later.append(
-                    Asked(
-                        drafter,
-                        context,
-                        sampler,
-                        criterion,
-                        room,
-                        self.controller.kind,
-                        self.controller.is_probing(drafter.name),
-                    )
-                )
+                later.append(self._asked(drafter, context, sampler, room))
         return proposals, broken
+
+    def _asked(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Asked:
+        """What that drafter is to be asked together with others."""
+        criterion, is_probe = self.controller.criterion(drafter.name), self.controller.is_probing(drafter.name)
+        return Asked(drafter, context, sampler, criterion, room, self.controller.kind, is_probe)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> tuple[list[Proposal], Broken]:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from runtime.core.clock import Clock, wall
-from runtime.speculative.control.costs import PassCosts, PlainPasses
+from runtime.speculative.control.costs import LEARN, PassCosts, PlainPasses
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.threads import Threads
 
 Result = TypeVar("Result")
 
-LEARN = 0.1  # weight of a new time, or step
-RARE = 0.25  # of a plain pass where there are few
+RARE = 0.25  # weight of a plain pass where there are few
 LEAVING = 0.5  # how often a step with a draft is believed to be followed by a plain one, until it is known
 
 
