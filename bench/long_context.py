@@ -63,7 +63,7 @@ def found(pair: Pair, n_ctx: int, window: int, prompts: Sequence[Prompt]) -> Fou
     """Answers the prompts with drafts of a fixed length by a draft model of that window."""
     engine = LoadedEngine(pair, Options(n_ctx, ("model",), fixed_k=K, threads=1, draft_window=window))
     try:
-        backend = engine.loop.lineup.drafters[0].backend.inner  # type: ignore[attr-defined]
+        backend = engine.loop.lineup.drafters[0].backend.inner  # type: ignore[attr-defined]  # of a draft model
         texts, counts, n_before = list[str](), list[tuple[int, int]](), backend.n_decoded
         for prompt in prompts:
             chunks = list(engine.reply(prompt, Sampling(temperature=0), N_TOKENS))

@@ -81,16 +81,20 @@ class Load(Protocol):
     totals: Totals
 
     @property
-    def n_waiting(self) -> int: ...  # noqa: D102
+    def n_waiting(self) -> int:
+        """Tasks in the queue."""
 
     @property
-    def n_active(self) -> int: ...  # noqa: D102
+    def n_active(self) -> int:
+        """Tasks that run in turns."""
 
     @property
-    def n_held(self) -> int: ...  # noqa: D102
+    def n_held(self) -> int:
+        """Conversations in the target's cache."""
 
     @property
-    def memory_level(self) -> str: ...  # noqa: D102
+    def memory_level(self) -> str:
+        """How short memory is."""
 
 
 def counter(name: str, text: str, value: float) -> Metric:

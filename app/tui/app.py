@@ -51,7 +51,7 @@ class ChatApp(App[None]):
     CSS_PATH = "style.tcss"
     TITLE = "Slipstream"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (100, "-roomy"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012 (as above)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+z", "suspend_process", "Suspend", id="chat.suspend", priority=True, show=False)
     ]
