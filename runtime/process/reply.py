@@ -45,6 +45,8 @@ class ProcessReply:
     def begin(self) -> bool:
         """Has it begun, where it had not? False when it was cancelled meanwhile. Raises what Engine.reply raises."""
         while self._process is None:
+            if self._cancel():
+                return False
             process = self._lives.living()
             ask = replace(self._ask, said=tuple(self.said), passes=tuple(self.passes))
             try:
