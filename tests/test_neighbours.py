@@ -51,6 +51,22 @@ def test_counters_that_move_in_steps_are_not_read_too_soon(counters: dict[str, f
     assert watched.busy_cores() == pytest.approx(0.04 / (1.5 * WINDOW))
 
 
+def test_what_others_do_while_nothing_is_computed_here_does_not_count(counters: dict[str, float]) -> None:
+    """Such as a client that works between two short replies: no reply is long enough to tell by itself."""
+    watched = Neighbours()
+    for _ in range(3):
+        pass_by(counters, WINDOW / 2, user=0.9 * WINDOW, own=0.9 * WINDOW)
+        watched.pause()
+        pass_by(counters, 10 * WINDOW, user=20 * WINDOW)
+        watched.resume()
+    assert watched.busy_cores() == pytest.approx(0.0)
+    pass_by(counters, WINDOW, user=WINDOW)
+    watched.pause()
+    pass_by(counters, 60.0, idle=120.0)
+    watched.resume()
+    assert watched.busy_cores() is None  # what was seen before is long ago
+
+
 def test_what_was_long_ago_tells_nothing_of_now(counters: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Neighbours()
     pass_by(counters, 60.0, user=120.0, own=1.0)

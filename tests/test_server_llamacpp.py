@@ -115,11 +115,13 @@ def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, An
 
 
 def test_an_idle_stream_shows_that_it_lives(demo: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.wire.PING", 0.01)
+    monkeypatch.setattr("app.server.llamacpp.model_status.PING", 0.01)
     with demo.stream("GET", "/models/sse") as stream:
         lines = filter(None, stream.iter_lines())
         assert next(lines).startswith("data: ")
         assert next(lines).startswith(":")  # a comment, which clients ignore
+    head = demo.head("/models/sse")  # which has no end to wait for
+    assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
 def test_a_model_with_aliases_is_found_by_each() -> None:

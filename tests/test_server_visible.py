@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server import task_response, wire
+from app.server import task_response
 from runtime.engine.loaded import LoadedEngine
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, events, is_idle, open_plain, running
@@ -116,8 +116,7 @@ def test_the_command_prints_lines_unless_it_is_to_be_quiet(tmp_path: Path, quiet
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (wire, task_response):
-        monkeypatch.setattr(module, "PING", 0.02)
+    monkeypatch.setattr(task_response, "PING", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -106,12 +106,22 @@ class Cores:
     """Two cores, of which others keep some busy; each look at them comes at a new moment."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock, self.busy = clock, 0.0
-        self.watch = Watch(2, lambda: self.busy)
+        self.clock, self.busy, self.asked, self.is_paused = clock, 0.0, 0, False
+        self.watch = Watch(2, self)
+
+    def busy_cores(self) -> float | None:
+        self.asked += 1
+        return None if self.is_paused else self.busy
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
 
     def look(self, busy: float) -> int:
-        """What is free after a look that finds so many busy."""
-        self.busy = busy
+        """What is free after a look that finds so many busy while passes are made."""
+        self.busy, self.is_paused = busy, False
         self.clock.advance(INTERVAL)
         self.watch.look()
         return self.watch.n_free
@@ -122,27 +132,21 @@ def test_a_core_that_others_take_is_left_at_once_and_taken_again_after_two_looks
     assert [cores.look(busy) for busy in (0.2, 0.7, 0.2, 0.9, 0.3, 0.1, 2.0)] == [2, 1, 1, 1, 1, 2, 1]
 
 
-def test_what_others_took_while_nothing_was_decoded_does_not_count(clock: Clock) -> None:
-    cores = Cores(clock)
-    assert cores.look(0.0) == 2
-    cores.busy = 2.0
-    clock.advance(10 * INTERVAL)
-    cores.watch.resume()  # the look that is due is only the beginning of the next one
-    cores.busy = 0.0
-    cores.watch.look()
-    assert (cores.watch.n_free, cores.look(0.0)) == (2, 2)
-    cores.watch.resume()
-    assert cores.look(1.0) == 1  # who comes in mid-reply takes no look away
+def test_what_others_take_matters_while_passes_are_made(clock: Clock) -> None:
+    threads, _, cores = two_threads(clock)
+    assert cores.is_paused
+    threads.resume()
+    assert not cores.is_paused
+    threads.pause()
+    assert cores.is_paused
 
 
 def test_nobody_is_asked_between_two_looks(clock: Clock) -> None:
-    asked: list[float] = []
-    watch = Watch(2, lambda: asked.append(clock.now))
+    cores = Cores(clock)  # nothing is known, so that all cores are free
     for _ in range(10):
-        watch.look()
+        cores.watch.look()
         clock.advance(0.3 * INTERVAL)
-    assert len(asked) == 3
-    assert watch.n_free == 2  # where nobody knows, all cores are free
+    assert (cores.asked, cores.watch.n_free) == (3, 2)
 
 
 def two_threads(clock: Clock) -> tuple[Threads, list[tuple[int, ...]], Cores]:

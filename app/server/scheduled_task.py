@@ -67,24 +67,34 @@ class ScheduledTask:
         if isinstance(event, Exception):
             raise event
 
-    async def chunks(self) -> AsyncIterator[list[Chunk]]:
-        """The replies one after the other, as many chunks at a time as are there; the last one of each reply has a
-        finish reason. Raises what failed on the way, after what came before.
+    async def chunks(self, interval: float | None = None) -> AsyncIterator[list[Chunk]]:
+        """The replies one after the other, as many chunks at a time as are there, and none every so many seconds. The
+        last chunk of each reply has a finish reason. Raises what failed on the way, after what came before.
         """
-        n_left = len(self._tasks)
-        while n_left:
-            chunks, failed = list[Chunk](), None
-            for event in [await self._events.get(), *self._there()]:
-                if isinstance(event, Exception):
-                    failed = failed or event
-                elif event is not None and not failed:
-                    chunks.append(event)
-            self.n_predicted += sum(len(chunk.tokens) for chunk in chunks)
-            n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
-            if chunks:
-                yield chunks
-            if failed and n_left:
-                raise failed
+        n_left, reminder = len(self._tasks), asyncio.create_task(self._remind(interval)) if interval else None
+        try:
+            while n_left:
+                chunks, failed = list[Chunk](), None
+                for event in [await self._events.get(), *self._there()]:
+                    if isinstance(event, Exception):
+                        failed = failed or event
+                    elif event is not None and not failed:
+                        chunks.append(event)
+                self.n_predicted += sum(len(chunk.tokens) for chunk in chunks)
+                n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
+                if chunks or not failed:
+                    yield chunks
+                if failed and n_left:
+                    raise failed
+        finally:
+            if reminder:
+                reminder.cancel()
+
+    async def _remind(self, interval: float) -> None:
+        """Has the reader look up, for as long as it reads."""
+        while True:
+            await asyncio.sleep(interval)
+            self._events.put_nowait(None)
 
     def _there(self) -> Iterator[Chunk | Exception | None]:
         while not self._events.empty():

@@ -18,7 +18,7 @@ from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.refusal import error_response
 from app.server.request_log import tasks_of
 from app.server.scheduled_task import ScheduledTask
-from app.server.wire import PING, Event, JSONBody, event_stream, sse
+from app.server.wire import COMMENT, PING, Event, EventStream, JSONBody, sse
 from runtime.engine import Chunk
 
 
@@ -83,22 +83,26 @@ class TaskResponse:
             await started
             return await self._body()
         head, lines = b"".join(map(sse, self.formatter.first_events())), self._lines(started)
-        first = asyncio.ensure_future(anext(lines))
-        await asyncio.wait({first}, timeout=PING)
+        head += await anext(lines)
         if started.done():
             await started
-        return event_stream(whole(head, first, lines))
+        return WatchedStream(joined(head, lines))
 
     async def _body(self) -> Response:
         chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
         return await run_in_threadpool(lambda: JSONBody(self.formatter.body(chunks)))
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
-        """The events as they go over the wire, those of chunks that have come together in one piece."""
+        """The events as they go over the wire, those of chunks that have come together in one piece; a comment where
+        none come for long.
+        """
         try:
+            while not (await asyncio.wait({started}, timeout=PING))[0]:
+                yield COMMENT
             await started
-            async for chunks in self.scheduled.chunks():
-                if events := b"".join([await self._written(chunk) for chunk in chunks]):
+            async for chunks in self.scheduled.chunks(PING):
+                events = b"".join([await self._written(chunk) for chunk in chunks]) if chunks else COMMENT
+                if events:
                     yield events
         except Exception as error:
             yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
@@ -115,12 +119,17 @@ class TaskResponse:
         return b"".join(map(sse, (*self.formatter.chunk_events(chunk), *last)))
 
 
-async def whole(head: bytes, first: asyncio.Future[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A head and lines, of which the `first` is awaited already: both in one piece, if it is there."""
-    if not first.done():
-        yield head
-        head = b""
-    yield head + await first
+class WatchedStream(EventStream):
+    """A stream whose end with the connection is seen to already."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the events."""
+        await self.stream_response(send)
+
+
+async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """All lines."""
+    yield first
     async for line in rest:
         yield line
 

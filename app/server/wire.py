@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
-from sse_starlette import EventSourceResponse
-from sse_starlette.sse import AppStatus
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 Event = dict[str, object]
-PING = 3.0  # seconds between two comment lines, by which a stream shows that it lives while a prompt is read
-AppStatus.enable_automatic_graceful_drain = False  # a server that stops ends its streams itself, each with a last event
+PING = 3.0  # seconds of silence after which a stream shows that it lives, as while a prompt is read
+COMMENT = b": still here\n\n"  # which clients ignore
 
 # Made once, as it is wanted for each token
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -38,7 +36,11 @@ def sse(event: Event) -> bytes:
     return name + b"data: " + to_json(event) + b"\n\n"
 
 
-def event_stream(events: AsyncIterator[bytes]) -> EventSourceResponse:
-    """A response that streams encoded events; `events` is cancelled when the client goes away."""
-    headers = {"cache-control": "no-cache"}
-    return EventSourceResponse(events, headers=headers, ping=PING, sep="\n")
+class EventStream(StreamingResponse):
+    """A response that streams encoded events."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        # no cache may keep it, and nginx is to pass on each event as it comes
+        super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})

@@ -201,7 +201,7 @@ class LoadedPair(OpenPair):
             return Threads(self._counts, one, many, drafting, apply)
         # Where all that were free are fastest, so will those be that become free
         one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))
-        watch = Watch(n_cores(), self._neighbours.busy_cores, self._n_taken)
+        watch = Watch(n_cores(), self._neighbours, self._n_taken)
         return Threads(thread_counts(), one, many, drafting, apply, watch)
 
     def _degradation(self) -> Degradation:

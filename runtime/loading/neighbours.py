@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 import psutil
 
@@ -20,23 +21,51 @@ TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
 family = set[int]()  # other processes that are parts of Slipstream: they are no neighbours
 
 
+class Reading(NamedTuple):
+    """The time, what this process's cores did for anyone, and what this process and its family did, in seconds."""
+
+    time: float = 0.0
+    taken: float = 0.0
+    own: float = 0.0
+
+
+NOTHING = Reading()
+
+
 class Neighbours:
-    """What other processes take of this one's cores, since the last look."""
+    """What other processes take of this one's cores, but for the times in which it computes nothing itself."""
 
     def __init__(self) -> None:
-        self._last = readings()
+        self._since, self._seen = readings(), NOTHING  # since when it is counted what they take; what was counted
+        self._paused = 0.0
         self._began, self._relatives = time.perf_counter(), family_seconds()
 
+    def pause(self) -> None:
+        """What they take from now on does not matter."""
+        self._count()
+        self._since, self._paused = None, time.perf_counter()
+
+    def resume(self) -> None:
+        """It matters again."""
+        if self._since is None:
+            self._since = readings()
+            if time.perf_counter() - self._paused > STALE:
+                self._seen = NOTHING
+
+    def _count(self) -> None:
+        before, self._since = self._since, readings()
+        if before is not None and self._since is not None:
+            changed = zip(self._seen, self._since, before, strict=True)
+            self._seen = Reading(*(so_far + now - then for so_far, now, then in changed))
+
     def busy_cores(self) -> float | None:
-        """Cores that others kept busy since the last look; None where that is too short or long ago, or not known."""
-        before, now = self._last, readings()
-        if before is None or now is None or now[0] - before[0] < WINDOW:
+        """Cores that others kept busy since it was last known; None where that is too short or long, or not known."""
+        self._count()
+        seen = self._seen
+        if seen.time < WINDOW:
             return None
-        self._last = now
-        if now[0] - before[0] > STALE:
-            return None
-        span, taken, own = (after - then for after, then in zip(now, before, strict=True))
-        return max(0.0, taken - own) / span
+        self._seen = NOTHING
+        return max(0.0, seen.taken - seen.own) / seen.time if seen.time <= STALE else None
 
     def wait_for_family(self) -> None:
         """Returns as soon as our other processes leave the cores alone, which load what they need at the same time."""
@@ -51,26 +80,24 @@ class Neighbours:
         return seconds <= CALM * span
 
     def wait(self) -> float:
-        """Cores that others keep busy, as soon as the time since the last look is long enough to tell; 0 where nobody
-        knows.
-        """
-        for _ in range(2):  # the first look may be a stale one
-            if self._last is not None:
-                time.sleep(max(0.0, self._last[0] + WINDOW - time.perf_counter()))
+        """Cores that others keep busy, as soon as what was seen is long enough to tell; 0 where nobody knows."""
+        for _ in range(2):  # what was seen so far may be stale
+            if self._since is not None:
+                time.sleep(max(0.0, self._since.time - self._seen.time + WINDOW - time.perf_counter()))
             if (busy := self.busy_cores()) is not None:
                 return busy
         return 0.0
 
 
-def readings() -> tuple[float, float, float] | None:
-    """The time, what this process's cores did for anyone, and what this process and its family did, in seconds."""
+def readings() -> Reading | None:
+    """All as it is now; None where nobody may know."""
     try:
         cores = psutil.cpu_times(percpu=True)
     except (OSError, RuntimeError, psutil.Error):
         return None
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
     taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
-    return time.perf_counter(), taken, time.process_time() + family_seconds()
+    return Reading(time.perf_counter(), taken, time.process_time() + family_seconds())
 
 
 def family_seconds() -> float:

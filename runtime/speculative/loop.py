@@ -130,6 +130,8 @@ class SpecLoop:
         """It is not made any more."""
         if self.company:
             self.company.leave(request)
+        if self._passes.threads and not (self.company and self.company.n_replies):
+            self._passes.threads.pause()
 
     def begin(
         self,

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.server.endpoint import Endpoint
-from app.server.wire import event_stream, sse
+from app.server.wire import COMMENT, PING, EventStream, sse
 from app.server.worker import Worker
 
 INTERVAL = 0.2  # seconds between two looks at the status
@@ -17,17 +17,22 @@ INTERVAL = 0.2  # seconds between two looks at the status
 
 async def statuses(worker: Worker) -> AsyncIterator[bytes]:
     """An event for the status as it is and for each change, until the server stops."""
-    sent = ""
+    sent, silence = "", 0.0
     while not worker.is_stopping:
         if (status := "loaded" if worker.is_loaded else "loading") != sent:
-            sent = status
+            sent, silence = status, 0.0
             yield sse({"model": worker.model, "event": "model_status", "data": {"status": status}})
+        elif silence >= PING:
+            silence = 0.0
+            yield COMMENT
         await asyncio.sleep(INTERVAL)
+        silence += INTERVAL
 
 
 async def stream_status(worker: Worker, request: Request) -> Response:
-    """Streams the statuses."""
-    return event_stream(statuses(worker))
+    """Streams the statuses; who asks for the head alone is not kept waiting for their end."""
+    stream = EventStream(statuses(worker))
+    return Response(headers=stream.headers) if request.method == "HEAD" else stream
 
 
 ENDPOINT = Endpoint("/models/sse", stream_status, streams=True)

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Protocol
 
 from runtime.core.clock import Clock, steadiest
 
@@ -160,14 +161,26 @@ class ThreadChoice:
         return trial.found
 
 
-class Watch:
-    """How many cores others take, of `n_cores`. `busy_cores` says how many they kept busy since it was last asked, if
-    that is known; `n_taken` is what is known at first.
-    """
+class Others(Protocol):
+    """The processes that share the cores."""
 
-    def __init__(self, n_cores: int, busy_cores: Callable[[], float | None], n_taken: int = 0) -> None:
-        self.n_cores, self.n_taken = n_cores, n_taken
-        self._busy_cores, self._found, self._next_look = busy_cores, n_taken, 0.0
+    def busy_cores(self) -> float | None:
+        """Cores that they kept busy since it was last known, if that is known."""
+
+    def pause(self) -> None:
+        """What they take from now on does not matter."""
+
+    def resume(self) -> None:
+        """It matters again."""
+
+
+class Watch:
+    """How many cores others take, of `n_cores`, while passes are made; `n_taken` is what is known at first."""
+
+    def __init__(self, n_cores: int, others: Others, n_taken: int = 0) -> None:
+        self.n_cores, self.others, self.n_taken = n_cores, others, n_taken
+        self._found, self._next_look = n_taken, 0.0
+        others.pause()
 
     @property
     def n_free(self) -> int:
@@ -179,15 +192,9 @@ class Watch:
         if (now := time.perf_counter()) < self._next_look:
             return
         self._next_look = now + INTERVAL
-        if (busy := self._busy_cores()) is not None:
+        if (busy := self.others.busy_cores()) is not None:
             before, self._found = self._found, round(busy)
             self.n_taken = max(self._found, min(self.n_taken, before))
-
-    def resume(self) -> None:
-        """Passes are made again: what others took since the last look, if that is long ago, says nothing about now."""
-        if (now := time.perf_counter()) >= self._next_look:
-            self._next_look = now + INTERVAL
-            self._busy_cores()
 
     def note_held_up(self, n_had: float) -> None:
         """The threads of a pass had only so many cores."""
@@ -231,10 +238,15 @@ class Threads:
             self._limit()
         return change
 
-    def resume(self) -> None:
-        """Passes are made again, after a pause perhaps."""
+    def pause(self) -> None:
+        """No more passes are made for a while, in which others may have the cores."""
         if self._watch:
-            self._watch.resume()
+            self._watch.others.pause()
+
+    def resume(self) -> None:
+        """Passes are made again."""
+        if self._watch:
+            self._watch.others.resume()
 
     def set(self) -> None:
         """Applies the numbers of threads that the next pass is to be made with."""
