@@ -68,8 +68,9 @@ class ScheduledTask:
             raise event
 
     async def chunks(self, interval: float | None = None) -> AsyncIterator[list[Chunk]]:
-        """The replies one after the other, as many chunks at a time as are there, and none every so many seconds. The
-        last chunk of each reply has a finish reason. Raises what failed on the way, after what came before.
+        """The replies one after the other, as many chunks at a time as are there, and none where no token comes for so
+        many seconds. The last chunk of each reply has a finish reason. Raises what failed on the way, after what came
+        before.
         """
         n_left, reminder = len(self._tasks), asyncio.create_task(self._remind(interval)) if interval else None
         try:
@@ -91,10 +92,12 @@ class ScheduledTask:
                 reminder.cancel()
 
     async def _remind(self, interval: float) -> None:
-        """Has the reader look up, for as long as it reads."""
+        """Has the reader look up from time to time where it has nothing to read."""
         while True:
+            before = self.n_predicted
             await asyncio.sleep(interval)
-            self._events.put_nowait(None)
+            if self.n_predicted == before:
+                self._events.put_nowait(None)
 
     def _there(self) -> Iterator[Chunk | Exception | None]:
         while not self._events.empty():
