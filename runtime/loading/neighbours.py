@@ -93,7 +93,7 @@ def readings() -> Reading | None:
     """All as it is now; None where nobody may know."""
     try:
         cores = psutil.cpu_times(percpu=True)
-    except (OSError, RuntimeError, psutil.Error):
+    except (OSError, RuntimeError, KeyError, psutil.Error):  # KeyError: psutil is gone already, as the interpreter ends
         return None
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
     taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
