@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.speculative.control.acceptance import Acceptance
-from runtime.speculative.control.policy import Policy, Price, best_length
+from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
+from runtime.speculative.control.policy import Policy, Price, best_length, transitions
 from tests.support.control import PASSES
 
 
@@ -22,3 +22,16 @@ def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
     assert best_length([0.6] * 8, PASSES, 1 / 46, 0.0)[0] == 3
     assert best_length([0.9, 0.9, 0.01, 0.9], PASSES, 1 / 46, 0.0)[0] == 2
     assert best_length([0.1] * 8, PASSES, 1 / 46, 0.0) == (0, 0.0)
+
+
+def test_what_a_drafter_said_elsewhere_is_expected_where_it_said_nothing_yet() -> None:
+    def chance_of_a_sure_start(confidence: float, after: int) -> float:
+        acceptance = Acceptance()
+        acceptance.observe([confidence] * 12, 12, 12)
+        _, starts = transitions(acceptance)
+        assert all(abs(sum(column) - 1) < 1e-9 for column in starts.T)
+        return float(starts[bin_of(0.999), after])
+
+    for after in (0, 3, UNKNOWN):  # of these, the last alone was met
+        assert chance_of_a_sure_start(0.999, after) > 0.5
+        assert chance_of_a_sure_start(0.05, after) < 0.1

@@ -21,6 +21,8 @@ GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
 STEP = 0.02  # by which a second rate differs, for the slope
 HELD_UP = 4.0  # times what the tokens of a draft should take, after which it is verified as it is
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
+UNSAID = np.array(Acceptance().moves + Acceptance().starts)  # counts before anything was said
+POOLED, HALF = 1.0, 4.0  # tokens that all said so far count as for a step's first one; after so many they count half
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,12 @@ class StoppingCriterion:
 def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How likely a bin of confidence follows on another: [after, before] within a draft, and from the last one of the
     step before.
+
+    A step's first token is seen seldom, so it is taken to be somewhat like any other that this drafter said.
     """
     counts = np.array(acceptance.moves + acceptance.starts)
+    said = np.maximum(counts - UNSAID, 0).sum(axis=0)
+    counts[N_BINS:] += POOLED * said / (said.sum() + HALF)
     probs = counts.T / np.add.reduce(counts, axis=1)
     return probs[:, :N_BINS], probs[:, N_BINS:]
 
