@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -230,6 +231,22 @@ def test_replies_that_wait_have_rows_of_one_pass(engine: LoadedEngine) -> None:
     del target._decode
     assert n_tokens >= 12
     assert counted[0] <= 5
+
+
+def test_cores_are_watched_until_the_last_reply_has_ended(
+    engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, told = engine.loop.controller.passes.threads, list[str]()
+    assert threads is not None
+    for name in ("pause", "resume"):
+        monkeypatch.setattr(threads, name, partial(told.append, name))
+    first, second = (begun(engine, (question, GREEDY, None), 3) for question in QUESTIONS[:2])
+    begin_to_speak(first)
+    begin_to_speak(second)
+    list(first)
+    assert set(told) == {"resume"}
+    list(second)
+    assert (told.count("pause"), told[-1]) == (1, "pause")
 
 
 def test_a_draft_model_drafts_for_all_in_its_passes() -> None:

@@ -61,6 +61,9 @@ def test_what_others_do_while_nothing_is_computed_here_does_not_count(counters: 
         watched.resume()
     assert watched.busy_cores() == pytest.approx(0.0)
     pass_by(counters, WINDOW, user=WINDOW)
+    watched.resume()  # another reply begins beside the first, whose look that does not take away
+    assert watched.busy_cores() == pytest.approx(1.0)
+    pass_by(counters, WINDOW, user=WINDOW)
     watched.pause()
     pass_by(counters, 60.0, idle=120.0)
     watched.resume()

@@ -188,6 +188,13 @@ def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkey
     assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")  # after a new start
 
 
+def test_what_nobody_wants_any_more_is_not_begun(engine: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[object]()
+    monkeypatch.setattr(engine.living(), "begin", lambda *asked: begun.append(asked))
+    (last,) = engine.reply(QUESTION, GREEDY, cancel=lambda: True)
+    assert (last.text, last.finish_reason, begun) == ("", "cancelled", [])
+
+
 def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_process, "TEXT", 0.3)
     with pytest.raises(TemplateError, match="given up"):

@@ -77,10 +77,9 @@ def test_the_engine_is_never_asked_on_the_loop(here: Running, path: str, body: d
     assert engine.on_loop == []
 
 
-def test_others_are_answered_while_a_long_body_is_checked(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_are_answered_while_a_body_is_checked(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     checked, has_begun, may_end = fields.checked, threading.Event(), threading.Event()
     statuses: list[int] = []
-    long = CHAT | {"ignored": " " * fields.SHORT}
 
     def slowly(*arguments: Any) -> Any:
         has_begun.set()
@@ -89,7 +88,7 @@ def test_others_are_answered_while_a_long_body_is_checked(here: Running, monkeyp
 
     monkeypatch.setattr(fields, "checked", slowly)
     asking = threading.Thread(
-        target=lambda: statuses.append(here.client().post("/v1/chat/completions", json=long).status_code)
+        target=lambda: statuses.append(here.client().post("/v1/chat/completions", json=CHAT).status_code)
     )
     asking.start()
     assert has_begun.wait(PATIENCE)

@@ -53,7 +53,7 @@ ENDPOINTS = (
     model_status.ENDPOINT,
     models.ONE,  # any path below /models that is not another's
 )
-PREFIXES = ("/v1", "")  # OpenAI's paths also without the prefix, as some clients leave it out
+PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, as some clients leave it out
 
 
 def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:

@@ -16,7 +16,6 @@ from app.server.errors import ApiError, Overflow, from_validation
 from app.server.request_body import Room, reading
 
 MOST_TEXTS = 2**18  # of a request, names of fields included: as many as the largest vocabularies have words, for biases
-SHORT = 2**14  # bytes of a body that is checked in less time than handing it to a thread takes
 TEXTS_PER_TOKEN = 4  # of context: a message has two fields and their values, and is a token at the least
 
 # What some models read and these do not, by the types that clients give such parts.
@@ -42,8 +41,6 @@ async def read_body(request: Request, kind: type[AnyRequest], n_ctx: int) -> Any
     room: Room = request.app.state.room
     try:
         async with reading(request, room) as body:
-            if len(body) <= SHORT:
-                return checked(body, kind, n_ctx)
             return await run_in_threadpool(checked, body, kind, n_ctx)
     except ValidationError as error:
         raise from_validation(error) from None  # its own text would repeat the request

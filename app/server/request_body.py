@@ -76,11 +76,7 @@ async def parts(request: Request) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises ApiError where a piece does not come."""
     stream = aiter(request.stream())
     try:
-        while True:
-            async with asyncio.timeout(PATIENCE):
-                part = await anext(stream, None)
-            if part is None:
-                return
+        while (part := await asyncio.wait_for(anext(stream, None), PATIENCE)) is not None:
             yield part
     except TimeoutError:
         message = f"Nothing of the request came for {PATIENCE:g} s. Send it in one go."

@@ -75,12 +75,7 @@ class ScheduledTask:
         n_left, reminder = len(self._tasks), asyncio.create_task(self._remind(interval)) if interval else None
         try:
             while n_left:
-                chunks, failed = list[Chunk](), None
-                for event in [await self._events.get(), *self._there()]:
-                    if isinstance(event, Exception):
-                        failed = failed or event
-                    elif event is not None and not failed:
-                        chunks.append(event)
+                chunks, failed = await self._next()
                 self.n_predicted += sum(len(chunk.tokens) for chunk in chunks)
                 n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
                 if chunks or not failed:
@@ -90,6 +85,16 @@ class ScheduledTask:
         finally:
             if reminder:
                 reminder.cancel()
+
+    async def _next(self) -> tuple[list[Chunk], Exception | None]:
+        """The chunks that are there, waiting for one, and what failed after them."""
+        chunks = list[Chunk]()
+        for event in [await self._events.get(), *self._there()]:
+            if isinstance(event, Exception):
+                return chunks, event
+            if event is not None:
+                chunks.append(event)
+        return chunks, None
 
     async def _remind(self, interval: float) -> None:
         """Has the reader look up from time to time where it has nothing to read."""
