@@ -178,6 +178,20 @@ def test_a_pass_that_is_held_up_for_want_of_cores_leaves_one_at_once(clock: Cloc
     assert applied == [(2, 2, 1), (1, 1, 1)]
 
 
+def test_who_holds_passes_up_again_and_again_is_given_the_core_for_longer(clock: Clock) -> None:
+    cores = Cores(clock)
+
+    def n_looks() -> int:
+        """Looks that find nobody, until both cores are free again after a pass that was held up."""
+        cores.watch.note_held_up(1.2)
+        return next(n for n in range(1, 99) if cores.look(0.0) == 2)
+
+    assert [n_looks() for _ in range(6)] == [2, 4, 8, 16, 32, 32]
+    for _ in range(99):
+        cores.look(0.0)
+    assert n_looks() == 2
+
+
 def test_where_others_compute_steps_are_timed_by_the_clock_that_they_disturb_least(clock: Clock) -> None:
     threads, _, cores = two_threads(clock)
     assert threads.clock is clock

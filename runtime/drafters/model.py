@@ -65,8 +65,9 @@ class ModelDrafter(Drafter):
         return self._shared.forward_all([(each, NO_DRAFT) for each in contexts])
 
     def resume(self, context: Tokens) -> None:
-        """Has the draft model go back to that conversation."""
-        self.backend.resume(context)
+        """Has the draft model go back to that conversation, unless its passes may be of several."""
+        if not self.shares_passes:
+            self.backend.resume(context)
 
     def n_uncached(self, context: Tokens) -> int:
         """What the draft model's cache lacks of the tokens that it will look at."""

@@ -24,14 +24,15 @@ class NgramDrafter(Drafter):
 
     def __init__(self) -> None:
         self._lookups = [Lookup()]  # of conversations, the last one last
+        self._is_elsewhere = False  # has a conversation been resumed, which may be another one?
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Takes the prompt in, whatever of it was edited."""
         self._go_on(context, BULK)
 
     def resume(self, context: Tokens) -> None:
-        """Goes on with that conversation; replies that are made together may begin alike."""
-        self._go_on(context, 0)
+        """Goes on with that conversation, as soon as it is asked."""
+        self._is_elsewhere = True
 
     def _go_on(self, context: Tokens, most: int) -> None:
         """With the conversation that has least to unlearn, or with a new one where that is more than `most` tokens."""
@@ -42,8 +43,11 @@ class NgramDrafter(Drafter):
                 best = Lookup() if len(self._lookups) < MOST else self._lookups[0]
         self._lookups = [*(lookup for lookup in self._lookups if lookup is not best), best]
         best.become(context)
+        self._is_elsewhere = False
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
+        if self._is_elsewhere:
+            self._go_on(context, 0)  # replies that are made together may begin alike
         self._lookups[-1].follow(context)
         return self._lookups[-1].draft(tail_of(context), budget)

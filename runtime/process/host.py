@@ -33,6 +33,7 @@ from runtime.process.turns import Turns
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 NOBODY = 0  # the number of no reply
+SWITCH = 1e-4  # seconds for which a question about text may keep the interpreter: a pass asks for it some thirty times
 
 
 class Host:
@@ -141,7 +142,7 @@ class Host:
                 break
 
     def _take_turn(self, number: int) -> None:
-        """Makes a reply's next step, which is told at once if it is the last."""
+        """Makes a reply's next step."""
         if number not in self._replies:
             return
         if number != self._current:
@@ -150,8 +151,6 @@ class Host:
                 self.engine.stop(number in self._stopped)
         began, step = time.perf_counter(), self._step(number)
         self._outbox.add(number, step, time.perf_counter() - began)
-        if number not in self._replies:
-            self._tell()
 
     def _step(self, number: int) -> Stepped | Failed:
         """A reply's next step; from its last one on it is forgotten."""
@@ -246,6 +245,7 @@ def failed(error: Exception, number: int = 0) -> Failed:
 
 def main() -> None:
     """Signals are for the process that people meet."""
+    sys.setswitchinterval(SWITCH)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more

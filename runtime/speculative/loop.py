@@ -142,8 +142,9 @@ class SpecLoop:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
-        self.request, self._n_together = request, 1
-        self.controller.begin(len(context), most=self._most_drafted(request, len(context)))
+        self.request, self._n_together = request, 1 if self.is_alone else self._n_together
+        most = self._most_drafted(request, len(context))
+        self.controller.begin(len(context), most=most, n_together=self._n_together)
         if self._passes.threads:
             self._passes.threads.resume()
         self.lineup.begin(request, context, expected, has_grammar, is_cancelled)
@@ -172,7 +173,8 @@ class SpecLoop:
         if request is self.request:
             return
         began, self.request = time.perf_counter(), request
-        self.backend.resume(context)
+        if self._n_together == 1:  # what a pass of several needs, it makes ready itself
+            self.backend.resume(context)
         self.lineup.resume(request, context)
         self.switch_seconds = time.perf_counter() - began
 

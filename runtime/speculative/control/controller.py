@@ -25,6 +25,7 @@ IMPATIENCE = 0.1
 PRUDENCE = 1.3
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
 MOST_IDLE, IDLE_SECONDS = 7, 0.05
+ANOTHER = 1.5  # times as many replies in a pass make what is known of drafters old
 UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 
 
@@ -107,7 +108,8 @@ class Controller:
         self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
-        is_other = before != (self._k, n_together)
+        few, many = sorted((before[1], n_together))
+        is_other = before[0] != self._k or many >= ANOTHER * few
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1

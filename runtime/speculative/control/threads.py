@@ -27,6 +27,8 @@ DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at 
 STALLED = 5.0  # times what a pass was expected to take, after which it is asked what held it up
 LACKED = 0.5  # cores that the threads of a pass must have lacked to be held up by others
 INTERVAL = 0.25  # seconds between two looks at that
+CALM, MOST_CALM = 2, 32  # looks that must find a core free before it is used again: at first, at most
+SOON = 2  # times as many looks after which a pass is held up again soon
 
 
 class Trial:
@@ -179,7 +181,9 @@ class Watch:
 
     def __init__(self, n_cores: int, others: Others, n_taken: int = 0) -> None:
         self.n_cores, self.others, self.n_taken = n_cores, others, n_taken
-        self._found, self._next_look = n_taken, 0.0
+        self._found, self._next_look = [n_taken], 0.0  # by the last looks, of which the most counts
+        self._n_calm = CALM  # how many of them
+        self._n_looks = SOON * MOST_CALM  # since a pass was held up
         others.pause()
 
     @property
@@ -188,17 +192,25 @@ class Watch:
         return max(1, self.n_cores - self.n_taken)
 
     def look(self) -> None:
-        """More are taken at once; fewer when two looks have found that."""
+        """More are taken at once; fewer when some looks in a row have found that."""
         if (now := time.perf_counter()) < self._next_look:
             return
         self._next_look = now + INTERVAL
         if (busy := self.others.busy_cores()) is not None:
-            before, self._found = self._found, round(busy)
-            self.n_taken = max(self._found, min(self.n_taken, before))
+            self._n_looks += 1
+            self._note(round(busy))
 
     def note_held_up(self, n_had: float) -> None:
-        """The threads of a pass had only so many cores."""
-        self._found = self.n_taken = max(self.n_taken, self.n_cores - int(n_had))
+        """The threads of a pass had only so many cores. Who holds them up again soon, as what computes beside the
+        models in Slipstream itself can without being seen, is given the core for twice as long.
+        """
+        is_again = self._n_looks <= SOON * self._n_calm
+        self._n_calm, self._n_looks = min(2 * self._n_calm, MOST_CALM) if is_again else CALM, 0
+        self._note(max(self.n_taken, self.n_cores - int(n_had)))
+
+    def _note(self, n_taken: int) -> None:
+        self._found = [*self._found, n_taken][-self._n_calm :]
+        self.n_taken = max(self._found)
 
 
 class Threads:
