@@ -25,9 +25,10 @@ from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.process import model_process
+from runtime.process import reply as process_reply
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
-from tests.support.mishaps import UNLOADABLE
+from tests.support.mishaps import PIECE, UNLOADABLE
 
 DEMO = load_registry()["demo"]
 QUESTION = [Message("user", "What does os.path.join do?")]
@@ -200,6 +201,27 @@ def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatc
     with pytest.raises(TemplateError, match="given up"):
         unlucky.tokenize("[slow text]")
     assert unlucky.tokenize("quick")
+
+
+def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_process, "TEXT", 0.3)
+    monkeypatch.setattr(process_reply, "TEXT", 0.3)
+    with pytest.raises(SettingsError, match=r"took more than 0\.3 s, so it was given up"):
+        unlucky.reply("[slow beginning] What is a list?", GREEDY, 20)
+    assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
+
+
+def test_who_comes_while_others_read_a_long_piece_waits(
+    unlucky: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_process, "TEXT", PIECE / 4)
+    monkeypatch.setattr(process_reply, "TEXT", PIECE / 4)
+    first = unlucky.reply("[long piece] What is a list?", GREEDY, 20, pauses=True)
+    unlucky.let_in()
+    assert not next(first).text
+    assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
+    assert text_of(list(first))
+    assert not said
 
 
 def test_errors_come_as_they_are(engine: EngineProcess, open_demo: OpenEngine) -> None:

@@ -43,6 +43,11 @@ class Flow:
         """All has come that was asked for once."""
         self._n_asked -= 1
 
+    @property
+    def goes_on(self) -> bool:
+        """Are steps being made, for which whatever else is asked has to wait?"""
+        return self._n_asked > 0
+
     def take(self, number: int) -> Stepped | Failed | None:
         """The reply's next one, if it has come."""
         came = self._came[number]

@@ -108,13 +108,13 @@ class ModelProcess:
 
     def ask(self, call: Call, cancel: Cancel = never, most: float = math.inf) -> Any:
         """What the call gives. Raises what it raises, StoppedError when it is cancelled and does not heed that,
-        OverdueError when it takes more than `most` seconds, and ProcessLostError.
+        OverdueError when it takes more than `most` seconds itself, and ProcessLostError.
         """
         with self._turn:
             self._call(call, cancel)
             self._n_owed += 1
-            deadline = time.monotonic() + most
             while True:
+                deadline = math.inf if self._flow.goes_on else time.monotonic() + most
                 came = self._next(call.number, cancel, deadline)
                 if not self._noted(came):
                     self._n_owed -= 1

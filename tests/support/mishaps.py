@@ -1,7 +1,8 @@
 """A model process to which things happen, told by the prompt: `python -m tests.support.mishaps PIPES`.
 
-`[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[slow text]` the tokenizer. A pair
-of the name UNLOADABLE aborts while it is loaded with drafts.
+`[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[long piece]` at its first step,
+`[slow beginning]` before it, `[slow text]` the tokenizer. A pair of the name UNLOADABLE aborts while it is loaded with
+drafts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from runtime.process import host
 from runtime.process.messages import Failed, Stepped
 
 PLACE = 5  # tokens
+PIECE = 1.0  # seconds that a long one takes
 UNLOADABLE = "unloadable with drafts"
 
 
@@ -28,6 +30,8 @@ class UnluckyHost(host.Host):
     ask: Ask
 
     def _begin(self, number: int, ask: Ask) -> None:
+        if "[slow beginning]" in str(ask.prompt):
+            time.sleep(60)
         super()._begin(number, ask)
         self.ask, self.said = ask, len(ask.said)
 
@@ -38,6 +42,8 @@ class UnluckyHost(host.Host):
             os.abort()
         if self.said >= PLACE and "[hang]" in asked:
             time.sleep(60)
+        if not self.said and "[long piece]" in asked:
+            time.sleep(PIECE)
         stepped = super()._step(number)
         self.said += len(stepped.chunk.tokens) if isinstance(stepped, Stepped) else 0
         return stepped
