@@ -124,6 +124,23 @@ def test_prompts_that_come_together_are_read_together_and_begin_in_one_pass(host
     assert host.engine.n_read_passes <= 3
 
 
+def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_that_reads_them(host: Heard) -> None:
+    def ask(number: int, prompt: str) -> None:
+        host._begin(number, Ask([Message("user", prompt)], GREEDY, 40))
+
+    ask(1, "What does os.path.join do?")
+    ask(2, "What is a tuple?")
+    host._take_turns()
+    assert {number: n_tokens(chunks) for number, chunks in heard(host).items()} == {1: 1, 2: 1}
+    assert host.engine.n_read_passes == 1
+    ask(3, "What is a list?")
+    for _ in range(9):
+        host._take_turns()
+    told = heard(host)
+    assert [n_tokens(told[number]) for number in (1, 2)] == [9, 9]  # nobody waits for who comes later
+    assert n_tokens(told[3])
+
+
 def chunk(n_prompt: int, n_read: int) -> Chunk:
     return Chunk("", stats=Stats(prompt_n=n_prompt), n_read=n_read)
 
@@ -137,8 +154,10 @@ def test_short_prompts_are_read_first_but_the_first_comer_now_and_then() -> None
     assert orders == [[2, 3, 1]] * (FAIR - 1) + [[1, 2, 3]]
     turns.note(2, chunk(31, 31))
     turns.begin(4)
-    assert turns.ready([1, 2, 3, 4]) == [4, 2]
+    assert (turns.new(), turns.ready([1, 2, 3, 4])) == ([4], [2])
     turns.end(1)
+    turns.note(4, Chunk(""))  # the pass of its first step reads its prompt
+    assert (turns.new(), turns.ready([2, 3, 4])) == ([], [2, 4])
     assert turns.reading() == [3]
 
 

@@ -35,12 +35,17 @@ class Reading:
         return self.tokens[: self.total] if self._is_any and self._loop.n_cached(self.tokens) < self.total else None
 
     def n_late(self, end: int) -> int:
-        """Tokens of a piece up to `end` that the first step's pass is to read: of the last piece, where the reply is by
-        itself and says the same however its prompt is read.
+        """Tokens of a piece up to `end` that the first step's pass is to read: of the last piece, where the reply says
+        the same however its prompt is read and others can wait for so much.
         """
-        if end < self.total or not self._is_any or not self._loop.is_alone:
+        if end < self.total or not self._is_any:
             return 0
-        return max(0, self.total - self._loop.n_cached(self.tokens))
+        n = max(0, self.total - self._loop.n_cached(self.tokens))
+        return n if n <= self._loop.piece(self._request, len(self.tokens), n) else 0
+
+    def is_short(self, n_ctx: int) -> bool:
+        """Is it no more than one piece?"""
+        return next(self._borders(n_ctx)) == self.total
 
     def pieces(self, n_ctx: int) -> Iterator[int]:
         """Where the pieces end: at the borders, and at any token in between where others cannot wait for so much and

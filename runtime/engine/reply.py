@@ -111,8 +111,8 @@ class Reply:
     ) -> Iterator[Chunk]:
         try:
             for n_read in self._prefill(cancel, on_prefill):
-                if pauses:
-                    yield Chunk("", n_read=n_read, stats=replace(self.stats))
+                if pauses:  # who only waits for the pass of its first step has nothing to tell
+                    yield Chunk("", n_read=n_read, stats=None if self._n_unread else replace(self.stats))
         except StoppedError:
             self.finish_reason = "cancelled"
         try:
@@ -139,8 +139,8 @@ class Reply:
         )  # fmt: skip
 
     def _prefill(self, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[int]:
-        """Reads the prompt in pieces, but for its last token, which is the first step's. So is the last piece where the
-        reply is by itself and says the same however it is read: one pass reads it and says the first token.
+        """Reads the prompt in pieces, but for its last token, which is the first step's. So is the last piece where
+        that changes nothing of what is said: one pass reads it and says the first token.
 
         Yields how much has been read, where all has with that token.
         """
@@ -149,6 +149,9 @@ class Reply:
         reading = Reading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
         self.request.unread, total = reading.unread, reading.total
         self.stats.cached_n = reading.n_cached
+        if reading.is_short(self.n_ctx) and self._reads_late(reading, total, cancel):
+            yield reading.n_cached  # those who came with it begin as well before its pass is made
+            return
         if reading.n_cached:  # whoever watches a long prompt sees at once that it is not read from its beginning
             on_prefill(reading.n_cached, total)
         yield reading.n_cached
@@ -157,10 +160,7 @@ class Reply:
             if cancel():
                 self.finish_reason = "cancelled"
                 return
-            self._n_unread = 0 if self.left == 0 else reading.n_late(end)
-            if self._n_unread:
-                self.request.n_early = 1
-                self._begin_drafting(cancel)
+            if self._reads_late(reading, end, cancel):
                 return
             self.loop.prefill(self.request, reading.tokens, end)
             self.stats.prompt_seconds += time.perf_counter() - began
@@ -170,6 +170,14 @@ class Reply:
             yield end + (end == total)
         if self.left == 0:
             self.finish_reason = "length"
+
+    def _reads_late(self, reading: Reading, end: int, cancel: Callable[[], bool]) -> bool:
+        """Is the piece up to `end` left to the pass of the first step? Then the reply begins."""
+        self._n_unread = 0 if self.left == 0 else reading.n_late(end)
+        if self._n_unread:
+            self.request.n_early = int(self.loop.is_alone)
+            self._begin_drafting(cancel)
+        return self._n_unread > 0
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
         """The drafters learn what is asked, and read the prompt where that will repay itself."""
@@ -214,8 +222,8 @@ class Reply:
         return Due(self.tokens[: self.n], self.sampler, self.n - self.n_prompt, most, self.report, self._n_unread)
 
     def _due(self) -> Due | None:
-        """The same, while the reply is made; what reads its prompt it asks for itself."""
-        return self._asked() if self.finish_reason is None and self._has_begun and not self._n_unread else None
+        """The same, while the reply is made."""
+        return self._asked() if self.finish_reason is None and self._has_begun else None
 
     def _take(self, token: int) -> str:
         """The token becomes part of the reply; returns the text that it brings."""

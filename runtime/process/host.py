@@ -131,6 +131,8 @@ class Host:
         """Makes every reply's next step, which all are in few passes; one of them may read prompts where anybody waits
         for more of a reply.
         """
+        for each in self._turns.new():
+            self._take_turn(each)
         ready = self._turns.ready(self._replies)
         for each in ready:
             self._take_turn(each)

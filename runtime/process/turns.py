@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from runtime.engine.reply import Chunk
 
-NEW = 0  # left to read, as far as is known before the first turn, which tells
+NEW = -1  # left to read before the first turn, which tells
 FAIR = 4  # in one of so many rounds the first comer reads first, else whose prompt has least left to read
 
 
@@ -34,14 +34,16 @@ class Turns:
         """It has ended."""
         self._left.pop(number, None)
 
+    def new(self) -> list[int]:
+        """Those that have not begun, which come first, so that others' passes may read their prompts."""
+        return [each for each, left in self._left.items() if left == NEW]
+
     def ready(self, numbers: Iterable[int]) -> list[int]:
-        """Who of these has a turn in every round: new ones, so that others' passes may read their prompts, then those
-        whose prompts have been read.
-        """
-        return sorted((each for each in numbers if not self._left.get(each)), key=lambda each: each not in self._left)
+        """Who of these has a turn in every round, as nothing is to be read before."""
+        return [each for each in numbers if each not in self._left]
 
     def reading(self) -> list[int]:
         """Those whose prompts are being read, in order."""
         self._n_rounds += 1
-        found = [each for each, left in self._left.items() if left]
+        found = list(self._left)
         return found if self._n_rounds % FAIR == 0 else sorted(found, key=self._left.__getitem__)

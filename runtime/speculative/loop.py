@@ -84,7 +84,7 @@ class SpecLoop:
         if n_rows <= 0:
             return
         self.n_read_passes += 1
-        waiting = self._waiting(request, end, n_rows, lambda n: n)
+        waiting = self._waiting(request, end, n_rows, lambda n: n, n_rows)
         reads = [context[:end], *self._others_reading(request, end, waiting, n_rows)]
         if waiting:
             self._make(waiting, reads)
@@ -98,9 +98,8 @@ class SpecLoop:
         """Prompts of other replies as far as a pass reads them that has `n_rows` for this one, of `n_tokens`."""
         if not self.company:
             return []
-        return self.company.others_reading(
-            request, n_tokens, waiting, self.piece(request, n_tokens, MOST_READ) - n_rows
-        )
+        room = self.piece(request, n_tokens, MOST_READ) - n_rows - sum(due.n_unread for _, due in waiting)
+        return self.company.others_reading(request, n_tokens, waiting, room)
 
     def _read(self, contexts: Sequence[Tokens]) -> None:
         """Reads prompts so far in one pass."""
@@ -194,11 +193,11 @@ class SpecLoop:
         steps are kept until they ask. A pass that reads `n_unread` tokens before the last has no draft.
         """
         if request.made is None:
-            waiting = self._waiting(request, len(context), 1, self.controller.n_worth)
+            waiting = self._waiting(request, len(context), 1, self.controller.n_worth, n_unread)
             # Who has hardly begun waits for those who came with it: prompts are read fastest together
             is_new = position <= request.n_early
-            reads = self._others_reading(request, len(context), waiting, 1) if is_new else []
-            self.n_read_passes += n_unread > 0 or bool(reads)
+            reads = self._others_reading(request, len(context), waiting, 1 + n_unread) if is_new else []
+            self.n_read_passes += bool(reads or n_unread or any(due.n_unread for _, due in waiting))
             self._make([(request, Due(context, sampler, position, most, report, n_unread)), *waiting], reads)
         made, request.made = request.made, None
         if not isinstance(made, Step):
@@ -206,10 +205,18 @@ class SpecLoop:
         return made
 
     def _waiting(
-        self, request: RequestState, n_tokens: int, n_rows: int, n_worth: Callable[[int], int]
+        self, request: RequestState, n_tokens: int, n_rows: int, n_worth: Callable[[int], int], n_read: int
     ) -> list[Member]:
-        """The other replies that have rows of a pass with `n_rows` for this one, of `n_tokens`."""
-        return self.company.waiting(request, n_tokens, n_rows, n_worth) if self.company else []
+        """The other replies that have rows of a pass with `n_rows` for this one, of `n_tokens`, which reads `n_read` of
+        its prompt: of those whose prompts are to be read in it as many as others can wait for.
+        """
+        found = list[Member]()
+        for each, due in self.company.waiting(request, n_tokens, n_rows, n_worth) if self.company else ():
+            if due.n_unread and n_read + due.n_unread > self.piece(each, n_tokens, MOST_READ):
+                continue
+            found.append((each, due))
+            n_read += due.n_unread
+        return found
 
     def _make(self, members: Sequence[Member], reads: Sequence[Tokens] = ()) -> None:
         """Makes a pass for the next steps of these replies, which are kept with them; it also reads prompts so far."""
@@ -227,7 +234,7 @@ class SpecLoop:
             only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
             all_logits, took = self._passes.time(lambda: self._forward(ready, reads))
-            self._conclude_all(ready, all_logits, took, reads)
+            self._conclude_all(ready, all_logits, took)
 
     def _prepare_all(self, members: Sequence[Member], room: int) -> list[Prepared]:
         """What is drafted for these replies, at most `room` tokens in all; one that fails is told so."""
@@ -275,21 +282,16 @@ class SpecLoop:
         assert self.company is not None
         asked = [(each.due.context, each.draft) for each in ready]
         self._n_reading = sum(len(each) - self.backend.n_cached(each) for each in reads)
+        self._n_reading += sum(each.due.n_unread for each in ready)
         return self.company.forward([*asked, *((each, NO_DRAFT) for each in reads)])
 
-    def _conclude_all(
-        self,
-        ready: Sequence[Prepared],
-        all_logits: Sequence[Logits],
-        took: Took,
-        reads: Sequence[Tokens],
-    ) -> None:
+    def _conclude_all(self, ready: Sequence[Prepared], all_logits: Sequence[Logits], took: Took) -> None:
         """Every reply has its share of the pass that they had together; an error is its own."""
         width = sum(1 + len(each.draft.tokens) for each in ready)
         n_context = sum(len(each.due.context) for each in ready) // len(ready)
         usual = [self._passes.shares[len(each.draft.tokens)] for each in ready]
         self._passes.joint.learn_drafts([len(each.draft.tokens) for each in ready])
-        if reads:
+        if self._n_reading:
             self._passes.joint.learn_read(self._n_reading, took.seconds - sum(usual))
             took = took._replace(seconds=min(took.seconds, sum(usual)))  # the rest is the prompts'
         else:
