@@ -91,7 +91,7 @@ def test_steps_that_are_made_quickly_are_told_together(host: Heard) -> None:
 def test_a_first_token_waits_for_nothing(host: Heard) -> None:
     begin(host, 1)
     host._outbox._step_seconds, host._outbox._told_at = 0.0, time.perf_counter() + 60
-    while not host._outbox._is_urgent:
+    while not host._outbox.has_first:
         assert not host._outbox.is_due
         host._take_turns()
         host._outbox._step_seconds, host._outbox._told_at = 0.0, time.perf_counter() + 60

@@ -33,6 +33,9 @@ from runtime.process.turns import Turns
 
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 NOBODY = 0  # the number of no reply
+# Seconds in which a reply's first token gets to its reader: where the next passes keep all cores, that takes a slice of
+# the scheduler's time, some milliseconds
+WAY = 5e-4
 SWITCH = 1e-4  # seconds for which a question about text may keep the interpreter: a pass asks for it some thirty times
 
 
@@ -120,7 +123,10 @@ class Host:
             else:
                 self._take_turn(number)
             if self._outbox.is_due:
+                gives_way = self._outbox.has_first and len(self._replies) == 1
                 self._tell()
+                if gives_way:
+                    time.sleep(WAY)
             if not self._calls.empty():
                 break
         with self._lock:

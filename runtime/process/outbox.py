@@ -20,7 +20,7 @@ class Outbox:
         self._told_at = 0.0
         self._step_seconds = 0.0  # that a step takes, by the longest of late
         self._silent = set[int]()  # replies that have said nothing yet
-        self._is_urgent = False  # is a first token among the steps, or a reply's last?
+        self.has_first = self._has_last = False  # is a reply's first token among the steps, or its last?
 
     def begin(self, number: int) -> None:
         """That reply begins."""
@@ -29,7 +29,7 @@ class Outbox:
     def end(self, number: int) -> None:
         """It has ended, which is told at once."""
         self._silent.discard(number)
-        self._is_urgent = True
+        self._has_last = True
 
     def add(self, number: int, step: Stepped | Failed, seconds: float) -> None:
         """That reply's step, which took so long."""
@@ -37,17 +37,18 @@ class Outbox:
         self._step_seconds = max(seconds, self._step_seconds / 2)
         if number in self._silent and isinstance(step, Stepped) and step.chunk.tokens:
             self._silent.discard(number)
-            self._is_urgent = True
+            self.has_first = True
 
     @property
     def is_due(self) -> bool:
         """Is it to be told now: as a reply has begun to speak or ended, or as the last message would be too long ago
         after one more step?
         """
-        return self._is_urgent or time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
+        is_late = time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
+        return self.has_first or self._has_last or is_late
 
     def take(self) -> list[Stepped | Failed]:
         """All of it, which is told now."""
         steps, self._steps = self._steps, []
-        self._told_at, self._is_urgent = time.perf_counter(), False
+        self._told_at, self.has_first, self._has_last = time.perf_counter(), False, False
         return steps
