@@ -139,6 +139,18 @@ def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
     assert controller.passes.shares[2] - controller.passes.shares[0] > 2.4  # of 3.6
 
 
+def test_drafters_are_valued_anew_where_clearly_more_or_fewer_share_a_pass() -> None:
+    controller = Controller(costs(*(1.0 + 0.2 * width for width in range(12))), {"model": 0.1}, max_k=4)
+    state = controller.states["model"]
+
+    def is_anew(n_together: int) -> bool:
+        before = state.policy
+        controller.begin(0, n_together=n_together)
+        return state.policy is not before
+
+    assert [is_anew(n) for n in (6, 5, 6, 7, 3, 3, 1)] == [True, False, False, False, True, False, True]
+
+
 def test_replies_share_passes_unless_drafts_for_one_alone_bring_more() -> None:
     controller = Controller(costs(1.0, 1.5, 2.0, 2.5), {}, max_k=2)
     controller.begin(0)
