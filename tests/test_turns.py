@@ -131,8 +131,12 @@ def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_
     ask(1, "What does os.path.join do?")
     ask(2, "What is a tuple?")
     host._take_turns()
-    assert {number: n_tokens(chunks) for number, chunks in heard(host).items()} == {1: 1, 2: 1}
+    told = heard(host)
+    assert {number: n_tokens(chunks) for number, chunks in told.items()} == {1: 1, 2: 1}
     assert host.engine.n_read_passes == 1
+    took = [stats.prompt_seconds for chunks in told.values() if (stats := chunks[-1].stats)]
+    assert len(took) == 2
+    assert min(took) > max(took) / 2  # both waited for it
     ask(3, "What is a list?")
     for _ in range(9):
         host._take_turns()

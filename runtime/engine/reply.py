@@ -76,7 +76,7 @@ class Reply:
         exact_only = sampler.is_coupled and loop.is_exact_only
         self.stats = Stats(prompt_n=len(ids), exactness=exactness, exact_only=exact_only)
         self._has_begun = False  # is the reply made?
-        self._n_unread = 0  # tokens of the prompt that the pass of its first step reads
+        self._n_unread, self._since = 0, 0.0  # tokens of the prompt that the pass of its first step reads; since when
         self.finish_reason: str | None = None
         self.notice = window.notice
         n_likely = EXPECTED if max_tokens is None else min(EXPECTED, max_tokens)
@@ -177,6 +177,7 @@ class Reply:
         if self._n_unread:
             self.request.n_early = int(self.loop.is_alone)
             self._begin_drafting(cancel)
+            self._since = time.perf_counter()
         return self._n_unread > 0
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
@@ -192,7 +193,7 @@ class Reply:
 
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
-        began = time.perf_counter()
+        began = self._since if self._n_unread else time.perf_counter()
         step = self.loop.step(self.request, *self._asked())
         pieces: list[str] = []
         for token in step.tokens:
