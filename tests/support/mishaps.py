@@ -19,7 +19,7 @@ from runtime.process import host
 from runtime.process.messages import Failed, Stepped
 
 PLACE = 5  # tokens
-PIECE = 1.0  # seconds that a long one takes
+PIECE = 2.0  # seconds that a long one takes
 UNLOADABLE = "unloadable with drafts"
 
 
