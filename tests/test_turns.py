@@ -145,6 +145,15 @@ def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_
     assert n_tokens(told[3])
 
 
+def test_who_is_alone_hears_how_much_there_is_to_read_before_it_is_read(host: Heard) -> None:
+    host._begin(1, Ask([Message("user", "What is a list?")], GREEDY, 5))
+    host._take_turns()
+    first, said = heard(host)[1]
+    assert (first.tokens, first.n_read) == ((), 0)
+    assert first.stats is not None
+    assert said.n_read == first.stats.prompt_n
+
+
 def chunk(n_prompt: int, n_read: int) -> Chunk:
     return Chunk("", stats=Stats(prompt_n=n_prompt), n_read=n_read)
 

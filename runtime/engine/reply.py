@@ -111,8 +111,9 @@ class Reply:
     ) -> Iterator[Chunk]:
         try:
             for n_read in self._prefill(cancel, on_prefill):
-                if pauses:  # who only waits for the pass of its first step has nothing to tell
-                    yield Chunk("", n_read=n_read, stats=None if self._n_unread else replace(self.stats))
+                if pauses:  # who came to others, and waits for the pass of its first step, has nothing to tell
+                    is_silent = self._n_unread > 0 and not self.request.n_early
+                    yield Chunk("", n_read=n_read, stats=None if is_silent else replace(self.stats))
         except StoppedError:
             self.finish_reason = "cancelled"
         try:
@@ -163,10 +164,10 @@ class Reply:
             if self._reads_late(reading, end, cancel):
                 return
             self.loop.prefill(self.request, reading.tokens, end)
-            self.stats.prompt_seconds += time.perf_counter() - began
             on_prefill(end, total)
             if end == total:  # others' passes may have rows of its first step from now on
                 self._begin_drafting(cancel)
+            self.stats.prompt_seconds += time.perf_counter() - began
             yield end + (end == total)
         if self.left == 0:
             self.finish_reason = "length"
@@ -176,8 +177,8 @@ class Reply:
         self._n_unread = 0 if self.left == 0 else reading.n_late(end)
         if self._n_unread:
             self.request.n_early = int(self.loop.is_alone)
-            self._begin_drafting(cancel)
             self._since = time.perf_counter()
+            self._begin_drafting(cancel)
         return self._n_unread > 0
 
     def _begin_drafting(self, cancel: Callable[[], bool]) -> None:
@@ -185,11 +186,9 @@ class Reply:
         self.request.unread = not_reading
         if self.finish_reason is not None:
             return
-        began = time.perf_counter()
         tokens = self.tokens[: self.n]
         self.loop.begin(self.request, tokens, self.expected, self.sampler.mask is not None, cancel)
         self._has_begun = True
-        self.stats.prompt_seconds += time.perf_counter() - began
 
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
