@@ -169,7 +169,7 @@ def test_short_prompts_are_read_first_but_the_first_comer_now_and_then() -> None
     turns.begin(4)
     assert (turns.new(), turns.ready([1, 2, 3, 4])) == ([4], [2])
     turns.end(1)
-    turns.note(4, Chunk(""))  # the pass of its first step reads its prompt
+    turns.note(4, Chunk(""))  # nothing is to be read
     assert (turns.new(), turns.ready([2, 3, 4])) == ([], [2, 4])
     assert turns.reading() == [3]
 

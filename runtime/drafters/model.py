@@ -65,7 +65,7 @@ class ModelDrafter(Drafter):
         return self._shared.forward_all([(each, NO_DRAFT) for each in contexts])
 
     def resume(self, context: Tokens) -> None:
-        """Has the draft model go back to that conversation, unless its passes may be of several."""
+        """Has the draft model go back to that conversation; passes that may be of several do so themselves."""
         if not self.shares_passes:
             self.backend.resume(context)
 

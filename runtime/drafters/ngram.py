@@ -49,5 +49,6 @@ class NgramDrafter(Drafter):
         """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
         if self._is_elsewhere:
             self._go_on(context, 0)  # replies that are made together may begin alike
-        self._lookups[-1].follow(context)
+        else:
+            self._lookups[-1].follow(context)
         return self._lookups[-1].draft(tail_of(context), budget)

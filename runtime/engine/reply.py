@@ -111,9 +111,8 @@ class Reply:
     ) -> Iterator[Chunk]:
         try:
             for n_read in self._prefill(cancel, on_prefill):
-                if pauses:  # who came to others, and waits for the pass of its first step, has nothing to tell
-                    is_silent = self._n_unread > 0 and not self.request.n_early
-                    yield Chunk("", n_read=n_read, stats=None if is_silent else replace(self.stats))
+                if pauses:
+                    yield Chunk("", n_read=n_read, stats=replace(self.stats))
         except StoppedError:
             self.finish_reason = "cancelled"
         try:

@@ -142,11 +142,14 @@ class Host:
         ready = self._turns.ready(self._replies)
         for each in ready:
             self._take_turn(each)
-        n_before = self.engine.n_read_passes
+        reads = True
         for each in self._turns.reading():
-            self._tell()  # reading takes long
+            if reads:
+                self._tell()  # reading takes long
+            n_before = self.engine.n_read_passes
             self._take_turn(each)
-            if ready and self.engine.n_read_passes > n_before:
+            reads = self.engine.n_read_passes > n_before  # its first step may have come with another's
+            if reads and ready:
                 break
 
     def _take_turn(self, number: int) -> None:
