@@ -91,7 +91,7 @@ def learn(engine: LoadedEngine, pair: Pair) -> None:
     print(f"  {told} ({time.monotonic() - began:.0f} s, {time.process_time() - worked:.0f} s of a core)", flush=True)
     engine.tend()
     while not any(drafter.name == "eagle" for drafter in engine.loop.lineup.drafters):
-        engine.loop.lineup.degrade(engine.loop.request)
+        engine.loop.lineup.degrade()
 
 
 def measured(head: Path, known: Sequence[Asked], n_entries: int, n_blocks: int, n_asked: int) -> Iterator[Asked]:

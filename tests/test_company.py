@@ -17,7 +17,7 @@ from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
-from runtime.speculative.company import Company
+from runtime.speculative.company import MOST_READ, Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Decision
@@ -56,14 +56,15 @@ def reply(n: int, *, exact_only: bool = False, unread: Tokens | None = None) -> 
 
 
 def company(*replies: RequestState, exact_rows: int = sys.maxsize, **passes: int) -> Company:
-    made = Company(Passes(**passes), exact_rows)  # type: ignore[arg-type]
+    controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
+    made = Company(Passes(**passes), exact_rows, controller.passes)  # type: ignore[arg-type]
     for each in replies:
         made.join(each)
     return made
 
 
 def waiting(company: Company, request: RequestState, n_worth: int = 99, n_rows: int = 1) -> list[RequestState]:
-    return [other for other, _ in company.waiting(request, 10, n_rows, lambda n: min(n, n_worth))]
+    return [other for other, _ in company.waiting(request, 10, n_rows, 0, lambda n: min(n, n_worth))]
 
 
 def test_those_that_wait_for_their_next_step_share_a_pass() -> None:
@@ -99,12 +100,13 @@ def test_the_draft_tokens_of_a_pass_are_divided() -> None:
 def test_other_prompts_are_read_with_one_as_far_as_there_is_room() -> None:
     first, second, third = (reply(0, unread=np.zeros(n, dtype=np.int32)) for n in (9, 20, 30))
     together = company(first, second, third)
-    assert [len(each) for each in together.others_reading(first, 9, [], 25)] == [20, 5]
+    n_rows = MOST_READ - 25
+    assert [len(each) for each in together.others_reading(first, 9, [], n_rows)] == [20, 5]
     together = company(third, second, first)
-    assert [len(each) for each in together.others_reading(first, 9, [], 25)] == [20, 5]  # the shorter one first
-    assert together.others_reading(first, 9, [], 0) == []
-    assert company(first, second, exact_rows=13).others_reading(first, 9, [], 25) == []
-    assert company(first, second, slots=1).others_reading(first, 9, [], 25) == []
+    assert [len(each) for each in together.others_reading(first, 9, [], n_rows)] == [20, 5]  # the shorter one first
+    assert together.others_reading(first, 9, [], MOST_READ) == []
+    assert company(first, second, exact_rows=13).others_reading(first, 9, [], n_rows) == []
+    assert company(first, second, slots=1).others_reading(first, 9, [], n_rows) == []
 
 
 def costs(*seconds: float) -> PassCosts:

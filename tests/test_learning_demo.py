@@ -88,7 +88,7 @@ def use(engine: LoadedEngine) -> None:
     engine.tend()
     wait_for(
         lambda: any(each.name == "eagle" for each in engine.loop.lineup.drafters),
-        lambda: engine.loop.lineup.degrade(engine.loop.request),
+        engine.loop.lineup.degrade,
     )
 
 

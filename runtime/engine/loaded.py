@@ -131,7 +131,7 @@ class LoadedEngine(Engine):
         """
         if self._loaded.backend.slots == 1:
             return math.inf
-        return 0.0 if self.loop.company else TURN * self.loop.switch_seconds
+        return 0.0 if self.loop.company else TURN * self.loop.lineup.switch_seconds
 
     @property
     def n_held(self) -> int:
@@ -223,7 +223,7 @@ class LoadedEngine(Engine):
     def tend(self) -> None:
         """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
         self._loaded.close_embedder()
-        self.loop.lineup.degrade(self.loop.request)
+        self.loop.lineup.degrade()
         if self._learner:
             self._learner.tend(self.memory_level)
             self._use_learned(self._learner)

@@ -103,15 +103,16 @@ class LoadedPair(OpenPair):
     def _wire(self) -> None:
         """Drafters, controller, threads and the watch over memory become one loop."""
         drafters = [make() for make in self._makers.values()]
+        controller = self._controller(drafters)
         self.loop = SpecLoop(
             self.backend,
             drafters,
-            self._controller(drafters),
+            controller,
             self.options.branches,
             self._threads(),
             self._degradation(),
             sys.maxsize if self.options.fast else self.exactness.width,
-            self._company(),
+            self._company(controller),
         )
         if self.exactness.padded and not self.options.fast:  # else it is the same wherever a pass begins
             self.loop.rows_at = self._exact_rows
@@ -122,15 +123,15 @@ class LoadedPair(OpenPair):
             if backend is not None:
                 backend.set_slots(self.options.slots)
 
-    def _company(self) -> Company | None:
+    def _company(self, controller: Controller) -> Company | None:
         """What decides which replies share passes; None where they have to take turns."""
         shared = shared_passes(self.backend)
         if shared is None:
             return None
         exact = self.exactness
-        if self.options.fast or (exact.is_exact and exact.together):
-            return Company(shared, sys.maxsize)
-        return Company(shared, exact.width if exact.together else 1)
+        is_any = self.options.fast or (exact.is_exact and exact.together)
+        exact_rows = sys.maxsize if is_any else exact.width if exact.together else 1
+        return Company(shared, exact_rows, controller.passes)
 
     def _exact_rows(self, n_context: int) -> int:
         """Rows of a pass after so many tokens, up to which it rounds as plain decode does."""
@@ -191,7 +192,7 @@ class LoadedPair(OpenPair):
         """
         assert self._head_file is not None
         self._head_file.learned = learned
-        self.loop.lineup.renew(self.loop.request)
+        self.loop.lineup.renew()
 
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one

@@ -1,6 +1,7 @@
-"""Which replies have rows of one pass: those that wait for their next step, as many as bring most tokens per second.
+"""Which replies have rows of one pass: those that wait for their next step, as many as bring most tokens per second,
+and prompts as far as these can wait for them.
 
-Knows replies, what passes cost and what fits together; makes no pass.
+Knows replies, what passes cost and what fits together; chooses no draft.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from runtime.core.backend import SharedPasses
 from runtime.core.draft import Draft, Logits, Tokens
+from runtime.speculative.control.passes import Passes, Took
 from runtime.speculative.step import Due, RequestState
 
+MOST_READ = 384  # tokens of prompts that are read in one pass
 Member = tuple[RequestState, Due]
 
 
 class Company:
     """The replies that are being made with one target. Up to `exact_rows` rows of a pass round as they do alone."""
 
-    def __init__(self, passes: SharedPasses, exact_rows: int) -> None:
-        self.passes, self.exact_rows = passes, exact_rows
+    def __init__(self, passes: SharedPasses, exact_rows: int, costs: Passes) -> None:
+        self.passes, self.exact_rows, self._costs = passes, exact_rows, costs
         self._replies: list[RequestState] = []
 
     def join(self, request: RequestState) -> None:
@@ -43,12 +46,20 @@ class Company:
         others = ((each, each.due()) for each in self._replies if each is not request)
         return sum(due is not None and due.position > each.n_early for each, due in others)
 
-    def others_reading(
-        self, request: RequestState, n_tokens: int, members: Sequence[Member], room: int
-    ) -> list[Tokens]:
-        """Prompts of other replies as far as they are read in a pass that has `room` for so many more rows: short ones,
-        such as completions that somebody waits for, go first.
+    def piece(self, request: RequestState, n_tokens: int, most: int) -> int:
+        """How many of a prompt's tokens, up to `most`, are read at once: where others are made, no more than they can
+        wait for.
         """
+        n = self.n_speaking(request)
+        return min(most, self._costs.joint.n_readable(n, n_tokens, MOST_READ)) if n else most
+
+    def others_reading(
+        self, request: RequestState, n_tokens: int, members: Sequence[Member], n_rows: int
+    ) -> list[Tokens]:
+        """Prompts of other replies as far as they are read in a pass that has `n_rows` for this one, of `n_tokens`, and
+        some for those `members`: short ones, such as completions that somebody waits for, go first.
+        """
+        room = self.piece(request, n_tokens, MOST_READ) - n_rows - sum(due.n_unread for _, due in members)
         found, lengths = list[Tokens](), [n_tokens, *(len(due.context) for _, due in members)]
         if self.exact_rows < sys.maxsize or self.passes.slots == 1 or room <= 0:
             return found
@@ -67,9 +78,11 @@ class Company:
         """The logits of each of these contexts and drafts, from one pass."""
         return self.passes.forward_all(asked)
 
-    def waiting(self, request: RequestState, n_tokens: int, n_rows: int, n_worth: Callable[[int], int]) -> list[Member]:
-        """The others that may have rows of a pass with `n_rows` for that reply of `n_tokens`; `n_worth` says how many
-        of so many replies bring most.
+    def waiting(
+        self, request: RequestState, n_tokens: int, n_rows: int, n_read: int, n_worth: Callable[[int], int]
+    ) -> list[Member]:
+        """The others that may have rows of a pass with `n_rows` for that reply of `n_tokens`, of which `n_read` are its
+        prompt's; `n_worth` says how many of so many replies bring most.
         """
         if len(self._replies) < 2 or self.passes.slots == 1:
             return []
@@ -79,7 +92,17 @@ class Company:
         found = self._undisturbed(request, n_rows, found)
         while found and not self.passes.fits([n_tokens, *(len(due.context) for _, due in found)]):
             found.pop()
-        return found
+        return self._bearable(n_tokens, n_read, found)
+
+    def _bearable(self, n_tokens: int, n_read: int, found: list[Member]) -> list[Member]:
+        """Of those whose prompts are to be read in the pass as many as others can wait for."""
+        left = list[Member]()
+        for other, due in found:
+            if due.n_unread and n_read + due.n_unread > self.piece(other, n_tokens, MOST_READ):
+                continue
+            left.append((other, due))
+            n_read += due.n_unread
+        return left
 
     def _undisturbed(self, request: RequestState, n_rows: int, found: list[Member]) -> list[Member]:
         """Those whose rounding others do not change where that counts, nor they that of the reply's `n_rows`."""
@@ -88,6 +111,19 @@ class Company:
         if request.exact_only:
             return found[: max(0, self.exact_rows - n_rows)]
         return [member for member in found if not member[0].exact_only]
+
+    def shares(self, n_drafted: Sequence[int], n_context: int, took: Took, n_read: int) -> tuple[list[float], Took]:
+        """The seconds that each of these replies, with so many draft tokens, pays of a pass that they had together, and
+        what it took without the `n_read` tokens of prompts that it read; both are learned.
+        """
+        usual = [self._costs.shares[n] for n in n_drafted]
+        self._costs.joint.learn_drafts(n_drafted)
+        if n_read:
+            self._costs.joint.learn_read(n_read, took.seconds - sum(usual))
+            took = took._replace(seconds=min(took.seconds, sum(usual)))
+        else:
+            self._costs.note((), len(n_drafted) + sum(n_drafted), n_context, took)
+        return [took.seconds * own / sum(usual) for own in usual], took
 
     def _most_rows(self, requests: Iterable[RequestState]) -> int:
         return self.exact_rows if any(request.exact_only for request in requests) else sys.maxsize

@@ -7,7 +7,6 @@ drafters or the controller it asks here.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ from runtime.speculative.proposals import Asked, Proposal, Proposer, outcome
 from runtime.speculative.step import Due, RequestState, Step
 from runtime.speculative.verify import verify
 
-MOST_READ = 384  # tokens of prompts that are read in one pass
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
 
 
@@ -60,19 +58,20 @@ class SpecLoop:
         self.backend, self.controller, self._passes = backend, controller, controller.passes
         # Side branches per draft token; all proposals then form one tree
         self.branches = branches if backend.can_branch else 0
-        self._proposer = Proposer(controller, threads, self.branches)
         self.lineup = Lineup(drafters, controller, backend, degradation)
+        self._proposer = Proposer(controller, self.lineup, threads, self.branches)
         self._passes.threads = threads
         self.company = company  # of replies that share passes, where that can be
         self._n_together = 1  # replies of the pass that is made
-        self._n_reading = 0  # tokens of prompts that it reads
-        # The reply that is being made
-        self.request = RequestState(drafters={drafter.name for drafter in drafters})
         self.exact_rows = exact_rows  # of a pass, up to which it rounds as plain decode does
         self.rows_at: Callable[[int], int] = lambda n_context: exact_rows  # the same after so many tokens
         self.inexact = INEXACT  # why a reply that can be predicted is plain, if it is for that
-        self.switch_seconds = 0.0  # that the last change from one reply to another took
         self.n_read_passes = 0  # passes so far that read prompts
+
+    @property
+    def request(self) -> RequestState:
+        """The reply that is being made."""
+        return self.lineup.request
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of a prompt need no decoding."""
@@ -84,36 +83,22 @@ class SpecLoop:
         if n_rows <= 0:
             return
         self.n_read_passes += 1
-        waiting = self._waiting(request, end, n_rows, lambda n: n, n_rows)
-        reads = [context[:end], *self._others_reading(request, end, waiting, n_rows)]
+        waiting, reads = list[Member](), [context[:end]]
+        if self.company:
+            waiting = self.company.waiting(request, end, n_rows, n_rows, lambda n: n)
+            reads += self.company.others_reading(request, end, waiting, n_rows)
         if waiting:
             self._make(waiting, reads)
+            return
+        self._turn_to(request, context)
+        if self.company and len(reads) > 1:
+            self.company.forward([(each, NO_DRAFT) for each in reads])
         else:
-            self._turn_to(request, context)
-            self._read(reads)
-
-    def _others_reading(
-        self, request: RequestState, n_tokens: int, waiting: Sequence[Member], n_rows: int
-    ) -> list[Tokens]:
-        """Prompts of other replies as far as a pass reads them that has `n_rows` for this one, of `n_tokens`."""
-        if not self.company:
-            return []
-        room = self.piece(request, n_tokens, MOST_READ) - n_rows - sum(due.n_unread for _, due in waiting)
-        return self.company.others_reading(request, n_tokens, waiting, room)
-
-    def _read(self, contexts: Sequence[Tokens]) -> None:
-        """Reads prompts so far in one pass."""
-        if self.company and len(contexts) > 1:
-            self.company.forward([(each, NO_DRAFT) for each in contexts])
-        else:
-            self.backend.forward(contexts[0])
+            self.backend.forward(reads[0])
 
     def piece(self, request: RequestState, n_tokens: int, most: int) -> int:
-        """How many of a prompt's tokens, up to `most`, are read at once: where others are made, no more than they can
-        wait for.
-        """
-        n = self.company.n_speaking(request) if self.company else 0
-        return min(most, self._passes.joint.n_readable(n, n_tokens, MOST_READ)) if n else most
+        """How many of a prompt's tokens, up to `most`, are read at once."""
+        return self.company.piece(request, n_tokens, most) if self.company else most
 
     @property
     def is_alone(self) -> bool:
@@ -141,7 +126,7 @@ class SpecLoop:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
-        self.request, self._n_together = request, 1 if self.is_alone else self._n_together
+        self._n_together = 1 if self.is_alone else self._n_together
         most = self._most_drafted(request, len(context))
         self.controller.begin(len(context), most=most, n_together=self._n_together)
         if self._passes.threads:
@@ -162,20 +147,11 @@ class SpecLoop:
 
         Memory is read seldom; while something is given up, it is seen in every step whether it is back.
         """
-        self._switch_to(request, context)
+        if request is not self.lineup.request:
+            self.lineup.turn_to(request, context, self._n_together == 1)
         watch = self.lineup.degradation
         if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
-            self.lineup.degrade(request, context)
-
-    def _switch_to(self, request: RequestState, context: Tokens) -> None:
-        """That reply continues after steps of another one; what was held of it is made ready in no step's time."""
-        if request is self.request:
-            return
-        began, self.request = time.perf_counter(), request
-        if self._n_together == 1:  # what a pass of several needs, it makes ready itself
-            self.backend.resume(context)
-        self.lineup.resume(request, context)
-        self.switch_seconds = time.perf_counter() - began
+            self.lineup.degrade(context)
 
     def step(
         self,
@@ -193,30 +169,20 @@ class SpecLoop:
         steps are kept until they ask. A pass that reads `n_unread` tokens before the last has no draft.
         """
         if request.made is None:
-            waiting = self._waiting(request, len(context), 1, self.controller.n_worth, n_unread)
-            # Who has hardly begun waits for those who came with it: prompts are read fastest together
-            is_new = position <= request.n_early
-            reads = self._others_reading(request, len(context), waiting, 1 + n_unread) if is_new else []
-            self.n_read_passes += bool(reads or n_unread or any(due.n_unread for _, due in waiting))
-            self._make([(request, Due(context, sampler, position, most, report, n_unread)), *waiting], reads)
+            members, reads = [(request, Due(context, sampler, position, most, report, n_unread))], list[Tokens]()
+            if self.company:
+                n, n_rows = len(context), 1 + n_unread
+                waiting = self.company.waiting(request, n, n_rows, n_unread, self.controller.n_worth)
+                if position <= request.n_early:
+                    # Who has hardly begun waits for those who came with it: prompts are read fastest together
+                    reads = self.company.others_reading(request, n, waiting, n_rows)
+                members += waiting
+            self.n_read_passes += bool(reads or any(due.n_unread for _, due in members))
+            self._make(members, reads)
         made, request.made = request.made, None
         if not isinstance(made, Step):
             raise made or AssertionError("a pass without its reply")
         return made
-
-    def _waiting(
-        self, request: RequestState, n_tokens: int, n_rows: int, n_worth: Callable[[int], int], n_read: int
-    ) -> list[Member]:
-        """The other replies that have rows of a pass with `n_rows` for this one, of `n_tokens`, which reads `n_read` of
-        its prompt: of those whose prompts are to be read in it as many as others can wait for.
-        """
-        found = list[Member]()
-        for each, due in self.company.waiting(request, n_tokens, n_rows, n_worth) if self.company else ():
-            if due.n_unread and n_read + due.n_unread > self.piece(each, n_tokens, MOST_READ):
-                continue
-            found.append((each, due))
-            n_read += due.n_unread
-        return found
 
     def _make(self, members: Sequence[Member], reads: Sequence[Tokens] = ()) -> None:
         """Makes a pass for the next steps of these replies, which are kept with them; it also reads prompts so far."""
@@ -233,8 +199,8 @@ class SpecLoop:
                 took = took._replace(seconds=min(took.seconds, self._passes.shares[0] or took.seconds))
             only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
-            all_logits, took = self._passes.time(lambda: self._forward(ready, reads))
-            self._conclude_all(ready, all_logits, took)
+            (all_logits, n_read), took = self._passes.time(lambda: self._forward(ready, reads))
+            self._conclude_all(ready, all_logits, took, n_read)
 
     def _prepare_all(self, members: Sequence[Member], room: int) -> list[Prepared]:
         """What is drafted for these replies, at most `room` tokens in all; one that fails is told so."""
@@ -255,9 +221,7 @@ class SpecLoop:
         """Adds what is drafted for several of them at once."""
         clock = self._passes.clock
         began = clock()
-        proposals, broken = self._proposer.propose_together(list(later.values()), room)
-        for drafter, error in broken:
-            self.lineup.drop(drafter, self.request, error)
+        proposals = self._proposer.propose_together(list(later.values()), room)
         seconds = (clock() - began) / len(later)
         for i, proposal in zip(later, proposals, strict=False):
             each = ready[i]
@@ -269,36 +233,30 @@ class SpecLoop:
     def _prepare(self, request: RequestState, due: Due, room: int, later: list[Asked] | None = None) -> Prepared:
         """What is drafted for a reply, at most `room` tokens, but for what is left for `later`."""
         is_idle = request.n_idle > 0 and self._passes.n_together == self._n_together
-        if not is_idle:
-            self._switch_to(request, due.context)
+        if not is_idle and request is not self.lineup.request:
+            self.lineup.turn_to(request, due.context, self._n_together == 1)
         clock = self._passes.clock
         began = clock()
         due.sampler.begin(due.context, due.position)
         proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room, later)
         return Prepared(request, due, proposals, draft, is_idle, clock() - began)
 
-    def _forward(self, ready: Sequence[Prepared], reads: Sequence[Tokens]) -> list[Logits]:
-        """The logits of each, from one pass that several share."""
+    def _forward(self, ready: Sequence[Prepared], reads: Sequence[Tokens]) -> tuple[list[Logits], int]:
+        """The logits of each, from one pass that several share, and how many tokens of prompts it read."""
         assert self.company is not None
         asked = [(each.due.context, each.draft) for each in ready]
-        self._n_reading = sum(len(each) - self.backend.n_cached(each) for each in reads)
-        self._n_reading += sum(each.due.n_unread for each in ready)
-        return self.company.forward([*asked, *((each, NO_DRAFT) for each in reads)])
+        n_read = sum(len(each) - self.backend.n_cached(each) for each in reads)
+        n_read += sum(each.due.n_unread for each in ready)
+        return self.company.forward([*asked, *((each, NO_DRAFT) for each in reads)]), n_read
 
-    def _conclude_all(self, ready: Sequence[Prepared], all_logits: Sequence[Logits], took: Took) -> None:
+    def _conclude_all(self, ready: Sequence[Prepared], all_logits: Sequence[Logits], took: Took, n_read: int) -> None:
         """Every reply has its share of the pass that they had together; an error is its own."""
-        width = sum(1 + len(each.draft.tokens) for each in ready)
+        assert self.company is not None
         n_context = sum(len(each.due.context) for each in ready) // len(ready)
-        usual = [self._passes.shares[len(each.draft.tokens)] for each in ready]
-        self._passes.joint.learn_drafts([len(each.draft.tokens) for each in ready])
-        if self._n_reading:
-            self._passes.joint.learn_read(self._n_reading, took.seconds - sum(usual))
-            took = took._replace(seconds=min(took.seconds, sum(usual)))  # the rest is the prompts'
-        else:
-            self._passes.note((), width, n_context, took)
-        for each, logits, own in zip(ready, all_logits, usual, strict=False):
+        shares, took = self.company.shares([len(each.draft.tokens) for each in ready], n_context, took, n_read)
+        for each, logits, share in zip(ready, all_logits, shares, strict=False):
             try:
-                each.request.made = self._conclude(each, logits, took.seconds * own / sum(usual), took)
+                each.request.made = self._conclude(each, logits, share, took)
             except SlipstreamError as error:
                 each.request.made = error
 
@@ -340,8 +298,8 @@ class SpecLoop:
     def _propose(
         self, request: RequestState, due: Due, room: int, later: list[Asked] | None
     ) -> tuple[list[Proposal], Draft]:
-        """What the drafters of this reply propose for its step, and the draft of it, of at most `room` tokens; one that
-        breaks is dropped. What is drafted for several at once is left for `later`.
+        """What the drafters of this reply propose for its step, and the draft of it, of at most `room` tokens. What is
+        drafted for several at once is left for `later`.
         """
         context, sampler = due.context, due.sampler
         self.controller.set_kind(request.kind)
@@ -352,11 +310,7 @@ class SpecLoop:
             request.left_out = self._no_room(len(context)) or request.left_out
         if room <= 0 or due.n_unread or not self.lineup.drafters:
             return [], NO_DRAFT
-        proposals, broken = self._proposer.propose(
-            self.lineup.drafters, request.drafters, context, sampler, room, later
-        )
-        for drafter, error in broken:
-            self.lineup.drop(drafter, request, error)
+        proposals = self._proposer.propose(request, context, sampler, room, later)
         used = [proposal.draft for proposal in proposals if proposal.draft.tokens]
         return proposals, merge(used).first(room) if used else NO_DRAFT
 

@@ -5,7 +5,7 @@ Knows drafters, the controller and times; knows no target and no rule of accepta
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
@@ -16,6 +16,8 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
+from runtime.speculative.lineup import Lineup
+from runtime.speculative.step import RequestState
 
 
 class Proposal(NamedTuple):
@@ -32,68 +34,62 @@ class Proposal(NamedTuple):
     is_probe: bool = False
 
 
-Broken = list[tuple[Drafter, SlipstreamError]]  # drafters that failed
-
-
 class Asked(NamedTuple):
     """A drafter that is to be asked for a reply, together with what others' replies ask of it."""
 
     drafter: Drafter
+    request: RequestState
     context: Tokens
     sampler: Sampler
     criterion: StoppingCriterion
     room: int  # tokens at most
-    kind: str  # of the text
     is_probe: bool
 
 
 class Proposer:
-    """Asks drafters, those that promise most first. With `branches` all proposals form one tree."""
+    """Asks drafters, those that promise most first; one that breaks is dropped. With `branches` all proposals form one
+    tree.
+    """
 
-    def __init__(self, controller: Controller, threads: Threads | None, branches: int) -> None:
-        self.controller, self.threads, self.branches = controller, threads, branches
+    def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None, branches: int) -> None:
+        self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
 
     def propose(
-        self,
-        drafters: Sequence[Drafter],
-        names: Container[str],
-        context: Tokens,
-        sampler: Sampler,
-        room: int,
-        later: list[Asked] | None = None,
-    ) -> tuple[list[Proposal], Broken]:
-        """What those of `drafters` propose whose `names` take part.
+        self, request: RequestState, context: Tokens, sampler: Sampler, room: int, later: list[Asked] | None = None
+    ) -> list[Proposal]:
+        """What the drafters propose that take part in a reply.
 
         One proposal is worth a wider pass (all of them for a tree), others are only scored. Lookups are asked first. A
         draft has at most `room` tokens. What can be asked for several replies at once is left for `later`, where that
         is given.
         """
-        proposals, broken, states = list[Proposal](), Broken(), self.controller.states
-        in_order = sorted(drafters, key=lambda drafter: -states[drafter.name].expected_gain)
+        proposals, states = list[Proposal](), self.controller.states
+        taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in request.drafters]
+        in_order = sorted(taking_part, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
-            if drafter.is_model_free and drafter.name in names:
-                proposals += self._ask(drafter, context, sampler, room, broken)
+            if drafter.is_model_free:
+                proposals += self._ask(drafter, context, sampler, room)
         if len(proposals) > 1 and not self.branches:
             proposals = only_best(proposals)
         for drafter in in_order:
-            if drafter.is_model_free or drafter.name not in names:
+            if drafter.is_model_free:
                 continue
             if any(proposal.draft.tokens for proposal in proposals) and not self.branches:
                 continue
             if later is None or not drafter.shares_passes:
-                proposals += self._ask(drafter, context, sampler, room, broken)
+                proposals += self._ask(drafter, context, sampler, room)
             elif self._is_worth_asking(drafter):
-                later.append(self._asked(drafter, context, sampler, room))
-        return proposals, broken
+                later.append(self._asked(drafter, request, context, sampler, room))
+        return proposals
 
-    def _asked(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Asked:
+    def _asked(self, drafter: Drafter, request: RequestState, context: Tokens, sampler: Sampler, room: int) -> Asked:
         """What that drafter is to be asked together with others."""
         criterion, is_probe = self.controller.criterion(drafter.name), self.controller.is_probing(drafter.name)
-        return Asked(drafter, context, sampler, criterion, room, self.controller.kind, is_probe)
+        return Asked(drafter, request, context, sampler, criterion, room, is_probe)
 
-    def propose_together(self, asked: Sequence[Asked], room: int) -> tuple[list[Proposal], Broken]:
+    def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
-        tokens in all.
+        tokens in all. Nothing where it breaks.
         """
         clock = self.controller.passes.clock
         began, drafter = clock(), asked[0].drafter
@@ -106,9 +102,10 @@ class Proposer:
         try:
             drafts = self._draft_side_by_side(asked, makers)
         except SlipstreamError as error:
-            return [], [(drafter, error)]
+            self.lineup.drop(drafter, error)
+            return []
         seconds = (clock() - began) / max(1, sum(len(each.criterion.confidences) for each in asked))
-        return [self._proposal(each, draft, seconds) for each, draft in zip(asked, drafts, strict=True)], []
+        return [self._proposal(each, draft, seconds) for each, draft in zip(asked, drafts, strict=True)]
 
     def _draft_side_by_side(self, asked: Sequence[Asked], makers: Sequence[Drafting]) -> list[Draft]:
         """Lets all go on until the last one stops."""
@@ -117,7 +114,7 @@ class Proposer:
         while wanted:
             rows = asked[0].drafter.forward_all(list(wanted.values()))
             for i, logits in zip(list(wanted), rows, strict=True):
-                self.controller.set_kind(asked[i].kind)
+                self.controller.set_kind(asked[i].request.kind)
                 try:
                     wanted[i] = makers[i].send(logits)
                 except StopIteration as end:
@@ -148,7 +145,7 @@ class Proposer:
         self.controller.note(drafter.name, decision)
         return decision.asks
 
-    def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int, broken: Broken) -> list[Proposal]:
+    def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
         """A proposal; none from a drafter that is not worth asking, or that broke."""
         if not self._is_worth_asking(drafter):
             return []
@@ -158,7 +155,7 @@ class Proposer:
         except SettingsError:
             return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
         except SlipstreamError as error:
-            broken.append((drafter, error))
+            self.lineup.drop(drafter, error)
             return []
 
     def _draft(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
