@@ -21,7 +21,7 @@ from runtime.speculative.company import MOST_READ, Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Decision
-from runtime.speculative.control.joint_passes import NARROWEST, STALL
+from runtime.speculative.control.joint_passes import BLURRED, NARROWEST, STALL
 from runtime.speculative.step import Due, RequestState
 from tests.support.company import alone, begun, in_company, n_different
 
@@ -183,6 +183,32 @@ def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     assert controller.passes.joint.n_readable(2, 0, 3) == 3
 
 
+def test_how_much_is_read_beside_replies_follows_what_their_passes_take() -> None:
+    controller = Controller(costs(1.0, 1.5), {}, max_k=2)
+    controller.begin(0)
+    joint = controller.passes.joint
+    joint.learn_read(10, 0.2)
+    for _ in range(9):
+        joint.learn([0, 0], 0, 0, 3.0)  # twice what was believed, as where many cells are looked at
+    assert joint.n_readable(2, 0, 384) == pytest.approx((STALL - 1) * 3.0 / 0.02, rel=0.1)
+    before = joint.n_readable(2, 0, 384)
+    joint.learn([2, 2], 0, 30, 5.6)  # drafts make it longer, and no row of the prompt dearer
+    assert joint.n_readable(2, 0, 999) == pytest.approx((STALL - 1) * 5.0 / 0.02, rel=0.01)
+    joint.learn([0, 0], 0, 30, 3.6)
+    assert joint.n_readable(2, 0, 384) == pytest.approx(before, rel=0.1)
+
+
+def test_after_many_passes_that_did_both_it_is_not_known_what_each_takes() -> None:
+    joint = Controller(costs(1.0, 1.5), {}, max_k=2).passes.joint
+    assert joint.is_blurred
+    joint.learn_read(10, 0.2)
+    assert not joint.is_blurred
+    for _ in range(BLURRED):
+        assert not joint.is_blurred
+        joint.learn([0, 0], 0, 10, 1.7)
+    assert joint.is_blurred
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LoadedEngine]:
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=5))
@@ -321,6 +347,31 @@ def test_a_long_prompt_is_read_while_others_speak(engine: LoadedEngine) -> None:
     assert [said, answer] == alone(engine, [speaker, long], 30)
     assert pieces > 3
     assert meanwhile > 0
+
+
+def test_now_and_then_a_long_prompt_is_read_without_others_tokens(
+    engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then their tokens have a pass of their own."""
+    company, read = engine.loop.company, list[int]()
+    assert company is not None
+    learn_read = company.learn_read
+    monkeypatch.setattr(company, "learn_read", lambda n, took: read.append(n) or learn_read(n, took))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(engine.loop.controller.passes.joint, "_n_mixed", BLURRED)
+    first = begun(engine, (QUESTIONS[0], GREEDY, None), 60)
+    begin_to_speak(first)
+    next(first)
+    read.clear()
+    second = begun(engine, (" ".join(QUESTIONS[::-1]) * 12, GREEDY, None), 5)
+    pieces, meanwhile = 0, 0
+    while not next(second).tokens:
+        pieces += 1
+        spoken = next(first, None)
+        meanwhile += len(spoken.tokens) if spoken else 0
+    assert 0 < len(read) < pieces
+    assert meanwhile > 0
+    for each in (first, second):
+        each.close()  # type: ignore[attr-defined]
 
 
 def test_where_rows_disturb_each_other_only_those_share_passes_that_may(

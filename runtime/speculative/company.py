@@ -74,6 +74,21 @@ class Company:
                 room -= n
         return found
 
+    @property
+    def reads_apart(self) -> bool:
+        """Is a prompt to be read without others' tokens for once, so that it is known what each takes?"""
+        return self._costs.joint.is_blurred
+
+    def learn_read(self, n_rows: int, took: Took) -> None:
+        """A pass read so many tokens of prompts and did nothing else."""
+        if self.n_replies > 1:
+            self._costs.joint.learn_read(n_rows, took.seconds)
+
+    def learn(self, n_drafted: Sequence[int], n_context: int, took: Took, n_read: int = 0) -> None:
+        """A pass had the next tokens of these replies, with so many draft tokens, and `n_read` of prompts."""
+        if self.n_replies > 1:
+            self._costs.joint.learn(n_drafted, n_context, n_read, took.seconds)
+
     def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
         """The logits of each of these contexts and drafts, from one pass."""
         return self.passes.forward_all(asked)
@@ -119,10 +134,11 @@ class Company:
         usual = [self._costs.shares[n] for n in n_drafted]
         self._costs.joint.learn_drafts(n_drafted)
         if n_read:
-            self._costs.joint.learn_read(n_read, took.seconds - sum(usual))
+            self.learn(n_drafted, n_context, took, n_read)
             took = took._replace(seconds=min(took.seconds, sum(usual)))
         else:
             self._costs.note((), len(n_drafted) + sum(n_drafted), n_context, took)
+            self.learn(n_drafted, n_context, took)
         return [took.seconds * own / sum(usual) for own in usual], took
 
     def _most_rows(self, requests: Iterable[RequestState]) -> int:

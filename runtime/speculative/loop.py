@@ -87,14 +87,23 @@ class SpecLoop:
         if self.company:
             waiting = self.company.waiting(request, end, n_rows, n_rows, lambda n: n)
             reads += self.company.others_reading(request, end, waiting, n_rows)
-        if waiting:
+        if waiting and self.company and not self.company.reads_apart:
             self._make(waiting, reads)
             return
+        if waiting:
+            self._make(waiting)
         self._turn_to(request, context)
-        if self.company and len(reads) > 1:
-            self.company.forward([(each, NO_DRAFT) for each in reads])
-        else:
-            self.backend.forward(reads[0])
+        self._read(reads)
+
+    def _read(self, contexts: Sequence[Tokens]) -> None:
+        """Reads prompts so far in one pass."""
+        company = self.company
+        if company is None:
+            self.backend.forward(contexts[0])
+            return
+        n_rows = sum(len(each) - self.backend.n_cached(each) for each in contexts)
+        _, took = self._passes.time(lambda: company.forward([(each, NO_DRAFT) for each in contexts]))
+        company.learn_read(n_rows, took)
 
     def piece(self, request: RequestState, n_tokens: int, most: int) -> int:
         """How many of a prompt's tokens, up to `most`, are read at once."""
@@ -197,6 +206,8 @@ class SpecLoop:
             logits, took = self._passes.time(lambda: self.backend.forward(only.due.context, only.draft))
             if only.due.n_unread:  # what it took beyond a plain pass is the prompt's
                 took = took._replace(seconds=min(took.seconds, self._passes.shares[0] or took.seconds))
+            elif self.company:
+                self.company.learn([len(only.draft.tokens)], len(only.due.context), took)
             only.request.made = self._conclude(only, logits, took.seconds, took)
         elif ready:
             (all_logits, n_read), took = self._passes.time(lambda: self._forward(ready, reads))

@@ -13,7 +13,8 @@ from runtime.speculative.control.costs import PassCosts
 
 # Times what a pass takes by itself: longer nobody waits because prompts are read, unless it has no more rows than those
 STALL, NARROWEST = 3.0, 3
-SHARE_OF_READ = 0.3  # weight of a new time of a prompt's tokens
+NEW, MOST_OFF = 0.3, 2.0  # weight of a new time of a prompt's tokens, or of none; times what is believed, at most
+BLURRED = 16  # passes in a row that did both, after which it is not known any more what each takes
 LEARN = 0.1  # weight of a new number of drafts
 WAIT = 1.0  # what a second more of a pass counts for in addition, because others wait for it who gain nothing by it
 AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
@@ -25,6 +26,9 @@ class JointPasses:
     def __init__(self, costs: PassCosts, gain: float) -> None:
         self.costs, self.gains = costs, {1: gain}  # the latter by how many replies share passes
         self._row_seconds = 0.0  # of a prompt's token
+        self._slowdown = 1.0  # times what the table says a plain pass takes now, as rows look at the cells of all
+        self._with_drafts = 0.0  # seconds of the last pass but for what it read, if it had drafts
+        self._n_mixed = BLURRED  # passes in a row that read prompts beside saying tokens
         self._n_drafting = math.inf  # replies that have drafts where any has: all, as long as none had
         self._n_apart = 0  # passes that were not shared although others waited
 
@@ -65,11 +69,33 @@ class JointPasses:
         """How many rows of prompts, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
         much longer than without.
         """
-        alone = self.costs.seconds(n, n_context)
-        row = self._row_seconds or alone / n
-        return max(min(NARROWEST, most), min(most, int((STALL - 1) * alone / row)))
+        plain = self._plain(n, n_context)
+        row = self._row_seconds or plain / n
+        return max(min(NARROWEST, most), min(most, int((STALL - 1) * max(plain, self._with_drafts) / row)))
+
+    @property
+    def is_blurred(self) -> bool:
+        """Should what is said and what is read have passes of their own, so that it is known what each takes?"""
+        return self._n_mixed >= BLURRED
+
+    def _plain(self, n: int, n_context: int) -> float:
+        return self._slowdown * self.costs.seconds(n, n_context)
+
+    def learn(self, n_drafted: Sequence[int], n_context: int, n_read: int, seconds: float) -> None:
+        """A pass had the next tokens of these replies with so many draft tokens, and `n_read` of prompts."""
+        self._n_mixed += n_read > 0
+        plain, drafts = self._plain(len(n_drafted), n_context), any(n_drafted)
+        self._with_drafts = seconds - n_read * self._row_seconds if drafts else 0.0
+        if n_read and not drafts:
+            self._learn_row(n_read, seconds - plain)
+        elif not drafts and plain:
+            self._slowdown *= 1 + NEW * (min(max(seconds / plain, 1 / MOST_OFF), MOST_OFF) - 1)
 
     def learn_read(self, n_rows: int, seconds: float) -> None:
-        """So many rows of prompts made a pass so much longer."""
+        """A pass had so many rows of prompts, and nothing else."""
+        self._n_mixed = 0
+        self._learn_row(n_rows, seconds)
+
+    def _learn_row(self, n_rows: int, seconds: float) -> None:
         row = max(seconds, 0.0) / max(n_rows, 1)
-        self._row_seconds += (SHARE_OF_READ if self._row_seconds else 1.0) * (row - self._row_seconds)
+        self._row_seconds += (NEW if self._row_seconds else 1.0) * (row - self._row_seconds)
