@@ -83,17 +83,16 @@ class SpecLoop:
         if n_rows <= 0:
             return
         self.n_read_passes += 1
-        waiting, reads = list[Member](), [context[:end]]
+        reads, is_read = [context[:end]], False
         if self.company:
             waiting = self.company.waiting(request, end, n_rows, n_rows, lambda n: n)
             reads += self.company.others_reading(request, end, waiting, n_rows)
-        if waiting and self.company and not self.company.reads_apart:
-            self._make(waiting, reads)
-            return
-        if waiting:
-            self._make(waiting)
-        self._turn_to(request, context)
-        self._read(reads)
+            is_read = bool(waiting) and not self.company.reads_apart
+            if waiting:
+                self._make(waiting, reads if is_read else ())
+        if not is_read:
+            self._turn_to(request, context)
+            self._read(reads)
 
     def _read(self, contexts: Sequence[Tokens]) -> None:
         """Reads prompts so far in one pass."""
