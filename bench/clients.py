@@ -44,6 +44,7 @@ class Cell:
     """What one server did for so many clients."""
 
     rates: list[float] = field(default_factory=list)  # tokens per second of all clients, by round
+    tokens: list[int] = field(default_factory=list)  # of each reply: sampled ones differ by server
     first: list[float] = field(default_factory=list)  # seconds until a reply's first piece of text
     gaps: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -51,7 +52,8 @@ class Cell:
     def row(self, name: str) -> list[str]:
         """A line of the table, in milliseconds."""
         times = [f"{1e3 * percentile(each, q):.0f}" for each in (self.first, self.gaps) for q in (0.5, 0.99)]
-        return [name, f"{statistics.median(self.rates):.1f}", *times, str(len(self.errors))]
+        rate, n_tokens = statistics.median(self.rates), statistics.fmean(self.tokens or [0])
+        return [name, f"{rate:.1f}", f"{n_tokens:.0f}", *times, str(len(self.errors))]
 
 
 def serve_peer(pipe: Connection, settings: dict[str, Any]) -> None:
@@ -102,6 +104,7 @@ async def ask(client: httpx2.AsyncClient, body: dict[str, Any], cell: Cell) -> i
                 (cell.gaps if before else cell.first).append(now - (before or began))
                 before, n_pieces = now, n_pieces + 1
     cell.gaps += [0.0] * max(0, n_tokens - n_pieces)  # within pieces
+    cell.tokens.append(n_tokens)
     return n_tokens
 
 
@@ -174,7 +177,7 @@ def main() -> None:
                 found = ratios(cells["ours"].rates, cells["llama.cpp"].rates)
                 summary[f"{n} clients, t = {temperature}"] = round(found.median, 3)
                 print(f"  ours / theirs: {found}", flush=True)
-    columns = ["server", "tok/s of all", "first p50, ms", "p99", "gap p50, ms", "p99", "errors"]
+    columns = ["server", "tok/s of all", "tokens", "first p50, ms", "p99", "gap p50, ms", "p99", "errors"]
     report(f"{args.pair}, {args.kind}, {args.threads} threads", columns, rows, summary)
 
 
