@@ -133,12 +133,11 @@ class Company:
         """
         usual = [self._costs.shares[n] for n in n_drafted]
         self._costs.joint.learn_drafts(n_drafted)
+        self.learn(n_drafted, n_context, took, n_read)
         if n_read:
-            self.learn(n_drafted, n_context, took, n_read)
             took = took._replace(seconds=min(took.seconds, sum(usual)))
         else:
             self._costs.note((), len(n_drafted) + sum(n_drafted), n_context, took)
-            self.learn(n_drafted, n_context, took)
         return [took.seconds * own / sum(usual) for own in usual], took
 
     def _most_rows(self, requests: Iterable[RequestState]) -> int:

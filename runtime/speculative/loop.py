@@ -155,11 +155,14 @@ class SpecLoop:
 
         Memory is read seldom; while something is given up, it is seen in every step whether it is back.
         """
-        if request is not self.lineup.request:
-            self.lineup.turn_to(request, context, self._n_together == 1)
+        self._switch_to(request, context)
         watch = self.lineup.degradation
         if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
             self.lineup.degrade(context)
+
+    def _switch_to(self, request: RequestState, context: Tokens) -> None:
+        if request is not self.lineup.request:
+            self.lineup.turn_to(request, context, self._n_together == 1)
 
     def step(
         self,
@@ -243,8 +246,8 @@ class SpecLoop:
     def _prepare(self, request: RequestState, due: Due, room: int, later: list[Asked] | None = None) -> Prepared:
         """What is drafted for a reply, at most `room` tokens, but for what is left for `later`."""
         is_idle = request.n_idle > 0 and self._passes.n_together == self._n_together
-        if not is_idle and request is not self.lineup.request:
-            self.lineup.turn_to(request, due.context, self._n_together == 1)
+        if not is_idle:
+            self._switch_to(request, due.context)
         clock = self._passes.clock
         began = clock()
         due.sampler.begin(due.context, due.position)

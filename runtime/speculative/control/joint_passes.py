@@ -84,11 +84,13 @@ class JointPasses:
     def learn(self, n_drafted: Sequence[int], n_context: int, n_read: int, seconds: float) -> None:
         """A pass had the next tokens of these replies with so many draft tokens, and `n_read` of prompts."""
         self._n_mixed += n_read > 0
-        plain, drafts = self._plain(len(n_drafted), n_context), any(n_drafted)
-        self._with_drafts = seconds - n_read * self._row_seconds if drafts else 0.0
-        if n_read and not drafts:
+        if any(n_drafted):  # what else the pass had is not known by itself
+            self._with_drafts = seconds - n_read * self._row_seconds
+            return
+        self._with_drafts, plain = 0.0, self._plain(len(n_drafted), n_context)
+        if n_read:
             self._learn_row(n_read, seconds - plain)
-        elif not drafts and plain:
+        elif plain:
             self._slowdown *= 1 + NEW * (min(max(seconds / plain, 1 / MOST_OFF), MOST_OFF) - 1)
 
     def learn_read(self, n_rows: int, seconds: float) -> None:
