@@ -16,9 +16,9 @@ from app.server import request_body
 from app.server.errors import ApiError
 from app.server.fields import MOST_TEXTS, checked, n_texts
 from app.server.openai.chat import ChatRequest
-from app.server.openai.tool_schema import arguments_rule
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
+from runtime.engine.calls.schemas import bound_schema
 from runtime.sampling.grammar import compile_grammar
 from runtime.sampling.schema import MOST_KEYS, MOST_PATTERNS
 from tests.conftest import OpenEngine
@@ -147,7 +147,7 @@ def test_a_schema_of_very_many_keys_is_refused_by_their_number(
 def test_a_tool_of_very_many_arguments_may_be_called_with_any(caplog: pytest.LogCaptureFixture) -> None:
     """A client has many tools, and one is not to cost it the others."""
     schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(MOST_KEYS + 1)}}
-    rule = json.loads(arguments_rule("huge", json.dumps(schema)))
+    rule = json.loads(bound_schema("huge", json.dumps(schema)))
     assert (rule["type"], "properties" in rule) == ("object", False)
     assert f"'huge': its schema names {MOST_KEYS + 1} keys" in caplog.text
 

@@ -11,8 +11,10 @@ import httpx2
 import pytest
 
 from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
-from app.server.openai.tools import BEGIN, END, FunctionDefinition, ToolSet
+from app.server.openai.tools import FunctionDefinition, ToolSet
 from runtime.engine import Grammar, Message, Options, Sampling
+from runtime.engine.calls import Function
+from runtime.engine.calls.known import BEGIN, END
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
@@ -98,7 +100,7 @@ def test_with_a_schema_a_reply_is_an_answer_or_a_call(open_demo: OpenEngine, cal
 def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
     text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n'
     text += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
-    calls, deltas = ToolCallParser(), []
+    calls, deltas = ToolCallParser([Function("f"), Function("g")]), []
     for at in range(0, len(text), size):
         deltas += list(calls.feed(text[at : at + size]))
     deltas += list(calls.finish(is_cut=False))
@@ -114,7 +116,7 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
     text = BEGIN + '\n{"name": "f", "arguments": {"a": 1}}\n' + END
 
     def read(*pieces: str) -> list[object]:
-        calls = ToolCallParser()
+        calls = ToolCallParser([Function("f"), Function("g")])
         deltas = [delta for piece in pieces for delta in calls.feed(piece)]
         return [call["function"] for call in merge_tool_calls([*deltas, *calls.finish(is_cut=False)])]
 
@@ -126,7 +128,7 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
 def test_a_reply_that_is_cut_shows_no_markup() -> None:
     text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>\n<tool_call>\n{"name": "g", "argu'
     for at in range(len(text)):
-        calls = ToolCallParser()
+        calls = ToolCallParser([Function("f"), Function("g")])
         deltas = [*calls.feed(text[:at]), *calls.finish(is_cut=True)]
         assert "So:\n".startswith("".join(delta.get("content", "") for delta in deltas))
         found = merge_tool_calls(deltas)
@@ -135,7 +137,7 @@ def test_a_reply_that_is_cut_shows_no_markup() -> None:
 
 
 def test_a_reply_that_is_whole_may_end_as_a_mark_begins() -> None:
-    calls = ToolCallParser()
+    calls = ToolCallParser([Function("f"), Function("g")])
     assert [*calls.feed("a <"), *calls.finish(is_cut=False)] == [{"content": "a "}, {"content": "<"}]
 
 

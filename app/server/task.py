@@ -16,6 +16,16 @@ def no_thoughts(engine: Engine) -> ThoughtBudget | None:
     return None
 
 
+def no_grammar(engine: Engine) -> Grammar | None:
+    """Return that a reply may be any text."""
+    return None
+
+
+def fixed(grammar: Grammar | None) -> Callable[[Engine], Grammar | None]:
+    """Return a grammar that does not depend on the model."""
+    return lambda engine: grammar
+
+
 class EngineTask(Protocol):
     """Something the engine does step by step: text to complete, or texts to embed."""
 
@@ -51,7 +61,7 @@ class CompletionTask:
     sampling: Sampling
     max_tokens: int | None = None  # 0: the prompt is only read, so that the next request finds it in the cache
     stops: tuple[str, ...] = ()
-    grammar: Grammar | None = None
+    grammar: Callable[[Engine], Grammar | None] = no_grammar
     thoughts: Callable[[Engine], ThoughtBudget | None] = no_thoughts
     n_logprobs: int | None = None
     after_sampling: bool = False  # are log probabilities those that the sampling settings leave?
@@ -69,8 +79,14 @@ class CompletionTask:
     def tokenized(self, engine: Engine) -> CompletionTask:
         """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
         ids = Ids(tuple(engine.encode(self.prompt(engine))))
-        thoughts = self.thoughts(engine)
-        return replace(self, prompt=lambda engine: ids, prompt_ids=ids.tokens, thoughts=lambda engine: thoughts)
+        thoughts, grammar = self.thoughts(engine), self.grammar(engine)
+        return replace(
+            self,
+            prompt=lambda engine: ids,
+            prompt_ids=ids.tokens,
+            thoughts=lambda engine: thoughts,
+            grammar=lambda engine: grammar,
+        )
 
     def another(self, i: int) -> CompletionTask:
         """The same for the choice of index `i`, which is another one: a seed is as many further."""
@@ -89,6 +105,6 @@ class CompletionTask:
 
         return engine.reply(
             self.prompt(engine), self.sampling, self.max_tokens, self.stops, cancel, report,
-            grammar=self.grammar, thoughts=self.thoughts(engine), n_logprobs=self.n_logprobs,
+            grammar=self.grammar(engine), thoughts=self.thoughts(engine), n_logprobs=self.n_logprobs,
             after_sampling=self.after_sampling, prediction=self.prediction, pauses=True,
         )  # fmt: skip

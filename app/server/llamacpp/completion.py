@@ -17,7 +17,7 @@ from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_
 from app.server.openai.completions import SHORT
 from app.server.progress import Progress
 from app.server.prompts import Prompts, prompt_ids
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, fixed
 from app.server.wire import Event
 from runtime.engine import Engine, Prompt, Sampling
 
@@ -81,7 +81,7 @@ class LlamaCppRequest(GenerationRequest):
             sampling=self.sampling(engine),
             max_tokens=limit,
             stops=tuple(self.stop or ()),
-            grammar=self.constraint(),
+            grammar=fixed(self.constraint()),
             n_logprobs=min(self.n_probs, engine.facts.n_vocab) if self.n_probs else None,
             after_sampling=bool(self.post_sampling_probs),
             max_decode_seconds=seconds,

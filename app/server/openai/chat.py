@@ -16,10 +16,20 @@ from app.server.openai.common import OpenAIRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
+from app.server.openai.tools import form_for
 from app.server.progress import Progress
 from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
-from runtime.engine import Engine, Ids, Prompt, ThoughtBudget
+from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
+from runtime.engine.calls import (
+    MAY_THINK,
+    NO_THOUGHT,
+    OPEN_THOUGHT,
+    BareCalls,
+    HarmonyParser,
+    harmony_grammar,
+    is_harmony,
+)
 
 MAX_LOGPROBS = 20  # as with OpenAI
 
@@ -42,7 +52,6 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def task(self, engine: Engine) -> CompletionTask:
         """Raises SettingsError and ApiError."""
-        tools, grammar = self.tool_set(), self.format_grammar()
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs. Set logprobs to true as well.", "top_logprobs")
         return CompletionTask(
@@ -50,13 +59,27 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             sampling=self.sampling(engine),
             max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
-            grammar=tools.grammar(grammar) if tools else grammar,
+            grammar=self._grammar,
             thoughts=self._thoughts,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
             prompt_field="messages",
         )
+
+    def _grammar(self, engine: Engine) -> Grammar | None:
+        """What the reply must look like. Raises ApiError, SettingsError, TemplateError."""
+        tools, answer = self.tool_set(), self.format_grammar()
+        if is_harmony(engine.facts.template) and (answer is None or tools):
+            functions = tools.called() if tools else []
+            return harmony_grammar(functions, required=bool(tools and tools.required), answer=answer)
+        return tools.grammar(answer, form_for(engine), self._thought(engine)) if tools else answer
+
+    def _thought(self, engine: Engine) -> str:
+        """Whether a thought comes before text that may end in calls."""
+        if not self._has_room_for_reasoning(engine) or self.written(engine).is_answering:
+            return NO_THOUGHT
+        return OPEN_THOUGHT if self.written(engine).is_thinking else MAY_THINK
 
     def _prompt(self, engine: Engine) -> Prompt:
         return Ids(tuple(engine.tokenize(self.written(engine).text, bos=True)))
@@ -79,7 +102,17 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """How the reply is read."""
-        return ReplyReader(ToolCallParser() if self.tool_set() else None, self._reasoning_reader(engine))
+        return ReplyReader(self._tool_calls(engine), self._reasoning_reader(engine))
+
+    def _tool_calls(self, engine: Engine) -> ToolCallParser | None:
+        """How calls are found in the reply, where there can be any."""
+        tools = self.tool_set()
+        if is_harmony(engine.facts.template):
+            return ToolCallParser(harmony=HarmonyParser())
+        if tools is None:
+            return None
+        bare = None if tools.required or self.format_grammar() else BareCalls(tools.called(), tools.parallel)
+        return ToolCallParser(tools.called(), form_for(engine), bare)
 
     def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
         """For a model that reasons."""
@@ -90,8 +123,12 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def _has_room_for_reasoning(self, engine: Engine) -> bool:
         """Does the model reason, and does no grammar demand the answer at once?"""
-        tools = self.tool_set()
-        return BEGIN in engine.facts.template and not self.format_grammar() and not (tools and tools.required)
+        return BEGIN in engine.facts.template and not self.answers_at_once
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Must the reply begin with what is asked for, without a thought?"""
+        return super().answers_at_once or self.format_grammar() is not None
 
 
 ENDPOINT = generation_endpoint("/chat/completions", ChatRequest, ChatCompletion)

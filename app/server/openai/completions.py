@@ -14,7 +14,7 @@ from app.server.generation import MAX_CHOICES, PromptIds
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.completions_response import CompletionFormatter, TextCompletion, Wanted
 from app.server.prompts import AnyPrompt, Prompts, prompt_ids, text_of_ids
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, fixed
 from runtime.engine import Engine, Infill, Prompt
 
 SHORT = 256  # tokens up to which a completion goes before chats that wait
@@ -70,7 +70,7 @@ class CompletionRequest(OpenAIRequest):
             sampling=self.sampling(engine),
             max_tokens=self.token_limit,
             stops=tuple(self.stop or ()),
-            grammar=self.format_grammar(),
+            grammar=fixed(self.format_grammar()),
             n_logprobs=0 if compares and self.logprobs is None else self.logprobs,
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,

@@ -22,10 +22,12 @@ from app.server.openai.tools import (
     ToolDefinition,
     ToolSet,
     allowed_tools,
-    supports_tools,
+    form_for,
     with_tools_described,
 )
+from runtime.core.errors import TemplateError
 from runtime.engine import Engine, Message, TemplateForm
+from runtime.engine.calls import DESCRIBED, past_turns, plain_tools
 
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
@@ -45,20 +47,18 @@ class ChatMessage(RequestModel):
         """The parts of the content, a line for each as with llama-server."""
         return joined([part.text for part in self.content or ()])
 
-    def message(self, with_tools: bool) -> Message:
-        """As the engine takes it; without `with_tools`, what the chat template does not support becomes text."""
-        role, text, calls = ROLES.get(self.role, self.role), self.text, self.tool_calls or ()
-        if with_tools:
-            more = {
-                "name": self.name,
-                "tool_call_id": self.tool_call_id,
-                "tool_calls": [call.for_template() for call in calls],
-                "reasoning_content": self.reasoning_content,
-            }
-            return Message(role, text, {key: value for key, value in more.items() if value})
-        if role == "tool":
+    def message(self, with_tools: bool = True) -> Message:
+        """As the engine takes it; without `with_tools`, a tool's result becomes the user's text."""
+        role, text = ROLES.get(self.role, self.role), self.text
+        if role == "tool" and not with_tools:
             return Message("user", f"<tool_response>\n{text}\n</tool_response>")
-        return Message(role, "\n".join([text] * bool(text) + [call.text() for call in calls]))
+        more = {
+            "name": self.name,
+            "tool_call_id": self.tool_call_id,
+            "tool_calls": [call.for_template() for call in self.tool_calls or ()],
+            "reasoning_content": self.reasoning_content,
+        }
+        return Message(role, text, {key: value for key, value in more.items() if value})
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -102,6 +102,12 @@ class ConversationRequest(RequestModel):
         """The tools that may be called, if any. Raises ApiError."""
         return allowed_tools(self.tools or (), self.tool_choice, self.parallel_tool_calls is not False)
 
+    @property
+    def answers_at_once(self) -> bool:
+        """Must the reply begin with what is asked for, without a thought?"""
+        tools = self.tool_set()
+        return bool(tools and tools.required)
+
     def written(self, engine: Engine) -> WrittenPrompt:
         """The conversation as the model reads it, which a template is asked once. Raises ApiError, TemplateError."""
         if self._written is None:
@@ -118,20 +124,19 @@ class ConversationRequest(RequestModel):
 
     def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> str:
         """The messages, and the tools where the model finds them."""
-        tools, with_tools = self.tool_set(), supports_tools(engine.facts.template)
-        turns, variables = [message.message(with_tools) for message in messages], self._variables(engine)
-        if tools and not with_tools:
-            turns = with_tools_described(turns, tools)
-        form = TemplateForm(variables, begins_reply)
-        text = engine.render(turns, tools.for_template() if tools and with_tools else (), form)
+        tools, form = self.tool_set(), form_for(engine)
+        offers = form.past != DESCRIBED.past or "tools" in engine.facts.template
+        turns = past_turns([message.message(offers) for message in messages], form)
+        written = TemplateForm(self._variables(engine), begins_reply)
+        text = rendered(engine, turns, tools, written, offers)
         # Where the template always begins to think, it is the prompt that ends it
-        return text + END if opens_reasoning(text) and not variables["enable_thinking"] else text
+        return text + END if opens_reasoning(text) and not written.variables["enable_thinking"] else text
 
     def _variables(self, engine: Engine) -> dict[str, Any]:
         """What the template may ask for by name. Raises ApiError."""
         thinks = engine.pair.thinking if self.enable_thinking is None else self.enable_thinking
         is_off = self.reasoning_effort == "none" or self.reasoning_budget == 0
-        found: dict[str, Any] = {"enable_thinking": thinks and not is_off}
+        found: dict[str, Any] = {"enable_thinking": thinks and not is_off and not self.answers_at_once}
         if self.reasoning_effort and self.reasoning_effort != "none":
             found["reasoning_effort"] = self.reasoning_effort
         if self.documents:
@@ -157,6 +162,21 @@ class ConversationRequest(RequestModel):
             message = "messages ends in two of the assistant's, of which one can be continued. Join them."
             raise ApiError(400, message, "messages")
         return True
+
+
+def rendered(engine: Engine, turns: Sequence[Message], tools: ToolSet | None, form: TemplateForm, offers: bool) -> str:
+    """The conversation with tools as the chat template takes them, or described in words where it does not.
+
+    Raises TemplateError.
+    """
+    given = tools.for_template() if tools else []
+    for offered in (given, plain_tools(given)) if offers else ():
+        try:
+            return engine.render(turns, offered, form)
+        except TemplateError:
+            if not tools:
+                raise
+    return engine.render(with_tools_described(turns, tools) if tools else turns, (), form)
 
 
 def continued(prompt: str, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:

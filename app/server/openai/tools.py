@@ -1,32 +1,32 @@
-"""Tools that a client offers: how the model is told about them, and the grammar that its calls must follow.
+"""Tools that a client offers: how the model is offered them, and the grammar that its calls must follow.
 
-Calls are written as Hermes and Qwen models learned it: <tool_call>, a JSON object with name and arguments,
-</tool_call>. A template that writes them so is given the tools; for any other model they are described in the system
-prompt, in the same words. Must not know tokens.
+A model whose chat template knows tools is offered them in its own form; any other has them described in the system
+prompt, in Hermes' form. Must not know tokens.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+from weakref import WeakKeyDictionary
 
 from pydantic import BeforeValidator, Field
 
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
-from app.server.openai.tool_schema import arguments_rule
-from runtime.engine import Grammar, Message, check_schema, closed
+from runtime.engine import Engine, Grammar, Message
+from runtime.engine.calls import DESCRIBED, HERMES, NO_THOUGHT, CallForm, Function, call_grammar, form_of
 
-BEGIN, END = "<tool_call>", "</tool_call>"
-COMPACT = {"x-guidance": {"whitespace_flexible": False}}
-SYSTEM_PROMPT = f"""You may call these functions, given as JSON schemas:
+log = logging.getLogger(__name__)
+SYSTEM_PROMPT = """You may call these functions, given as JSON schemas:
 %s
 To call one, write nothing but
-{BEGIN}
-{{"name": NAME, "arguments": OBJECT}}
-{END}"""
+<tool_call>
+{"name": NAME, "arguments": OBJECT}
+</tool_call>"""
 
 
 FunctionNameInput = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
@@ -90,11 +90,6 @@ class PastToolCall(RequestModel):
         except ValueError:
             return self.function.arguments
 
-    def text(self) -> str:
-        """As the model wrote it."""
-        call = {"name": self.function.name, "arguments": self.arguments()}
-        return f"{BEGIN}\n{json.dumps(call, ensure_ascii=False)}\n{END}"
-
     def for_template(self) -> dict[str, Any]:
         """For a chat template that supports tools."""
         function = {"name": self.function.name, "arguments": self.arguments()}
@@ -119,34 +114,18 @@ class ToolSet:
             json.dumps(tool["function"], ensure_ascii=False) for tool in self.for_template()
         )
 
-    def grammar(self, answer: Grammar | None = None) -> Grammar:
-        """Text without a call or ending in calls; with `answer`, JSON that follows it or calls.
+    def called(self) -> list[Function]:
+        """The functions as calls are read and bound."""
+        return [Function(function.name, function.parameters) for function in self.functions]
 
-        A call's arguments follow their schema. Raises SettingsError for an answer that cannot be bound to its own.
+    def grammar(self, answer: Grammar | None = None, form: CallForm = HERMES, thoughts: str = NO_THOUGHT) -> Grammar:
+        """Return the grammar of calls, of text that may end in calls, or of an answer or calls.
+
+        Raises SettingsError.
         """
-        rules = []
-        for i, function in enumerate(self.functions):
-            head = json.dumps(f'\n{{"name": {json.dumps(function.name)}, "arguments": ')
-            schema = arguments_rule(function.name, json.dumps(function.parameters or {"type": "object"}))
-            rules.append(f'call_{i}: {head} %json {schema} "}}\\n{END}"')
-        body = f"({' | '.join(f'call_{i}' for i in range(len(rules)))})"
-        calls = body + (f' ("\\n{BEGIN}" {body})*' if self.parallel else "")
-        if self.required:
-            return Grammar("lark", "\n".join([f'start: "{BEGIN}" {calls}', *rules]), "required")
-        if answer:
-            schema = json.dumps(answer_schema(answer) | COMPACT)
-            lines = [f'start: answer | "{BEGIN}" {calls}', f"answer: %json {schema}", *rules]
-            return Grammar("lark", "\n".join(lines), "either")
-        free = rf"FREE: /(.|\n)*/ & ~/(.|\n)*{BEGIN}(.|\n)*/"
-        lines = [f"start: FREE | BEFORE {calls}", free, f'BEFORE: FREE "{BEGIN}"', *rules]
-        return Grammar("lark", "\n".join(lines), "auto")
-
-
-def answer_schema(answer: Grammar) -> dict[str, Any]:
-    """The schema that an answer follows. Raises SettingsError where it cannot."""
-    schema: dict[str, Any] = json.loads(answer.text or '{"type": "object"}')
-    check_schema(schema)
-    return closed(schema)
+        return call_grammar(
+            form, self.called(), required=self.required, parallel=self.parallel, answer=answer, thoughts=thoughts
+        )
 
 
 def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
@@ -162,9 +141,25 @@ def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, pa
     return ToolSet(functions, kind in ("function", "required"), parallel and kind != "function")
 
 
-def supports_tools(template: str) -> bool:
-    """Does the chat template write tools and calls in the way above?"""
-    return "tools" in template and BEGIN in template and "<function=" not in template
+FORMS: WeakKeyDictionary[Engine, CallForm] = WeakKeyDictionary()
+
+
+def form_for(engine: Engine) -> CallForm:
+    """Return the form in which an engine's model calls; DESCRIBED where its chat template offers no tools."""
+    if engine not in FORMS:
+        found = HERMES if engine.facts.upstream else form_of(engine.facts.template)
+        if found is None and "tools" in engine.facts.template:
+            log.warning(
+                "How this model writes calls cannot be found in its chat template; tools are described in words."
+            )
+        FORMS[engine] = found.ending_early(lambda mark: is_end(mark, engine)) if found else DESCRIBED
+    return FORMS[engine]
+
+
+def is_end(mark: str, engine: Engine) -> bool:
+    """Is a mark one token, with which the model ends its turn?"""
+    tokens = [] if engine.facts.upstream else engine.tokenize(mark)
+    return len(tokens) == 1 and engine.is_end(tokens[0])
 
 
 def with_tools_described(messages: Sequence[Message], tools: ToolSet) -> list[Message]:

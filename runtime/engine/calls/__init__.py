@@ -1,0 +1,37 @@
+"""Tool calls as each model learned to write them: the form, found from the chat template, and what is made of it: the
+grammar that binds a reply and the parser that reads it.
+
+Knows text, chat templates and JSON schemas. Must not know token ids or a protocol.
+"""
+
+from runtime.engine.calls.bare import BareCalls
+from runtime.engine.calls.form import CallForm
+from runtime.engine.calls.grammar import MAY_THINK, NO_THOUGHT, OPEN_THOUGHT, Function, call_grammar
+from runtime.engine.calls.harmony import HarmonyParser, harmony_grammar, is_harmony
+from runtime.engine.calls.known import DESCRIBED, HERMES, form_of
+from runtime.engine.calls.parser import ArgumentText, CallBegins, CallParser, Part, Text, Thought
+from runtime.engine.calls.past import past_turns, plain_tools
+
+__all__ = [
+    "DESCRIBED",
+    "HERMES",
+    "MAY_THINK",
+    "NO_THOUGHT",
+    "OPEN_THOUGHT",
+    "ArgumentText",
+    "BareCalls",
+    "CallBegins",
+    "CallForm",
+    "CallParser",
+    "Function",
+    "HarmonyParser",
+    "Part",
+    "Text",
+    "Thought",
+    "call_grammar",
+    "form_of",
+    "harmony_grammar",
+    "is_harmony",
+    "past_turns",
+    "plain_tools",
+]

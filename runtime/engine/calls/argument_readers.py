@@ -1,0 +1,149 @@
+"""Arguments of a call read as they come, in a model's own notation, and given as pieces of JSON.
+
+Knows forms and JSON schemas; knows no protocol.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from runtime.engine.calls.form import KEY, TEXT, CallForm, TaggedArguments, ValueStyle, filled
+from runtime.engine.calls.grammar import Function
+from runtime.engine.calls.json_end import BracketScanner, value_end
+from runtime.engine.calls.matching import HOLE, WAIT, before_overlap, match
+from runtime.engine.calls.schemas import types_of
+from runtime.engine.calls.values import read_value
+
+CDATA = "<![CDATA["  # around text that holds marks, where arguments are XML
+
+
+class Read(NamedTuple):
+    """JSON that became certain, and the text after the arguments; None while they go on."""
+
+    json: str
+    rest: str | None = None
+
+
+class ArgumentReader(Protocol):
+    """Reads the arguments of one call."""
+
+    def feed(self, text: str) -> Read:
+        """Take in more text."""
+
+
+class JsonReader:
+    """Reads arguments that are a JSON object already."""
+
+    def __init__(self) -> None:
+        self._scanner = BracketScanner()
+
+    def feed(self, text: str) -> Read:
+        """Take in more text."""
+        end = self._scanner.end(text)
+        return Read(text, None) if end is None else Read(text[:end], text[end:])
+
+
+class Value(NamedTuple):
+    """A value that has begun: its key, its style and the types that it may have."""
+
+    key: str
+    style: ValueStyle
+    kinds: tuple[str, ...]
+
+
+class TaggedReader:
+    """Reads keys and values that stand between literals."""
+
+    def __init__(self, form: CallForm, function: Function) -> None:
+        assert isinstance(form.arguments, TaggedArguments)
+        self._arguments, self._schema = form.arguments, function.schema
+        self._ends = [literal for literal in (form.between, form.closing) if literal is not None]
+        self._properties: dict[str, Any] = self._schema.get("properties") or {}
+        self._held, self._n, self._is_streaming = "", 0, False
+        self._value: Value | None = None
+
+    def feed(self, text: str) -> Read:
+        """Take in more text."""
+        self._held += text
+        found = ""
+        while True:
+            if self._value is None:
+                step = self._key()
+            else:
+                step = self._text_value(self._value) if self._is_text(self._value) else self._whole_value(self._value)
+            if step is None:
+                return Read(found)
+            if not step:
+                return Read(found + ("}" if self._n else "{}"), self._held)
+            found += step
+
+    def _key(self) -> str | None:
+        """The next key, with what stands before it as JSON; None where it has not come, "" where there is none."""
+        before = self._arguments.next if self._n else self._arguments.first
+        ends = [(key, style, self._begins(before, key, style)) for key in self._keys() for style in self._styles()]
+        whole = [each for each in ends if each[2] >= 0]
+        is_waiting = any(end == WAIT and (key in self._properties or not whole) for key, _, end in ends)
+        if is_waiting and not any(match(end, self._held) >= 0 for end in self._ends):
+            return None
+        if not whole:
+            return ""
+        key, style, end = max(whole, key=lambda each: (each[2], len(each[0])))
+        if key == KEY:
+            start = max(0, match(before, self._held))
+            key = HOLE.match(self._held, start)[0]  # type: ignore[index]  # matches anything
+        self._held, self._value = self._held[end:], Value(key, style, self._kinds(key, style))
+        self._n += 1
+        return f"{', ' if self._n > 1 else '{'}{json.dumps(key, ensure_ascii=False)}: "
+
+    def _begins(self, before: str, key: str, style: ValueStyle) -> int:
+        return match(before + key + filled(style.before, key=key), self._held)
+
+    def _keys(self) -> Sequence[str]:
+        return [*self._properties, KEY]
+
+    def _styles(self) -> Sequence[ValueStyle]:
+        return list({style.before: style for style in self._arguments.styles.values()}.values())
+
+    def _kinds(self, key: str, style: ValueStyle) -> tuple[str, ...]:
+        """The types of a value that was begun in this style: those of the schema, where it may have one."""
+        alike = [kind for kind, each in self._arguments.styles.items() if each.before == style.before]
+        wanted = types_of(self._properties.get(key, {}), self._schema)
+        return tuple(kind for kind in alike if kind in wanted) or tuple(alike)
+
+    def _is_text(self, value: Value) -> bool:
+        return value.kinds == ("string",) and value.style.notation == TEXT
+
+    def _text_value(self, value: Value) -> str | None:
+        """A text as far as it is certain."""
+        after = filled(value.style.after, key=value.key)
+        text, ends, rest = self._held.partition(after)
+        if not self._is_streaming and CDATA.startswith(text[: len(CDATA)]):
+            return self._whole_value(value)
+        if not ends:
+            at = before_overlap(text, after)
+            text, self._held = text[:at], text[at:]
+            if not text:
+                return None
+        begin = "" if self._is_streaming else '"'
+        self._is_streaming = not ends
+        if ends:
+            self._held, self._value = rest, None
+        return begin + json.dumps(text, ensure_ascii=False)[1:-1] + ('"' if ends else "")
+
+    def _whole_value(self, value: Value) -> str | None:
+        """A value of another type, once it is whole."""
+        after = filled(value.style.after, key=value.key)
+        end = self._held.find(after) if after else value_end(self._held)
+        if end is None or end < 0:
+            return None
+        text, self._held, self._value = self._held[:end], self._held[end + len(after) :], None
+        if text.startswith(CDATA):
+            return json.dumps(text.removeprefix(CDATA).removesuffix("]]>"), ensure_ascii=False)
+        return read_value(text if self._is_text(value) else text.strip(), value.kinds)
+
+
+def reader_for(form: CallForm, function: Function) -> ArgumentReader:
+    """Return a reader for the arguments of a call of this function."""
+    return TaggedReader(form, function) if isinstance(form.arguments, TaggedArguments) else JsonReader()

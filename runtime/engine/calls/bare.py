@@ -1,0 +1,125 @@
+"""Calls that a model writes without the marks of its form: a reply that is nothing but JSON, in a fence or not, which
+names functions that were offered, with arguments that fit. Anything else is text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import jsonschema_rs
+
+from runtime.engine.calls.grammar import Function
+
+FENCE = "```"
+OPENERS = (FENCE, "<tools>", "<tool_call>", "[")
+LANGUAGES = ("", "json", "tool_call", "tool_code", "xml")
+FIRST_KEYS = ("name", "function", "type", "id", "tool_name", "arguments", "parameters")
+OBJECT = re.compile(r'\{\s*(?:"([a-z_]*)(".*)?)?', re.DOTALL)
+FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+TAG = re.compile(r"</?(?:tools|tool_call)>")
+LONGEST = 2**17  # characters that are held back
+
+
+class BareCall(tuple[str, str]):
+    """A function's name, and its arguments as JSON."""
+
+    __slots__ = ()
+
+
+class BareCalls:
+    """Reads the beginning of a reply, and holds back what may be nothing but calls."""
+
+    def __init__(self, functions: Sequence[Function], parallel: bool) -> None:
+        self._functions = {function.name: function for function in functions}
+        self._parallel, self._held, self._is_text = parallel, "", False
+
+    def feed(self, text: str) -> str:
+        """Return the text that is certain to be no such call."""
+        if self._is_text:
+            return text
+        self._held += text
+        if not may_be_calls(self._held) or len(self._held) > LONGEST:
+            return self._released()
+        return ""
+
+    def finish(self, is_cut: bool) -> tuple[list[BareCall], str]:
+        """Return the calls that the reply was, or what was held back of its text."""
+        calls = [] if is_cut or self._is_text else self._calls()
+        return (calls, "") if calls else ([], self._released())
+
+    def _released(self) -> str:
+        text, self._held, self._is_text = self._held, "", True
+        return text
+
+    def _calls(self) -> list[BareCall]:
+        """The calls that are all of the text; none where it is not made of calls alone."""
+        found = [self._call(value) for value in values_in(self._held)]
+        calls = [call for call in found if call]
+        return calls if len(calls) == len(found) and (self._parallel or len(calls) == 1) else []
+
+    def _call(self, value: Any) -> BareCall | None:
+        """The call that a value is, if it is one of a function that was offered."""
+        if isinstance(value, dict) and isinstance(value.get("function"), dict):
+            value = value["function"]
+        if not isinstance(value, dict):
+            return None
+        function = self._functions.get(str(value.get("name") or value.get("tool_name")))
+        arguments = next((value[key] for key in ("arguments", "parameters") if key in value), None)
+        if isinstance(arguments, str):
+            arguments = next(iter(values_in(arguments)), None)
+        if function is None or not isinstance(arguments, dict) or not fits(arguments, function):
+            return None
+        return BareCall((function.name, json.dumps(arguments, ensure_ascii=False)))
+
+
+def may_be_calls(text: str) -> bool:
+    """Can this be the beginning of nothing but calls?"""
+    rest = text.lstrip()
+    while opener := next((opener for opener in OPENERS if rest.startswith(opener)), ""):
+        rest = rest.removeprefix(opener)
+        if opener == FENCE:
+            language, has_ended, rest = rest.partition("\n")
+            if not (has_ended and language.strip() in LANGUAGES):
+                return not has_ended and any(known.startswith(language.strip()) for known in LANGUAGES)
+        rest = rest.lstrip()
+    if any(opener.startswith(rest) for opener in OPENERS):  # also where there is no more
+        return True
+    found = OBJECT.fullmatch(rest)
+    key, is_whole = (found[1] or "", found[2]) if found else ("?", "")
+    return key in FIRST_KEYS if is_whole else any(first.startswith(key) for first in FIRST_KEYS)
+
+
+def values_in(text: str) -> list[Any]:
+    """Return the JSON values that a text is made of, apart from fences and tags around them; none for other text."""
+    blocks = FENCED.findall(text)
+    if blocks and FENCED.sub("", text).strip():
+        return []
+    rest = TAG.sub(" ", "\n".join(blocks) if blocks else text).strip()
+    try:
+        return list(decoded(rest))
+    except (ValueError, RecursionError):
+        return []
+
+
+def decoded(text: str) -> Iterator[Any]:
+    """Yield JSON values one after the other, the members of a list each. Raises ValueError."""
+    while text:
+        value, end = json.JSONDecoder().raw_decode(text)
+        yield from value if isinstance(value, list) else [value]
+        text = text[end:].lstrip(" \t\r\n,;")
+
+
+def fits(arguments: dict[str, Any], function: Function) -> bool:
+    """Do the arguments follow the function's schema? One that cannot be read allows any."""
+    try:
+        return jsonschema_rs.validator_for(dict(function.parameters or {}), retriever=refuse).is_valid(arguments)
+    except (ValueError, jsonschema_rs.ReferencingError):
+        return True
+
+
+def refuse(uri: str) -> NoReturn:
+    """Fetch nothing that a schema refers to."""
+    raise ValueError(uri)

@@ -1,0 +1,150 @@
+"""The grammar that binds a reply to calls in a model's own form: Lark text, in which marks stand as they are spelled.
+
+Knows forms and JSON schemas; knows no vocabulary, as what is a token there is found when the grammar is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.engine.calls import form as forms
+from runtime.engine.calls.form import CallForm, JsonArguments, filled
+from runtime.engine.calls.rules import OTHER_MARKS, Rules, excluding, quoted
+from runtime.engine.calls.schemas import ANY_OBJECT, bound_schema
+from runtime.engine.calls.tagged_rules import tagged_arguments
+from runtime.sampling.grammar import Grammar, check_schema
+from runtime.sampling.schema import closed
+
+WHITESPACE: dict[str, dict[str, Any]] = {
+    forms.COMPACT: {"whitespace_flexible": False},
+    forms.TIGHT: {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
+    forms.LOOSE: {"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"},
+}
+LENIENT = {"lenient": True}  # keywords that are unknown are left to the model
+THINK, THOUGHT_END = "<think>", "</think>"
+NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"  # a thought was begun in the prompt; a reply may begin one
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that may be called, and the JSON schema of its arguments."""
+
+    name: str
+    parameters: Mapping[str, Any] | None = None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The part of the schema that a reply can be bound to."""
+        found: dict[str, Any] = json.loads(bound_schema(self.name, json.dumps(self.parameters or ANY_OBJECT)))
+        return found
+
+
+def call_grammar(
+    form: CallForm,
+    functions: Sequence[Function],
+    *,
+    required: bool,
+    parallel: bool,
+    answer: Grammar | None = None,
+    thoughts: str = NO_THOUGHT,
+) -> Grammar:
+    """Return the grammar of calls alone if `required`, of an answer that follows its schema or calls with `answer`, and
+    else of any text that may end in calls. Raises SettingsError for an answer that cannot be bound.
+    """
+    if form.trigger and not form.is_announced and not required and not answer:
+        return unbound()
+    rules = Rules()
+    body = body_of(form, functions, parallel, rules)
+    if required or answer:
+        lead, opening = led(form.opening)
+        calls = f"{lead}{rules.sequence(opening)} {body}"
+        if not answer or required:
+            return Grammar("lark", rules.text(calls), "required")
+        rules.add("answer", f"%json {json.dumps(answer_schema(answer))}")
+        return Grammar("lark", rules.text(f"answer | {calls}"), "either")
+    start = free_or_calls(form, [function.name for function in functions], body, rules)
+    return Grammar("lark", rules.text(with_thought(start, thoughts, rules)), "auto")
+
+
+def unbound() -> Grammar:
+    """Return the grammar of any text and marks: for calls that are announced by marks which stand elsewhere as well."""
+    rules = Rules()
+    rules.free_text("")
+    return Grammar("lark", rules.text("free"), "auto")
+
+
+def answer_schema(answer: Grammar) -> dict[str, Any]:
+    """Return the schema that an answer follows. Raises SettingsError where it cannot."""
+    schema: dict[str, Any] = json.loads(answer.text or '{"type": "object"}')
+    check_schema(schema)
+    return closed(schema) | {"x-guidance": WHITESPACE[forms.COMPACT]}
+
+
+def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules: Rules) -> str:
+    """Add the rule of what follows the opening: a call, others where several are allowed, and the closing; return its
+    name.
+    """
+    for i, function in enumerate(functions):
+        rules.add(f"arguments_{i}", arguments_of(form, function, rules, i))
+        head = rules.sequence(function.name + filled(form.head, name=function.name))
+        rules.add(f"call_{i}", f"{head} arguments_{i}")
+    rules.add("call", alternatives("call", len(functions)))
+    more = f"({rules.sequence(form.between)} call)* " if parallel and form.between is not None else ""
+    rules.add("end", f"{more}{rules.sequence(form.closing)}")
+    return rules.add("calls", "call end")
+
+
+def alternatives(name: str, n: int) -> str:
+    """Return numbered rules as alternatives."""
+    return " | ".join(f"{name}_{i}" for i in range(n))
+
+
+def arguments_of(form: CallForm, function: Function, rules: Rules, i: int) -> str:
+    """Return the rule of a function's arguments."""
+    if isinstance(form.arguments, JsonArguments):
+        schema = function.schema | {"x-guidance": LENIENT | WHITESPACE[form.arguments.whitespace]}
+        return f"%json {json.dumps(schema)}"
+    return tagged_arguments(form.arguments, function.schema, rules, f"f{i}")
+
+
+def free_or_calls(form: CallForm, names: Sequence[str], body: str, rules: Rules) -> str:
+    """Return the rule of text without calls or with calls at its end; calls that nothing announces begin the reply."""
+    _, opening = led(form.opening)
+    if form.is_announced:
+        rules.free_text(excluding(form.trigger))
+        rules.add("BEFORE", f"FREE? {quoted(form.trigger)}")
+        rest = rules.add("rest", f"{rules.sequence(opening.removeprefix(form.trigger))} {body}")
+        return f"free | (FREE? {OTHER_MARKS})* BEFORE {rest} | free {quoted(form.trigger)} {rest}"
+    heads = []
+    for i, name in enumerate(names):
+        whole = opening + name + filled(form.head, name=name)
+        mark = forms.MARK.search(whole)
+        heads.append(whole[: mark.start()] if mark else whole)
+        rules.add(f"HEAD_{i}", rf"/\s{{0,2}}/ {quoted(heads[i])}")  # one lexeme, as the longest one is taken
+        rules.add(f"first_{i}", f"HEAD_{i} {rules.sequence(whole[len(heads[i]) :])} arguments_{i}")
+    rules.free_text(excluding(*heads, at_start=True))
+    return f"free | ({alternatives('first', len(names))}) end"
+
+
+def led(opening: str) -> tuple[str, str]:
+    """Return the whitespace that an opening begins with, as a rule, and the rest."""
+    rest = opening.lstrip()
+    spaces = opening[: len(opening) - len(rest)]
+    return (f"{quoted(spaces)}? " if spaces else "", rest)
+
+
+def with_thought(start: str, thoughts: str, rules: Rules) -> str:
+    """Return the rule where a thought may come first, in which marks of calls are text."""
+    if thoughts == NO_THOUGHT:
+        return start
+    begin = "" if thoughts == OPEN_THOUGHT else rf"\s*{THINK}"
+    rules.add("THOUGHT", rf"/{begin}(.|\n)*/ & {excluding(THOUGHT_END)}")
+    rules.add("THOUGHT_WHOLE", f"THOUGHT {quoted(THOUGHT_END)}")
+    rules.add("thought", f"THOUGHT_WHOLE | THOUGHT {quoted(THOUGHT_END)}")
+    if thoughts == OPEN_THOUGHT:
+        return f"THOUGHT | thought ({start})"
+    rules.narrow_free_text(excluding(THINK, at_start=True))
+    return f"{start} | THOUGHT | thought ({start})"

@@ -1,0 +1,101 @@
+"""gpt-oss's form of replies, in which each message goes into a channel: thoughts, calls and answers alike.
+
+The format is OpenAI's harmony. Knows text alone; the marks must be visible in it, which the grammar sees to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from runtime.engine.calls.form import CallForm
+from runtime.engine.calls.grammar import Function, answer_schema
+from runtime.engine.calls.matching import before_overlap
+from runtime.engine.calls.parser import ArgumentText, CallBegins, Part, Text, Thought
+from runtime.engine.calls.rules import Rules, excluding, quoted
+from runtime.sampling.grammar import Grammar
+
+CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
+RECIPIENT = re.compile(r"to=functions\.([\w.:-]+)")
+LENIENT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
+FORM = CallForm(" to=functions.", f"{CHANNEL}commentary json{MESSAGE}", "<|call|>")
+
+
+def is_harmony(template: str) -> bool:
+    """Does a chat template write messages into channels?"""
+    return CHANNEL in template and MESSAGE in template and "commentary" in template
+
+
+def harmony_grammar(functions: Sequence[Function], *, required: bool, answer: Grammar | None = None) -> Grammar:
+    """Return the grammar of a reply in channels: thoughts, then an answer or a call. Raises SettingsError."""
+    rules = Rules()
+    calls = [rules.add(f"call_{i}", call_rule(function)) for i, function in enumerate(functions)]
+    if required:
+        return Grammar("lark", rules.text(" | ".join(calls)), "required")
+    rules.add("TEXT", f"/(.|\\n)+/ & {excluding(END)}")
+    rules.add("TEXT_END", f"TEXT? {quoted(END)}")
+    rules.add(
+        "before", f'"{CHANNEL}" ("analysis" | "commentary") "{MESSAGE}" (TEXT_END | TEXT? "{END}") "{START}assistant"'
+    )
+    said = f"%json {json.dumps(answer_schema(answer))}" if answer else "TEXT?"
+    rules.add("final", f'"{CHANNEL}final" (" "? "<|constrain|>json")? "{MESSAGE}" {said}')
+    return Grammar("lark", rules.text(f"before* ({' | '.join(['final', *calls])})"), "auto" if functions else "")
+
+
+def call_rule(function: Function) -> str:
+    """Return the rule of a call, whose recipient stands before or in its channel."""
+    to, schema = f" to=functions.{function.name}", json.dumps(function.schema | LENIENT)
+    headers = f"{quoted(f'{CHANNEL}commentary{to}')} | {quoted(f'{to}{CHANNEL}commentary')}"
+    return f'({headers}) (" "? "<|constrain|>"? "json")? "{MESSAGE}" %json {schema}'
+
+
+class HarmonyParser:
+    """Reads a reply in channels."""
+
+    def __init__(self) -> None:
+        self._held, self._header = "", ""
+        self._is_body = False
+
+    def feed(self, text: str) -> list[Part]:
+        """Return what became certain with the text."""
+        self._held += text
+        parts: list[Part] = []
+        while self._step(parts):
+            pass
+        return parts
+
+    def finish(self, is_cut: bool) -> list[Part]:
+        """Return what was held back when the reply ended; a reply without any mark is an answer."""
+        is_plain = not self._header and CHANNEL not in self._held and "to=functions." not in self._held
+        text, self._held = self._held, ""
+        if self._is_body:
+            return [self._part(text)] if text and not is_cut else []
+        return [Text(text)] if text and is_plain else []
+
+    def _step(self, parts: list[Part]) -> bool:
+        return self._read_body(parts) if self._is_body else self._read_header(parts)
+
+    def _read_header(self, parts: list[Part]) -> bool:
+        header, has_ended, body = self._held.partition(MESSAGE)
+        if not has_ended:
+            return False
+        self._header, self._held, self._is_body = header, body, True
+        if recipient := RECIPIENT.search(header):
+            parts.append(CallBegins(recipient[1]))
+        return True
+
+    def _read_body(self, parts: list[Part]) -> bool:
+        text, has_ended, rest = self._held.partition(END)
+        if not has_ended:
+            at = before_overlap(text, END)
+            text, rest = text[:at], text[at:]
+        self._held, self._is_body = rest, not has_ended
+        if text:
+            parts.append(self._part(text))
+        return bool(has_ended)
+
+    def _part(self, text: str) -> Part:
+        if RECIPIENT.search(self._header):
+            return ArgumentText(text)
+        return Thought(text) if "analysis" in self._header else Text(text)

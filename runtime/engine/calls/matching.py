@@ -1,0 +1,39 @@
+"""Literals of a form matched against text that comes piece by piece. Knows text alone."""
+
+from __future__ import annotations
+
+import re
+
+from runtime.engine.calls.form import HOLES
+
+WAIT, DIFFERS = -1, -2  # more text is needed; the text is another
+HOLE = re.compile(r"[\w.:$-]*")
+
+
+def match(literal: str, text: str, start: int = 0) -> int:
+    """Return where in `text` a literal ends that begins at `start`; WAIT or DIFFERS.
+
+    Whitespace may be missing or stand between, as models vary it. A hole takes a name or a number.
+    """
+    i = start
+    for character in literal:
+        if HOLES.match(character):
+            i = HOLE.match(text, i).end()  # type: ignore[union-attr]  # matches anything
+            if i == len(text):
+                return WAIT
+            continue
+        while i < len(text) and text[i] != character and text[i].isspace():
+            i += 1
+        if i < len(text) and text[i] == character:
+            i += 1
+        elif not character.isspace():
+            return WAIT if i >= len(text) else DIFFERS
+    return WAIT if literal and literal[-1].isspace() and i >= len(text) else i
+
+
+def before_overlap(text: str, mark: str) -> int:
+    """Return how much of the text is certain not to begin a mark."""
+    for n in range(min(len(text), len(mark) - 1), 0, -1):
+        if text.endswith(mark[:n]):
+            return len(text) - n
+    return len(text)

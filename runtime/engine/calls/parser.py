@@ -1,0 +1,174 @@
+"""Finds calls in a reply as it comes: text goes on as text, calls become names of functions and pieces of arguments.
+
+Knows forms; knows no protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.engine.calls.argument_readers import ArgumentReader, reader_for
+from runtime.engine.calls.form import CallForm, TaggedArguments, filled
+from runtime.engine.calls.grammar import Function
+from runtime.engine.calls.matching import DIFFERS, WAIT, before_overlap, match
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A part of a reply's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A part of a reply's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    """A call of this function; its arguments follow."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentText:
+    """A part of the arguments of the last call, as JSON."""
+
+    text: str
+
+
+Part = Text | Thought | CallBegins | ArgumentText
+
+
+class CallParser:
+    """Reads a reply in pieces."""
+
+    def __init__(self, form: CallForm, functions: Sequence[Function]) -> None:
+        self._form, self._functions = form, functions
+        self._opening = form.opening.lstrip()
+        self._held, self._has_calls = "", False  # held: not yet known to be text or part of a call
+        self._has_text = self._is_text = False  # any so far; since the last call
+        self._spaces = ""  # before text, dropped where a call follows
+        self._reader: ArgumentReader | None = None  # of the call whose arguments come
+        self._is_between = False  # have arguments ended, so that another call may follow?
+
+    def feed(self, text: str) -> list[Part]:
+        """Return what became certain with the text."""
+        self._held += text
+        parts: list[Part] = []
+        while self._step(parts, is_end=False):
+            pass
+        return parts
+
+    def finish(self, is_cut: bool) -> list[Part]:
+        """Return what was held back when the reply ended; where it was cut, what may begin a call is no text."""
+        parts: list[Part] = []
+        while self._step(parts, is_end=True):
+            pass
+        if not (is_cut or self._reader or self._is_between):
+            self._say(self._held, parts)
+        if self._spaces and not self._has_calls:
+            parts.append(Text(self._spaces))
+        self._held = self._spaces = ""
+        return parts
+
+    def _step(self, parts: list[Part], *, is_end: bool) -> bool:
+        """Read on; False where more text is needed."""
+        if self._reader:
+            return self._read_arguments(self._reader, parts)
+        if self._is_between:
+            return self._after_call(parts, is_end)
+        return self._outside(parts)
+
+    def _outside(self, parts: list[Part]) -> bool:
+        trigger = self._form.trigger
+        at = self._held.find(trigger) if trigger else 0
+        if at < 0:
+            self._release(before_overlap(self._held, trigger), parts)
+            return False
+        if not self._held or (not trigger and self._has_text):
+            self._release(len(self._held), parts)
+            return False
+        if trigger:
+            self._release(at, parts)
+        found = self._begin_call(self._opening, parts)
+        if found == DIFFERS:
+            self._release(max(1, len(trigger)), parts)
+        return found != WAIT
+
+    def _begin_call(self, before: str, parts: list[Part]) -> int:
+        """Begin the call whose name follows this literal: where its arguments begin, WAIT or DIFFERS."""
+        each = [(function, self._arguments_at(before, function)) for function in self._functions]
+        function, at = max(each, key=lambda found: (found[1], len(found[0].name)))
+        if at < 0 or any(other == WAIT and found.name.startswith(function.name) for found, other in each):
+            return WAIT if any(found == WAIT for _, found in each) else DIFFERS
+        self._held, self._reader = self._held[at:], reader_for(self._form, function)
+        self._has_calls, self._is_text, self._spaces = True, False, ""
+        parts.append(CallBegins(function.name))
+        return at
+
+    def _arguments_at(self, before: str, function: Function) -> int:
+        """Where the arguments of a function begin, if the text held is its call: WAIT or DIFFERS else."""
+        literal = before + function.name + filled(self._form.head, name=function.name)
+        at = match(literal, self._held)
+        if at < 0:
+            return at
+        rest = self._held[at:]
+        if isinstance(self._form.arguments, TaggedArguments):
+            return first_of(rest, at, self._form)
+        start = at + len(rest) - len(rest.lstrip())
+        return (start if self._held[start] == "{" else DIFFERS) if start < len(self._held) else WAIT
+
+    def _read_arguments(self, reader: ArgumentReader, parts: list[Part]) -> bool:
+        read, self._held = reader.feed(self._held), ""
+        if read.json:
+            parts.append(ArgumentText(read.json))
+        if read.rest is None:
+            return False
+        self._held, self._reader, self._is_between = read.rest, None, True
+        return True
+
+    def _after_call(self, parts: list[Part], is_end: bool) -> bool:
+        """Another call, or the end of calls."""
+        between, closing = self._form.between, match(self._form.closing, self._held)
+        found = DIFFERS if between is None else self._begin_call(between, parts)
+        if found >= 0:
+            self._is_between = False
+            return True
+        if WAIT in (found, closing) and not is_end:
+            return False
+        self._held, self._is_between = self._held[max(0, closing) :] if closing != WAIT else "", False
+        return True
+
+    def _release(self, n: int, parts: list[Part]) -> None:
+        """Let the first characters go as text."""
+        text, self._held = self._held[:n], self._held[n:]
+        self._say(text, parts)
+
+    def _say(self, text: str, parts: list[Part]) -> None:
+        """Text, but for spaces around calls and what an answer begins with."""
+        if not self._has_text and self._form.answer:
+            text = text.removeprefix(self._form.answer)
+        text, self._spaces = self._spaces + text, ""
+        if text.strip() or (self._is_text and text):
+            self._has_text = self._is_text = True
+            parts.append(Text(text))
+        else:
+            self._spaces = text
+
+
+def first_of(text: str, at: int, form: CallForm) -> int:
+    """Return `at` where arguments or the end of a call without any begin the text; WAIT or DIFFERS else."""
+    assert isinstance(form.arguments, TaggedArguments)
+    if not text and form.arguments.first + form.closing:
+        return WAIT
+    key = match(form.arguments.first, text)
+    rest = text[key:] if key >= 0 else ""
+    found = [(WAIT if not rest else 0 if rest[0].isalnum() or rest[0] in "_$" else DIFFERS) if key >= 0 else key]
+    found += [match(end, text) for end in (form.between, form.closing) if end is not None]
+    return at if any(end >= 0 for end in found) else max(found)

@@ -1,0 +1,265 @@
+"""Finds the form of tool calls in a chat template: has it write calls of made-up functions, and reads off the text
+around names, keys and values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from runtime.core.errors import TemplateError
+from runtime.engine.calls import form as forms
+from runtime.engine.calls.form import MARK, CallForm, JsonArguments, PastCalls, TaggedArguments, ValueStyle
+from runtime.engine.calls.values import written
+from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
+
+NAMES, KEYS, WORD = ("zqalpha", "zqbravo"), ("zqkeya", "zqkeyb"), "zqvalue"
+SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}
+USER, ANSWER = Message("user", "zqquestion"), Message("assistant", "zqanswer")
+NULL = {"content": None}
+WORD_MARK = re.compile(r"[A-Za-z_]{4,}[\[(:]")  # announces calls where no mark does
+LONGEST_ANSWER = 64  # characters before an answer's text
+EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]*think[^<>]*>\s*){1,2}", re.IGNORECASE)
+SCHEMA = {"type": "object", "properties": {key: {"type": "string", "description": "d"} for key in KEYS}}
+TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "parameters": SCHEMA}} for name in NAMES]
+Arguments = dict[str, Any]
+Span = tuple[int, int]
+
+
+class NoFormError(Exception):
+    """A template does not write calls in a form that can be read off."""
+
+
+def found_form(template: ChatTemplate) -> CallForm | None:
+    """Return the form in which the template writes calls; None where it cannot be found."""
+    for ids, as_text, without in product(("", forms.NINE, forms.NUMBERED), (False, True), (False, True)):
+        try:
+            return Probe(template, PastCalls(True, as_text, without, ids)).form()
+        except NoFormError:
+            continue
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A template, and a way of handing calls to it."""
+
+    template: ChatTemplate
+    past: PastCalls
+
+    def form(self) -> CallForm:
+        """Return the form. Raises NoFormError."""
+        one, key = self.turn({KEYS[0]: WORD}), KEYS[0]
+        name = one.find(NAMES[0])
+        if name < 0 or one.find(WORD, one.find(key, name)) < 0 or f"{{'{key}'" in one:
+            raise NoFormError
+        return self._with_json(one) if json_span(one, {key: WORD}) else self._with_tags(one)
+
+    def _with_json(self, one: str) -> CallForm:
+        begin, end = required(json_span(one, {KEYS[0]: WORD}))
+        form = self._around(one, (begin, end), JsonArguments(self._whitespace()))
+        return self._with_second(form, lambda text, start: json_span(text, {KEYS[1]: WORD}, start), end)
+
+    def _whitespace(self) -> str:
+        arguments = {KEYS[0]: WORD, KEYS[1]: [1, 2]}
+        text = self.turn(arguments)
+        begin, end = required(json_span(text, arguments))
+        kinds = {json.dumps(arguments): forms.COMPACT, json.dumps(arguments, separators=(",", ":")): forms.TIGHT}
+        return kinds.get(text[begin:end], forms.LOOSE)
+
+    def _with_tags(self, one: str) -> CallForm:
+        """The form where keys and values stand between literals of their own."""
+        two, none = self.turn({KEYS[0]: WORD, KEYS[1]: WORD}), self.turn({})
+        to_next = holed(between(two, WORD, KEYS[1]), KEYS[0])
+        to_end = holed(two[two.rfind(WORD) + len(WORD) :], KEYS[1])
+        after = snapped(shared(to_next, to_end))
+        closing = to_end[len(after) :]
+        to_key, to_close = between(one, NAMES[0], KEYS[0]), none.partition(NAMES[0])[2]
+        head = shared(to_close.removesuffix(closing), to_key)
+        arguments = TaggedArguments(
+            holed(to_key[len(head) :]), to_next[len(after) :], self._styles(between(one, KEYS[0], WORD), after, closing)
+        )
+        begin = one.find(KEYS[0]) - len(to_key) + len(head)
+        form = self._around(one, (begin, len(one) - len(closing)), arguments)
+
+        def span(text: str, start: int) -> Span | None:
+            key = text.find(KEYS[1], start)
+            at = key - len(to_key) + len(head)
+            return (at, text.rfind(WORD) + len(WORD + after)) if key >= 0 else None
+
+        return self._with_second(form, span, one.rfind(WORD) + len(WORD) + len(forms.filled(after, key=KEYS[0])))
+
+    def _styles(self, before: str, after: str, closing: str) -> dict[str, ValueStyle]:
+        """How values of each type are written."""
+        notation = forms.TEXT
+        for quote, quoted in (('"', forms.JSON), ("'", forms.PYTHON)):
+            if before.endswith(quote) and after.startswith(quote):
+                before, after, notation = before[:-1], after[1:], quoted
+        styles = {"string": ValueStyle(holed(before), after, notation)}
+        for kind, value in SAMPLES.items():
+            text = holed(self.turn({KEYS[0]: value}).partition(KEYS[0])[2], KEYS[0])
+            styles[kind] = style_of(text.removesuffix(closing), value) or styles.get("number", styles["string"])
+        return styles
+
+    def _around(self, one: str, arguments: Span, kind: JsonArguments | TaggedArguments) -> CallForm:
+        """The form with the literals around the name and the arguments of one call."""
+        name = one.find(NAMES[0])
+        literals = one[:name], one[name + len(NAMES[0]) : arguments[0]], one[arguments[1] :]
+        opening, head, closing = map(holed, literals)
+        answer, has_answer, _ = self._answered().partition(ANSWER.content)
+        trigger = trigger_of(opening.lstrip(), self._answered())
+        answer = answer if has_answer and not answer.isspace() and len(answer) < LONGEST_ANSWER else ""
+        return CallForm(opening, head, closing, None, kind, trigger, answer, self.past)
+
+    def _with_second(self, form: CallForm, span: Callable[[str, int], Span | None], first: int) -> CallForm:
+        """The form with what stands between two calls, where the template writes several.
+
+        `first`: where the first call's arguments end.
+        """
+        try:
+            text = self.turn({KEYS[0]: WORD}, {KEYS[1]: WORD})
+        except NoFormError:
+            return form
+        second = text.find(NAMES[1])
+        arguments = span(text, second) if second >= first else None
+        if arguments is None:
+            return form
+        opening, middle = numbered(form.opening[::-1], holed(text[first:second])[::-1])
+        head, _ = numbered(form.head, holed(text[second + len(NAMES[1]) : arguments[0]]))
+        end = holed(text[arguments[1] :])  # some templates close only after several
+        closing = end if end.startswith(form.closing) else form.closing
+        return replace(form, opening=opening[::-1], between=middle[::-1], head=head, closing=closing)
+
+    def turn(self, *calls: Arguments) -> str:
+        """Return a turn with these calls, without what stands around the text of a turn that answers.
+
+        Raises NoFormError where the template refuses it.
+        """
+        try:
+            called, answered, prompt = self._render(self._message(calls)), self._render(ANSWER), self._render()
+        except TemplateError as error:
+            raise NoFormError from error
+        begin = beginning(called, answered, prompt)
+        called, answered = called[begin:], answered[begin:]
+        n_after = len(snapped_end(shared(called[::-1], answered[::-1])[::-1]))
+        called = called[: len(called) - n_after].rstrip()
+        thought = EMPTY_THOUGHT.match(called)
+        return called[thought.end() :] if thought else called
+
+    def _answered(self) -> str:
+        """A turn that answers, from where a reply begins."""
+        called, answered, prompt = self._render(self._message([{}])), self._render(ANSWER), self._render()
+        return answered[beginning(called, answered, prompt) :]
+
+    def _render(self, turn: Message | None = None) -> str:
+        """The conversation with this turn, or where one begins."""
+        form = TemplateForm({"enable_thinking": False}, begins_reply=turn is None)
+        return self.template.render([USER, turn] if turn else [USER], TOOLS, form)
+
+    def _message(self, calls: Sequence[Arguments]) -> Message:
+        written = [
+            {"id": id_of(self.past.ids, i), "type": "function", "function": {"name": NAMES[i], "arguments": arguments}}
+            for i, arguments in enumerate(map(json.dumps, calls) if self.past.as_text else calls)
+        ]
+        return Message("assistant", "", {"tool_calls": written} | (NULL if self.past.without_content else {}))
+
+
+def beginning(called: str, answered: str, prompt: str) -> int:
+    """Return where the text of a turn that calls begins: after the prompt of a reply, or where it differs from one that
+    answers.
+    """
+    return len(prompt) if called.startswith(prompt) else len(snapped(shared(called, answered)))
+
+
+def trigger_of(opening: str, answered: str) -> str:
+    """Return the beginning of a call by which it is recognised; "" where that is nothing that stands out."""
+    for mark in MARK.finditer(opening):
+        if opening[: mark.end()] not in answered:
+            return opening[: mark.end()]
+    whole = opening.split("\n", maxsplit=1)[0]
+    if opening.startswith("<") and not forms.HOLES.search(opening):
+        return opening
+    word = WORD_MARK.match(whole)
+    return word[0] if word else ""
+
+
+def id_of(pattern: str, i: int) -> str:
+    """Return the id of a probe's call."""
+    return {forms.NINE: f"zqcall00{i}", forms.NUMBERED: f"functions.{NAMES[i]}:{i}"}.get(pattern, f"call_zqzq000{i}")
+
+
+def required(span: Span | None) -> Span:
+    """Return the span. Raises NoFormError where there is none."""
+    if span is None:
+        raise NoFormError
+    return span
+
+
+def json_span(text: str, arguments: Arguments, start: int = 0) -> Span | None:
+    """Return where the arguments stand as a JSON object, if they do."""
+    key = text.find(next(iter(arguments)), start)
+    begin = text.rfind("{", 0, max(0, key))
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, begin) if begin >= 0 else (None, 0)
+    except ValueError:
+        return None
+    return (begin, end) if value == arguments else None
+
+
+def style_of(text: str, value: Any) -> ValueStyle | None:
+    """Return the style in which text after a key has a value; None where it has it in no known notation."""
+    for notation in (forms.JSON, forms.PYTHON, forms.GEMMA):
+        before, has_value, after = text.rpartition(written(value, notation))
+        if has_value:
+            return ValueStyle(before, after, notation)
+    return None
+
+
+def between(text: str, left: str, right: str) -> str:
+    """Return what stands between the first `left` and the next `right`. Raises NoFormError where nothing does."""
+    _, has_left, rest = text.partition(left)
+    inside, has_right, _ = rest.partition(right)
+    if not (has_left and has_right):
+        raise NoFormError
+    return inside
+
+
+def holed(text: str, key: str = "") -> str:
+    """Return the text with holes where names and ids of probes, and this key, stand."""
+    for i, name in enumerate(NAMES):
+        for ids in ("", forms.NINE):
+            text = text.replace(id_of(ids, i), forms.ID)
+        text = text.replace(name, forms.NAME)
+    return text.replace(key, forms.KEY) if key else text
+
+
+def numbered(first: str, second: str) -> tuple[str, str]:
+    """Return both texts with a hole for the number by which they differ, where the second has the next one."""
+    for i, (one, two) in enumerate(zip(first, second, strict=False)):
+        if one != two:
+            if one.isdecimal() and two.isdecimal() and int(two) == int(one) + 1:
+                return tuple(text[:i] + forms.INDEX + text[i + 1 :] for text in (first, second))  # type: ignore[return-value]
+            break
+    return first, second
+
+
+def shared(first: str, second: str) -> str:
+    """Return what both texts begin with."""
+    n = next((i for i, (one, two) in enumerate(zip(first, second, strict=False)) if one != two), None)
+    return first[: min(len(first), len(second)) if n is None else n]
+
+
+def snapped(start: str) -> str:
+    """Return a common beginning without a mark that it cuts."""
+    cut = max(start.rfind("<"), start.rfind("["))
+    return start[:cut] if cut > max(start.rfind(">"), start.rfind("]")) else start
+
+
+def snapped_end(end: str) -> str:
+    """Return a common end without a mark that it cuts."""
+    closing, opening = end.find(">"), end.find("<")
+    return end[closing + 1 :] if closing >= 0 and (opening < 0 or closing < opening) else end

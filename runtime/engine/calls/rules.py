@@ -1,0 +1,62 @@
+"""The rules of a Lark grammar: literals of forms, free text, and text that excludes some. Knows text alone."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from runtime.engine.calls.form import ID, INDEX, NAME, pieces
+
+OTHER_MARKS = "other_marks"  # all control tokens that the grammar does not name; resolved with the vocabulary
+ANY, SPACES = r"(.|\n)*", r"\s*"
+SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$/&~#-])")
+HOLE_RULES = {
+    ID: ("CALL_ID", "/[a-zA-Z0-9_.:-]{1,40}/"),
+    INDEX: ("CALL_INDEX", "/[0-9]{1,3}/"),
+    NAME: ("NAME", "/[a-zA-Z0-9_.:-]{1,128}/"),
+}
+
+
+class Rules:
+    """Rules by name, to which a start is added at the end."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, str] = {}
+        self._free: list[str] = []  # what free text excludes
+
+    def add(self, name: str, body: str) -> str:
+        """Add a rule, and return its name."""
+        self._rules[name] = body
+        return name
+
+    def sequence(self, literal: str) -> str:
+        """Return a form's literal as a sequence, its holes as rules."""
+        return " ".join(self._part(piece) for piece in pieces(literal)) or '""'
+
+    def _part(self, piece: str) -> str:
+        return self.add(*HOLE_RULES[piece]) if piece in HOLE_RULES else quoted(piece)
+
+    def free_text(self, excluded: str) -> None:
+        """Add text between control tokens that the grammar does not name."""
+        self._free = [excluded] if excluded else []
+        self.add("free", f"FREE? ({OTHER_MARKS} FREE?)*")
+
+    def narrow_free_text(self, excluded: str) -> None:
+        """Exclude more from free text."""
+        self._free.append(excluded)
+
+    def text(self, start: str) -> str:
+        """Return the grammar."""
+        free = {"FREE": " & ".join([r"/(.|\n)+/", *self._free])} if "free" in self._rules else {}
+        return "\n".join(f"{name}: {body}" for name, body in ({"start": start} | self._rules | free).items())
+
+
+def quoted(text: str) -> str:
+    """Return the text as a literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def excluding(*texts: str, at_start: bool = False) -> str:
+    """Return the set of texts that hold none of these, or begin with none, apart from whitespace."""
+    one = "|".join(SPECIAL.sub(r"\\\1", text).replace("\n", r"\n") for text in texts)
+    return f"~/{SPACES if at_start else ANY}({one}){ANY}/"

@@ -1,0 +1,106 @@
+"""Rules for arguments that are written one by one, each key and value between literals of its own.
+
+Knows forms and JSON schemas.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runtime.engine.calls import form as forms
+from runtime.engine.calls.form import KEY, TYPES, TaggedArguments, ValueStyle, filled
+from runtime.engine.calls.rules import Rules, excluding, quoted
+from runtime.engine.calls.schemas import texts_of, types_of
+from runtime.sampling.schema import whole
+
+KEYS = "/[a-zA-Z0-9_.$-]{1,64}/"  # where the schema names none
+COMPACT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
+WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # in Python's notation
+GEMMA = {
+    "gemma_value": 'gemma_text | GEMMA_NUMBER | "true" | "false" | "null" | gemma_list | gemma_map',
+    "gemma_text": '"<|\\"|>" GEMMA_TEXT? "<|\\"|>" | GEMMA_QUOTED',
+    "GEMMA_QUOTED": '"<|\\"|>" GEMMA_TEXT? "<|\\"|>"',
+    "GEMMA_TEXT": f"/(.|\\n)+/ & {excluding(forms.GEMMA_QUOTE)}",
+    "GEMMA_NUMBER": r"/-?[0-9]{1,15}(\.[0-9]{1,15})?/",
+    "gemma_list": '"[" (gemma_value ("," gemma_value)*)? "]"',
+    "gemma_map": '"{" (gemma_pair ("," gemma_pair)*)? "}"',
+    "gemma_pair": 'GEMMA_KEY ":" gemma_value',
+    "GEMMA_KEY": "/[a-zA-Z0-9_.-]{1,64}/",
+}
+
+
+def tagged_arguments(arguments: TaggedArguments, schema: Mapping[str, Any], rules: Rules, prefix: str) -> str:
+    """Add the rules of a function's arguments, named after a prefix, and return the first."""
+    writer = TaggedRules(arguments, schema, rules, prefix)
+    properties = schema.get("properties")
+    return writer.named(properties) if isinstance(properties, dict) and properties else writer.unnamed()
+
+
+class TaggedRules:
+    """Writes the rules of one function's arguments."""
+
+    def __init__(self, form: TaggedArguments, schema: Mapping[str, Any], rules: Rules, prefix: str) -> None:
+        self._form, self._schema, self._rules, self._prefix = form, schema, rules, prefix
+
+    def named(self, properties: Mapping[str, Any]) -> str:
+        """Arguments in the order of the schema, of which optional ones may be missing."""
+        given = self._schema.get("required")
+        required = given if isinstance(given, list) else []
+        none = later = self._rules.add(f"{self._prefix}_end", '""')
+        for i, (key, value) in reversed(list(enumerate(properties.items()))):
+            pair = self._rules.add(f"{self._prefix}_{i}", self._pair(key, value))
+            first, following = (self._rules.sequence(before) for before in (self._form.first, self._form.next))
+            skip = "" if key in required else " | "
+            now = f"{first} {pair} {later}" + (skip and skip + none)
+            then = f"{following} {pair} {later}" + (skip and skip + later)
+            none = self._rules.add(f"{self._prefix}_none_{i}", now)
+            later = self._rules.add(f"{self._prefix}_some_{i}", then)
+        return none
+
+    def unnamed(self) -> str:
+        """Any arguments, with values of any type."""
+        key = self._rules.add("ANY_KEY", KEYS)
+        pair = self._rules.add("any_pair", f"{key} ({self._value(KEY, {})})")
+        first, following = (self._rules.sequence(before) for before in (self._form.first, self._form.next))
+        return f"({first} {pair} ({following} {pair})*)?"
+
+    def _pair(self, key: str, schema: Any) -> str:
+        return f"{quoted(key)} ({self._value(key, schema)})"
+
+    def _value(self, key: str, schema: Any) -> str:
+        """Alternatives for the value of a key, one for each style in which its types are written."""
+        schema, kinds = schema if isinstance(schema, dict) else {}, types_of(schema, self._schema)
+        styles = dict.fromkeys(self._form.styles[kind] for kind in kinds)
+        each = [(style, [kind for kind in kinds if self._form.styles[kind] == style]) for style in styles]
+        return " | ".join(self._styled(style, key, schema, of) for style, of in each)
+
+    def _styled(self, style: ValueStyle, key: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> str:
+        before = self._rules.sequence(filled(style.before, key=key)) if style.before else ""
+        after = filled(style.after, key=key)
+        if style.notation == forms.TEXT:
+            return f"{before} {self._text(after, texts_of(schema, self._schema))}"
+        end = self._rules.sequence(after) if after else ""
+        alternatives = " | ".join(self._notated(style.notation, schema, kinds))
+        return f"{before} ({alternatives}) {end}"
+
+    def _text(self, after: str, texts: Sequence[str]) -> str:
+        """Text as it is, up to what ends it."""
+        if texts:
+            return f"({' | '.join(map(quoted, texts))}) {self._rules.sequence(after)}"
+        name = f"TEXT_{after.encode().hex().upper()}"
+        self._rules.add(name, f"/(.|\\n)+/ & {excluding(after)}")
+        self._rules.add(f"{name}_END", f"{name}? {quoted(after)}")
+        return f"({name}_END | {name}? {self._rules.sequence(after)})"
+
+    def _notated(self, notation: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
+        """Alternatives for a value in a notation other than text."""
+        if notation == forms.GEMMA:
+            for name, body in GEMMA.items():
+                self._rules.add(name, body)
+            return [{"array": "gemma_list", "object": "gemma_map"}.get(kind, "gemma_value") for kind in kinds]
+        words = [word for kind in kinds for word in WORDS.get(kind, ())] if notation == forms.PYTHON else []
+        narrowed = dict(schema) if set(kinds) >= set(types_of(schema, self._schema)) else {"type": list(kinds)}
+        value = whole(narrowed, self._schema) | COMPACT if narrowed else {"type": list(TYPES)} | COMPACT
+        return [f"%json {json.dumps(value)}", *map(quoted, words)]

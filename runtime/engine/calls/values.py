@@ -1,0 +1,60 @@
+"""Values of arguments in the notations that models write: JSON, Python and Gemma's own. Knows text alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON
+from runtime.engine.calls.schemas import type_of
+
+BARE_KEY = re.compile(r"([\w.$-]+)\s*:")
+
+
+def written(value: Any, notation: str) -> str:
+    """Return the value in a notation."""
+    if notation == PYTHON:
+        return repr(value)
+    if notation == GEMMA:
+        return gemma(value)
+    return value if isinstance(value, str) and notation != JSON else json.dumps(value, ensure_ascii=False)
+
+
+def gemma(value: Any) -> str:
+    """Return the value as Gemma 4 writes it: JSON with bare keys and its own quotation marks."""
+    if isinstance(value, str):
+        return f"{GEMMA_QUOTE}{value}{GEMMA_QUOTE}"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{gemma(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(gemma, value)) + "]"
+    return json.dumps(value)
+
+
+def from_gemma(text: str) -> Any:
+    """Return the value that Gemma's notation stands for. Raises ValueError."""
+    parts = text.split(GEMMA_QUOTE)
+    parts[0::2] = [BARE_KEY.sub(r'"\1":', part) for part in parts[0::2]]
+    parts[1::2] = [json.dumps(part) for part in parts[1::2]]
+    return json.loads("".join(parts))
+
+
+READERS: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval, from_gemma)
+
+
+def read_value(text: str, kinds: Sequence[str]) -> str:
+    """Return as JSON the value that text stands for, of the first notation in which it has one of the JSON types; the
+    text itself where it has none.
+    """
+    for reader in READERS if set(kinds) != {"string"} or text[:1] in "\"'" else ():
+        try:
+            value = reader(text)
+            if type_of(value) in kinds and not (isinstance(value, str) and text[:1] not in "\"'"):
+                return json.dumps(value, ensure_ascii=False)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+    is_quoted = len(text) > 1 and text[0] == text[-1] == "'"
+    return json.dumps(text[1:-1] if is_quoted else text, ensure_ascii=False)
