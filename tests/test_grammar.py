@@ -159,7 +159,7 @@ def test_a_grammar_that_breaks_on_a_guess_goes_on_being_enforced() -> None:
 
 
 def test_a_bias_against_all_that_the_grammar_allows_is_said(open_demo: OpenEngine) -> None:
-    never_ends = Sampling(0, logit_bias=((open_demo().vocab.eos, float("-inf")),))
+    never_ends = Sampling(0, logit_bias=tuple((token, float("-inf")) for token in open_demo().end_tokens))
     for options in ({}, {"drafters": ()}, {"drafters": ("model",), "fixed_k": 3}):
         with pytest.raises(SettingsError, match="logit_bias forbids what the grammar demands"):
             list(open_demo(**options).reply("Q", never_ends, 200, grammar=Grammar("regex", "yes")))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.reasoning import BEGIN, END
-from runtime.engine import Ids, Options, Sampling, ThoughtBudget
+from runtime.engine import Grammar, Ids, Options, Sampling, ThoughtBudget
+from runtime.engine.binding import closing, shown_pieces
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.sampling.masks import together
-from runtime.sampling.thoughts import ThoughtMask, is_whole, spelling
+from runtime.sampling.thoughts import ThoughtMask, is_whole
+from tests.support.marks import write_marked
+from tests.support.vocabulary import opened_vocabulary
 
 WORDS = [b"<think>", b"</", b"think>", b"a", "é".encode()[:1], "é".encode()[1:], b"\n", b"b"]
 CLOSING = (1, 2)
@@ -96,21 +100,26 @@ def test_where_masks_exclude_each_other_the_last_decides() -> None:
     assert allowed(0, [7, 7], is_open=True) == [1]  # the mark comes as soon as it may
 
 
-def test_a_mark_that_is_one_token_is_spelled_where_a_grammar_reads_it() -> None:
-    class Vocab:
-        """With a token for the mark."""
-
-        def __init__(self, *pieces: bytes) -> None:
-            self.pieces = dict(enumerate(pieces))
-
-        def encode(self, text: str, *, special: bool) -> list[int]:
-            return [token for token, piece in self.pieces.items() if piece.decode() == text]
-
-    vocab: Any = Vocab(b"</think>", b"</", b"think", b">")
-    assert spelling(END, vocab, as_text=False) == [0]
-    assert spelling(END, vocab, as_text=True) == [1, 2, 3]
-    vocab = Vocab(b"</think>", b"</", b">")
-    assert spelling(END, vocab, as_text=True) == [0]
+@pytest.mark.parametrize(
+    ("marks", "grammar", "expected"),
+    [
+        ("own", None, "whole"),
+        ("own", Grammar("lark", "start: /.*/"), "whole"),
+        ("control", None, "whole"),
+        ("control", Grammar("lark", "start: /.*/"), "spelled"),
+        ("control", Grammar("lark", f'start: /.*/ "{END}"'), "whole"),
+        ("control", Grammar("lark", "start: (/.*/ other_marks)*"), "whole"),
+        ("control", Grammar("json_object"), "spelled"),
+    ],
+)
+def test_a_mark_that_is_one_token_ends_a_thought_where_the_grammar_takes_it(
+    tmp_path: Path, marks: str, grammar: Grammar | None, expected: str
+) -> None:
+    names: dict[str, Sequence[str]] = {marks: [BEGIN, END]}
+    with opened_vocabulary(write_marked(tmp_path / "model.gguf", **names)) as vocab:
+        found = closing(END, vocab, grammar)
+        assert len(found) == (1 if expected == "whole" else len(END))
+        assert b"".join(map(shown_pieces(vocab, Grammar("json_object")).__getitem__, found)).decode() == END
 
 
 @pytest.mark.parametrize(("text", "whole"), [("é".encode(), True), (b"a\xc3", False), (b"\xa9a", True), (b"", True)])

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import llama_cpp.llama_cpp as lib
 
+from runtime.backends.grammar_tokens import control_tokens, grammar_tokenizer
 from runtime.backends.long_text import BLOCK, Cutter
 from runtime.core.errors import VocabError
 from runtime.models.facts import WORDS
 from runtime.models.header import Header
 from runtime.models.header_strings import Strings
+from runtime.sampling.control_tokens import ControlTokens
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -47,6 +49,7 @@ class Vocab:
         self.bos = int(lib.llama_vocab_bos(handle))
         self.eos = int(lib.llama_vocab_eos(handle))
         self.pieces = Memo(lambda token: self._read_piece(token, special=False))
+        self.named_pieces = Memo(lambda token: self._read_piece(token, special=True))  # control tokens by their names
         self._parts: dict[tuple[str, bool], Sequence[int]] = {}
         self.ends = Memo(lambda token: bool(lib.llama_vocab_is_eog(handle, token)))
 
@@ -109,10 +112,12 @@ class Vocab:
     @cached_property
     def grammar_tokenizer(self) -> LLTokenizer:
         """The vocabulary as llguidance wants it; takes up to a second to make."""
-        from llguidance.llamacpp import lltokenizer_from_vocab
+        return grammar_tokenizer(self)
 
-        ends = {self.eos, int(lib.llama_vocab_eot(self.handle))} - {-1}
-        return lltokenizer_from_vocab(self.handle, eos_token=sorted(ends))
+    @cached_property
+    def control_tokens(self) -> ControlTokens:
+        """The control tokens that a grammar may name."""
+        return control_tokens(self)
 
     @cached_property
     def fim(self) -> dict[str, int]:
@@ -125,7 +130,11 @@ class Vocab:
 
     def special_text(self, token: int) -> str:
         """A control token as it is written in text; "" where there is none (-1)."""
-        return self._read_piece(token, special=True).decode("utf8", "replace") if token >= 0 else ""
+        return self.named_pieces[token].decode("utf8", "replace") if token >= 0 else ""
+
+    def text_or_name(self, token: int) -> str:
+        """A token as text; control tokens by their names."""
+        return self.pieces[token].decode("utf8", "replace") or self.special_text(token)
 
 
 @dataclass(frozen=True)

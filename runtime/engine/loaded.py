@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, ModelError, SettingsError, StoppedError
+from runtime.engine.binding import masks, shown_pieces
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
@@ -27,10 +28,8 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for
 from runtime.models.registry import Pair
-from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar
 from runtime.sampling.masks import together
-from runtime.sampling.sampler import Sampler, TokenMask, check
-from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask, spelling
+from runtime.sampling.sampler import Sampler, check
 from runtime.speculative.control.explain import Explanation, Pass, explain
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
@@ -102,7 +101,7 @@ class LoadedEngine(Engine):
         report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)
         reply = Reply(
             self.loop, self.vocab, window, ids, sampler, ask.max_tokens, ask.stops, report, self.facts.exactness,
-            expected,
+            expected, shown_pieces(self.vocab, ask.grammar),
         )  # fmt: skip
         reply.take_up(ask.said, ask.passes)
         self._stats = reply.stats
@@ -172,17 +171,7 @@ class LoadedEngine(Engine):
             raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
         # Where only exact passes are used, rounding decides nothing
         tolerance = 0.0 if self.facts.is_reproducible else self.facts.exactness.difference
-        return Sampler(ask.sampling, together(self._masks(ask.grammar, ask.thoughts)), tolerance)
-
-    def _masks(self, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
-        """What binds a reply's tokens. Raises SettingsError for a grammar that is not valid."""
-        masks: list[TokenMask] = []
-        if thoughts:
-            closing = spelling(thoughts.end, self.vocab, as_text=grammar is not None)
-            masks.append(ThoughtMask(thoughts, closing, self.token_bytes, self.vocab.n_vocab))
-        if grammar:  # the last: a call that was begun in a thought is not broken off
-            masks.append(GrammarMask(compile_grammar(grammar, self.vocab.grammar_tokenizer), self.vocab.n_vocab))
-        return masks
+        return Sampler(ask.sampling, together(masks(self.vocab, ask.grammar, ask.thoughts)), tolerance)
 
     def token_bytes(self, token: int) -> bytes:
         """What the token adds to the text; b"" for a control token."""
@@ -203,7 +192,7 @@ class LoadedEngine(Engine):
 
     def token_text(self, token: int) -> str:
         """The token as text; control tokens by their names."""
-        return self.vocab.pieces[token].decode("utf8", "replace") or self.vocab.special_text(token)
+        return self.vocab.text_or_name(token)
 
     @property
     def memory_level(self) -> str:

@@ -7,7 +7,7 @@ Knows the loop, a tokenizer and text; knows no files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,9 +65,11 @@ class Reply:
         report: Report | None,
         exactness: Exactness,
         expected: Sequence[int] = (),
+        pieces: Mapping[int, bytes] | None = None,
     ) -> None:
         self.loop, self.vocab, self.window, self.sampler, self.report = loop, vocab, window, sampler, report
         self.n_ctx, self.expected = window.n_ctx, expected
+        self._pieces = vocab.pieces if pieces is None else pieces
         self.tokens: Tokens = np.empty(self.n_ctx, dtype=np.int32)
         self.tokens[: len(ids)] = ids
         self.n_prompt = self.n = len(ids)
@@ -231,7 +233,7 @@ class Reply:
         if self.left is not None:
             self.left -= 1
         is_end = self.vocab.ends[token]
-        text = "" if is_end else self.text.feed(self.vocab.pieces[token])
+        text = "" if is_end else self.text.feed(self._pieces[token])
         if is_end or self.text.stopped:
             self.finish_reason = "stop"
         return text

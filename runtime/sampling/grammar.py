@@ -8,7 +8,7 @@ a rejected draft leaves no trace in it. Knows token ids; knows no model.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
+from runtime.sampling.control_tokens import ControlTokens
+from runtime.sampling.gbnf import gbnf_as_lark
+from runtime.sampling.lark import LarkGrammar
 from runtime.sampling.schema import closed, excess, unsupported
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
 LONGEST_REASON = 300  # characters
+NO_CONTROL = ControlTokens()
 KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
 
@@ -40,12 +44,15 @@ class Grammar:
     calls: str = ""
 
 
-def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
-    """Raises SettingsError with what is wrong when the grammar is not valid: the library's explanation, or keywords."""
+def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTokens = NO_CONTROL) -> LLMatcher:
+    """Return the grammar ready for a vocabulary, whose control tokens are text only where `control` lacks them.
+
+    Raises SettingsError with what is wrong when it is not valid: the library's explanation, or keywords.
+    """
     from llguidance import LLMatcher
 
     try:
-        source = translate(grammar, LLMatcher)
+        source = translate(grammar, LLMatcher, control)
     except ValueError as error:
         what = "GBNF" if grammar.kind == "gbnf" else "JSON"
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Mend it and ask again.") from error
@@ -57,6 +64,11 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
             f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Mend it and ask again."
         )
     return matcher
+
+
+def taken_tokens(grammar: Grammar, control: ControlTokens) -> frozenset[int]:
+    """Return the ids of the control tokens that a grammar in Lark takes; other kinds are asked for none."""
+    return LarkGrammar(grammar.text, control).tokens if grammar.kind == "lark" else frozenset()
 
 
 def first_line(text: str) -> str:
@@ -85,14 +97,14 @@ def named(keywords: Sequence[str]) -> str:
     return " and ".join(f"'{keyword}'" for keyword in keywords) + (" are" if len(keywords) > 1 else " is")
 
 
-def translate(grammar: Grammar, matcher: Any) -> str:
+def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
     """The grammar in llguidance's own notation. Raises ValueError for what is not JSON or GBNF and should be."""
     if grammar.kind == "regex":
         return str(matcher.grammar_from_regex(grammar.text))
     if grammar.kind == "lark":
-        return str(matcher.grammar_from_lark(grammar.text))
+        return str(matcher.grammar_from_lark(LarkGrammar(grammar.text, control).with_tokens()))
     if grammar.kind == "gbnf":
-        return str(matcher.grammar_from_lark(gbnf_as_lark(grammar.text)))
+        return str(matcher.grammar_from_lark(gbnf_as_lark(grammar.text, control)))
     if grammar.kind not in KINDS:
         raise SettingsError(f"There is no grammar kind '{grammar.kind}'. Known: {', '.join(KINDS)}.")
     schema = json.loads(grammar.text) if grammar.kind == "json_schema" else {"type": "object"}
@@ -104,21 +116,17 @@ def translate(grammar: Grammar, matcher: Any) -> str:
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
 
 
-def gbnf_as_lark(text: str) -> str:
-    """llama.cpp's notation as Lark's. Raises ValueError where it is none."""
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
-    try:
-        return str(gbnf_to_lark(text))
-    except Exception as error:  # the library raises that very class for a rule that is missing
-        raise ValueError(" ".join(str(error).split()) or "it cannot be read") from error
-
-
 class GrammarMask:
     """The grammar of one reply, asked token by token. Implements TokenMask."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
-        self.n_vocab = n_vocab
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        n_vocab: int,
+        ends: frozenset[int] = frozenset(),
+        token_text: Callable[[int], str] = str,
+    ) -> None:
+        self.n_vocab, self._ends, self._token_text = n_vocab, ends, token_text
         self._fresh, self._matcher = matcher, matcher.deep_copy()
         self._words = np.zeros((n_vocab + 31) // 32, dtype=np.int32)
         self._reply: list[int] = []  # what the reply has said
@@ -126,16 +134,26 @@ class GrammarMask:
         self._masks: dict[Path, NDArray[np.bool_]] = {}  # of this step: target and drafter ask for the same paths
 
     def begin(self, reply: Tokens) -> None:
-        """The reply has these tokens [n] now: those of the last time, and more."""
+        """The reply has these tokens [n] now: those of the last time, and more. Raises SettingsError for one that the
+        grammar does not allow; what ends the turn after a complete reply is no part of it.
+        """
         self._masks.clear()
         new = reply[len(self._reply) :].tolist()
-        self._go_to(tuple(new))
-        self._reply += new
-        self._path = self._path[len(new) :]
+        if not self._go_to(tuple(new)):
+            token = new[len(self._path)]
+            if token not in self._ends or not self._matcher.is_accepting():
+                raise SettingsError(
+                    f"The reply has {self._token_text(token)!r}, which its grammar does not allow there. Write the "
+                    "grammar in another way and ask again."
+                )
+        self._reply += self._path
+        self._path = []
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and `path`; all of them where the reply has left it, which no
-        kept token does.
+        """[n_vocab] which tokens may follow the reply and `path`.
+
+        All of them where `path` has left the grammar: drafters look beyond a token that is not allowed, but the target
+        gives it no chance, so what follows it is never kept, and `begin` would refuse it.
         """
         mask = self._masks.get(path)
         if mask is None:

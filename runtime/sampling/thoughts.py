@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.core.backend import Tokenizer
 from runtime.core.draft import Path, Tokens
 
 CHARACTER = 4  # bytes, at most
@@ -97,17 +96,6 @@ class ThoughtMask:
 
     def _inside(self, text: bytes, n: int) -> Thought:
         return Thought(True, text[-max(len(self._end), CHARACTER) :], n, is_over=self._end in text)
-
-
-def spelling(mark: str, vocab: Tokenizer, *, as_text: bool) -> list[int]:
-    """The tokens of a mark. To a grammar, a token that is the whole mark is no text: `as_text` it is spelled, where the
-    vocabulary can.
-    """
-    whole = vocab.encode(mark, special=True)
-    parts = (mark[:2], mark[2:-1], mark[-1:])
-    spelled = [token for part in parts for token in vocab.encode(part, special=False)]
-    is_same = b"".join(vocab.pieces[token] for token in spelled) == mark.encode()
-    return spelled if as_text and is_same else whole
 
 
 def is_whole(text: bytes) -> bool:

@@ -1,0 +1,62 @@
+"""A vocabulary as grammars need it: what is text, what is a control token, and what ends a turn."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import llama_cpp.llama_cpp as lib
+
+from runtime.sampling.control_tokens import ControlTokens
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+    from runtime.backends.vocab import Vocab
+
+NO_TEXT = b"\xff"  # llguidance: a token that no text spells, with its name
+USUAL = 64  # bytes of text that a token stands for; longer ones take two calls
+
+
+def grammar_tokenizer(vocab: Vocab) -> LLTokenizer:
+    """Return the vocabulary as llguidance wants it.
+
+    A token is text where the reply shows it as text, whatever its type; llguidance's own function for llama.cpp, whose
+    interface this uses, takes user-defined tokens for none.
+    """
+    from llguidance import LLTokenizer
+
+    control = vocab.control_tokens
+    tokens = texts(vocab)
+    for token in [token for token, text in enumerate(tokens) if not text] + list(control.ends):
+        name = vocab.special_text(token).encode()
+        tokens[token] = NO_TEXT + name if name else b""
+    tokenize = ctypes.cast(lib._lib.llama_tokenize, ctypes.c_void_p).value
+    found: LLTokenizer = LLTokenizer.from_llamacpp(  # type: ignore[attr-defined]  # lacks a declaration
+        tokens=tokens, vocab_ptr=vocab.handle, tokenize_fptr=tokenize, eos_token=sorted(control.ends)
+    )
+    return found
+
+
+def texts(vocab: Vocab) -> list[bytes]:
+    """Return `vocab.pieces` of all tokens, in a third of the time."""
+    read, handle, buffer = lib.llama_token_to_piece, vocab.handle, ctypes.create_string_buffer(USUAL)
+    sizes = ((token, read(handle, token, buffer, USUAL, 0, False)) for token in range(vocab.n_vocab))
+    return [buffer.raw[:n] if n >= 0 else vocab.pieces[token] for token, n in sizes]
+
+
+def control_tokens(vocab: Vocab) -> ControlTokens:
+    """Return the control tokens that a grammar may name, and what ends a turn."""
+
+    def find(name: str) -> int | None:
+        ids = vocab.encode(name, special=True)
+        return ids[0] if len(ids) == 1 and vocab.special_text(ids[0]) == name else None
+
+    ends = frozenset(token for token in range(vocab.n_vocab) if lib.llama_vocab_is_eog(vocab.handle, token))
+    control = [token for token in range(vocab.n_vocab) if is_control(vocab, token) and token not in ends]
+    return ControlTokens({name: token for token in control if (name := vocab.special_text(token))}, ends, find)
+
+
+def is_control(vocab: Vocab, token: int) -> bool:
+    """Is the token one that text cannot be?"""
+    return bool(lib.llama_vocab_get_attr(vocab.handle, token) & lib.LLAMA_TOKEN_ATTR_CONTROL)

@@ -1,0 +1,76 @@
+"""The control tokens that a grammar may name. Knows names and ids; knows no notation of grammars, and no model.
+
+To llguidance a control token is no text, so a literal that holds the name of one allows it as a token besides.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class ControlTokens:
+    """A vocabulary's control tokens by name, without `ends`, the ids that end a turn: nothing can follow those.
+
+    `find` returns the id of the token of any type that has a name.
+    """
+
+    ids: Mapping[str, int] = field(default_factory=dict)
+    ends: frozenset[int] = frozenset()
+    find: Callable[[str], int | None] = dict[str, int]().get
+
+    @cached_property
+    def _names(self) -> re.Pattern[str]:
+        longest_first = sorted(self.ids, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else "(?!)")
+
+    def named(self, literal: str) -> set[int]:
+        """Return the ids of the control tokens whose names a quoted literal holds."""
+        return {self.ids[name] for name in self._names.findall(unquoted(literal))}
+
+    def spelled_or_whole(self, literal: str, reference: Callable[[int], str]) -> str:
+        """Return a quoted literal as a group in which each name may also be its token, written as `reference` says."""
+        parts = self._names.split(unquoted(literal))
+        if len(parts) == 1:
+            return literal
+        for i, name in enumerate(parts):
+            parts[i] = f"({quoted(name)} | {reference(self.ids[name])})" if i % 2 else quoted(name) if name else ""
+        return f"({' '.join(filter(None, parts))})"
+
+
+def quoted(text: str) -> str:
+    """Return a literal as both notations read it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def unquoted(literal: str) -> str:
+    """Return the text of a literal; "" for one in a notation that JSON does not have, which holds no name."""
+    try:
+        return str(json.loads(literal))
+    except ValueError:
+        return ""
+
+
+def these(ids: Collection[int]) -> str:
+    """Return a reference to any of the tokens in Lark; there is at least one."""
+    return f"<[{ranges(ids)}]>"
+
+
+def all_but(ids: Collection[int]) -> str:
+    """Return a reference to any other token in Lark."""
+    return f"<[^{ranges(ids)}]>" if ids else "<[*]>"
+
+
+def ranges(ids: Collection[int]) -> str:
+    """Return ids as llguidance writes them, such as 3-5,9."""
+    found: list[list[int]] = []
+    for token in sorted(set(ids)):
+        if found and found[-1][-1] == token - 1:
+            found[-1][1:] = [token]
+        else:
+            found.append([token])
+    return ",".join("-".join(map(str, ends)) for ends in found)

@@ -1,0 +1,124 @@
+"""Grammars in llguidance's Lark, for a vocabulary: its rules know control tokens as tokens. Terminals and JSON schemas
+cannot hold any and stay text.
+
+`other_marks` is a rule of every grammar: any control token that the grammar names nowhere and that ends no turn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from runtime.sampling.control_tokens import ControlTokens, all_but, ranges, these
+
+OTHER_MARKS = "other_marks"
+NOTHING = r"/[^\s\S]/"  # what no text matches
+LEXEMES = re.compile(
+    r"""(?P<comment>(?:\#|//)[^\n]*)
+    | (?P<json>%(?:json|regex|llguidance)\b)
+    | (?P<head>^[ \t]*(?:%ignore\b|[!?_]*[a-zA-Z][\w-]*(?:"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|::\w+|[^:"/\#|\n])*:))
+    | (?P<string>"(?:\\.|[^"\\\n])*"i?)
+    | (?P<regex>/(?:\\.|[^/\\\n])+/)
+    | (?P<token><[^<>\s]+>)
+    | (?P<name>[!?_]*[a-zA-Z][\w-]*)""",
+    re.MULTILINE | re.VERBOSE,
+)
+RULE = re.compile(r"\s*[!?_]*[a-z]")
+LISTED = re.compile(r"<\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\]>")
+LEXEME = re.compile(r"\b(?:lazy|stop|suffix|max_tokens|temperature)\b")  # options that make a rule a terminal
+
+
+def lexemes(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a grammar in order with what they are: names of groups above, or "" for all else."""
+    at = 0
+    while match := LEXEMES.search(text, at):
+        yield "", text[at : match.start()]
+        at = json_end(text, match.end()) if match.lastgroup == "json" else match.end()
+        yield match.lastgroup or "", text[match.start() : at]
+    yield "", text[at:]
+
+
+def json_end(text: str, at: int) -> int:
+    """Return where the JSON value that begins at a place ends; that place where it is none."""
+    at += len(text[at:]) - len(text[at:].lstrip())
+    try:
+        return json.JSONDecoder().raw_decode(text, at)[1]
+    except ValueError:
+        return at
+
+
+@dataclass(frozen=True)
+class LarkGrammar:
+    """A grammar in Lark, read for a vocabulary."""
+
+    text: str
+    control: ControlTokens
+
+    @cached_property
+    def _lexemes(self) -> list[tuple[str, str]]:
+        return list(lexemes(self.text))
+
+    @property
+    def tokens(self) -> frozenset[int]:
+        """The ids of the control tokens that it takes."""
+        return frozenset(self.control.ids.values()) if self._asks_for_others else frozenset(self._named)
+
+    def with_tokens(self) -> str:
+        """Return the grammar in which control tokens are tokens as well as text."""
+        found, is_rule = list[str](), False
+        for kind, part in self._lexemes:
+            if kind == "head":
+                is_rule = RULE.match(part) is not None and not LEXEME.search(part)
+            found.append(self._rewritten(kind, part) if is_rule else part)
+        if self._asks_for_others:
+            others = set(self.control.ids.values()) - self._named
+            found.append(f"\n{OTHER_MARKS}: {these(others) if others else NOTHING}\n")
+        return "".join(found)
+
+    def _rewritten(self, kind: str, part: str) -> str:
+        """A part of a rule."""
+        if kind == "string":
+            return self.control.spelled_or_whole(part, lambda token: these([token]))
+        return reference(part, self.control) if kind == "token" else part
+
+    @property
+    def _asks_for_others(self) -> bool:
+        """Does it refer to `other_marks` and define no such rule?"""
+        names = [(kind, part.partition(":")[0].strip()) for kind, part in self._lexemes]
+        return ("name", OTHER_MARKS) in names and ("head", OTHER_MARKS) not in names
+
+    @cached_property
+    def _named(self) -> set[int]:
+        """The ids of the control tokens that a literal holds or a reference names."""
+        found = set[int]()
+        for kind, part in self._lexemes:
+            if kind == "string":
+                found |= self.control.named(part)
+            elif kind == "token":
+                found |= expanded(reference(part, self.control))
+        return found & set(self.control.ids.values())
+
+
+def reference(source: str, control: ControlTokens) -> str:
+    """Return a reference to tokens by id; one to any, or to all but some, leaves out those that end a turn."""
+    if not source.startswith("<["):
+        token = control.find(source)
+        return source if token is None or token in control.ends else these([token])
+    if source == "<[*]>":
+        return all_but(control.ends)
+    if source.startswith("<[^") and control.ends:
+        return f"{source[:-2]},{ranges(control.ends)}]>"
+    return source
+
+
+def expanded(source: str) -> set[int]:
+    """Return the ids that a reference lists."""
+    found = set[int]()
+    if LISTED.fullmatch(source):
+        for part in source[2:-2].split(","):
+            first, _, last = part.partition("-")
+            found |= {*range(int(first), int(last or first) + 1)}
+    return found
