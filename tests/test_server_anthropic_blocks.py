@@ -13,6 +13,7 @@ from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.reasoning import ReasoningReader
 from runtime.engine import Chunk
+from runtime.engine.calls import Function
 from tests.support.serving import named
 
 
@@ -21,8 +22,8 @@ def chunks(*pieces: str) -> list[Chunk]:
 
 
 def formatter(engine: Any) -> MessageFormatter:
-    chat = ChatFormatter(engine, False, False, ReplyReader(ToolCallParser(), ReasoningReader(is_open=False)))
-    return MessageFormatter("m", chat, 7)
+    reader = ReplyReader(ToolCallParser([Function("f")]), ReasoningReader(is_open=False))
+    return MessageFormatter("m", ChatFormatter(engine, False, False, reader), 7)
 
 
 THOUGHT = (BEGIN, "Hm", ".", END, "\n\nSo", ":", '<tool_call>\n{"name": "f", "arguments": {"a"', ": 1}}\n</tool_call>")

@@ -4,6 +4,7 @@ templates take earlier calls as text.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from runtime.core.errors import TemplateError
@@ -39,4 +40,7 @@ def form_of(source: str) -> CallForm | None:
         found = found_form(ChatTemplate(source))
     except TemplateError:
         return None
-    return found or next((form for sign, form in SIGNS.items() if sign in source), None)
+    known = next((form for sign, form in SIGNS.items() if sign in source), None)
+    if found or known is None:
+        return found
+    return replace(known, past=PastCalls(are_rendered="tool_calls" in source))

@@ -87,6 +87,9 @@ class CallParser:
 
     def _outside(self, parts: list[Part]) -> bool:
         trigger = self._form.trigger
+        if not self._functions:
+            self._release(len(self._held), parts)
+            return False
         at = self._held.find(trigger) if trigger else 0
         if at < 0:
             self._release(before_overlap(self._held, trigger), parts)
