@@ -12,18 +12,17 @@ from typing import Any
 
 from runtime.engine.calls import form as forms
 from runtime.engine.calls.form import CallForm, JsonArguments, filled
-from runtime.engine.calls.rules import OTHER_MARKS, Rules, excluding, quoted
+from runtime.engine.calls.rules import LENIENT, OTHER_MARKS, SPACED, Rules, excluding, quoted
 from runtime.engine.calls.schemas import ANY_OBJECT, bound_schema
 from runtime.engine.calls.tagged_rules import tagged_arguments
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.schema import closed
 
 WHITESPACE: dict[str, dict[str, Any]] = {
-    forms.COMPACT: {"whitespace_flexible": False},
+    forms.COMPACT: SPACED,
     forms.TIGHT: {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
     forms.LOOSE: {"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"},
 }
-LENIENT = {"lenient": True}  # keywords that are unknown are left to the model
 THINK, THOUGHT_END = "<think>", "</think>"
 NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"  # a thought was begun in the prompt; a reply may begin one
 
@@ -80,7 +79,7 @@ def answer_schema(answer: Grammar) -> dict[str, Any]:
     """Return the schema that an answer follows. Raises SettingsError where it cannot."""
     schema: dict[str, Any] = json.loads(answer.text or '{"type": "object"}')
     check_schema(schema)
-    return closed(schema) | {"x-guidance": WHITESPACE[forms.COMPACT]}
+    return closed(schema) | {"x-guidance": SPACED}
 
 
 def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules: Rules) -> str:

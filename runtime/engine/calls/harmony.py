@@ -13,12 +13,11 @@ from runtime.engine.calls.form import CallForm
 from runtime.engine.calls.grammar import Function, answer_schema
 from runtime.engine.calls.matching import before_overlap
 from runtime.engine.calls.parser import ArgumentText, CallBegins, Part, Text, Thought
-from runtime.engine.calls.rules import Rules, excluding, quoted
+from runtime.engine.calls.rules import USUAL_JSON, Rules, excluding, quoted
 from runtime.sampling.grammar import Grammar
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 RECIPIENT = re.compile(r"to=functions\.([\w.:-]+)")
-LENIENT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
 FORM = CallForm(" to=functions.", f"{CHANNEL}commentary json{MESSAGE}", "<|call|>")
 
 
@@ -45,7 +44,7 @@ def harmony_grammar(functions: Sequence[Function], *, required: bool, answer: Gr
 
 def call_rule(function: Function) -> str:
     """Return the rule of a call, whose recipient stands before or in its channel."""
-    to, schema = f" to=functions.{function.name}", json.dumps(function.schema | LENIENT)
+    to, schema = f" to=functions.{function.name}", json.dumps(function.schema | USUAL_JSON)
     headers = f"{quoted(f'{CHANNEL}commentary{to}')} | {quoted(f'{to}{CHANNEL}commentary')}"
     return f'({headers}) (" "? "<|constrain|>"? "json")? "{MESSAGE}" %json {schema}'
 

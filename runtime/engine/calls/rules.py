@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from runtime.engine.calls.form import ID, INDEX, NAME, pieces
 
@@ -15,6 +16,11 @@ HOLE_RULES = {
     INDEX: ("CALL_INDEX", "/[0-9]{1,3}/"),
     NAME: ("NAME", "/[a-zA-Z0-9_.:-]{1,128}/"),
 }
+
+
+SPACED: dict[str, Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+LENIENT = {"lenient": True}  # keywords of schemas that are unknown are left to the model
+USUAL_JSON = {"x-guidance": LENIENT | SPACED}  # as json.dumps writes it, and as models have read it
 
 
 class Rules:

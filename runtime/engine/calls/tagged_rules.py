@@ -11,12 +11,11 @@ from typing import Any
 
 from runtime.engine.calls import form as forms
 from runtime.engine.calls.form import KEY, TYPES, TaggedArguments, ValueStyle, filled
-from runtime.engine.calls.rules import Rules, excluding, quoted
+from runtime.engine.calls.rules import USUAL_JSON, Rules, excluding, quoted
 from runtime.engine.calls.schemas import texts_of, types_of
 from runtime.sampling.schema import whole
 
 KEYS = "/[a-zA-Z0-9_.$-]{1,64}/"  # where the schema names none
-COMPACT = {"x-guidance": {"lenient": True, "whitespace_flexible": False}}
 WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # in Python's notation
 GEMMA = {
     "gemma_value": 'gemma_text | GEMMA_NUMBER | "true" | "false" | "null" | gemma_list | gemma_map',
@@ -102,5 +101,5 @@ class TaggedRules:
             return [{"array": "gemma_list", "object": "gemma_map"}.get(kind, "gemma_value") for kind in kinds]
         words = [word for kind in kinds for word in WORDS.get(kind, ())] if notation == forms.PYTHON else []
         narrowed = dict(schema) if set(kinds) >= set(types_of(schema, self._schema)) else {"type": list(kinds)}
-        value = whole(narrowed, self._schema) | COMPACT if narrowed else {"type": list(TYPES)} | COMPACT
+        value = whole(narrowed, self._schema) | USUAL_JSON if narrowed else {"type": list(TYPES)} | USUAL_JSON
         return [f"%json {json.dumps(value)}", *map(quoted, words)]

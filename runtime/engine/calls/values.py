@@ -1,4 +1,4 @@
-"""Values of arguments in the notations that models write: JSON, Python and Gemma's own. Knows text alone."""
+"""Values of arguments in the notations that models write: JSON, Python and some models' own. Knows text alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON
 from runtime.engine.calls.schemas import type_of
 
+ELEMENT = re.compile(r"(?:\]<\]\w+\[>\[)?(</?[\w.-]+>)")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 BARE_KEY = re.compile(r"([\w.$-]+)\s*:")
 
 
@@ -42,7 +44,33 @@ def from_gemma(text: str) -> Any:
     return json.loads("".join(parts))
 
 
-READERS: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval, from_gemma)
+def from_elements(text: str) -> Any:
+    """Return the list or the map that nested elements stand for, as MiniMax-M3 writes them. Raises ValueError."""
+    parts = [part for part in ELEMENT.split(text) if part and not part.isspace()]
+    value, rest = _elements(parts)
+    if rest or isinstance(value, str):
+        raise ValueError(text)
+    return value
+
+
+def _elements(parts: Sequence[str]) -> tuple[Any, Sequence[str]]:
+    """The value that the first parts are, and the parts after it. Raises ValueError."""
+    if not parts or not parts[0].startswith("<"):
+        text = parts[0] if parts else ""
+        return (json.loads(text) if NUMBER.fullmatch(text) or text in ("true", "false") else text), parts[1:]
+    pairs = []
+    while parts and not parts[0].startswith("</"):
+        key = parts[0][1:-1]
+        value, parts = _elements(parts[1:])
+        if not parts or parts[0] != f"</{key}>":
+            raise ValueError(key)
+        pairs.append((key, value))
+        parts = parts[1:]
+    is_list = all(key == "item" for key, _ in pairs)
+    return ([value for _, value in pairs] if is_list else dict(pairs)), parts
+
+
+READERS: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval, from_gemma, from_elements)
 
 
 def read_value(text: str, kinds: Sequence[str]) -> str:
