@@ -93,7 +93,8 @@ class TaggedReader:
         if key == KEY:
             start = max(0, match(before, self._held))
             key = HOLE.match(self._held, start)[0]  # type: ignore[index]  # matches anything
-        self._held, self._value = self._held[end:], Value(key, style, self._kinds(key, style))
+        kinds = self._kinds(key, style)
+        self._held, self._value = self._held[end:], Value(key, self._arguments.styles[kinds[0]], kinds)
         self._n += 1
         return f"{', ' if self._n > 1 else '{'}{json.dumps(key, ensure_ascii=False)}: "
 

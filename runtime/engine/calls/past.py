@@ -62,18 +62,20 @@ def id_for(given: str, pattern: str, name: str, number: int) -> str:
 
 def written_calls(form: CallForm, calls: Sequence[Call]) -> str:
     """Return calls as a model writes them."""
-    bodies = [_body(form, call["function"]["name"], call["function"]["arguments"], i) for i, call in enumerate(calls)]
-    if form.between is None:
-        return "\n".join(f"{form.opening}{body}{form.closing}" for body in bodies)
-    return form.opening + form.between.join(bodies) + form.closing
+    text, n = "", len(calls)
+    for i, call in enumerate(calls):
+        name, holes = call["function"]["name"], {"index": str(i), "id": f"call{i:05}"}
+        before = form.opening if not i or form.between is None else form.between
+        after = form.closing if form.between is None or i == n - 1 else ""
+        text += filled(before, **holes) + name + filled(form.head, name=name, **holes)
+        text += _arguments(form, call["function"]["arguments"]) + filled(after, **holes)
+    return text
 
 
-def _body(form: CallForm, name: str, arguments: Any, i: int) -> str:
-    head = name + filled(form.head, name=name, index=str(i), id=f"call{i:05}")
+def _arguments(form: CallForm, arguments: Any) -> str:
     if isinstance(form.arguments, JsonArguments) or not isinstance(arguments, dict):
-        return head + json.dumps(arguments, ensure_ascii=False)
-    pairs = [_pair(form.arguments, key, value, i) for i, (key, value) in enumerate(arguments.items())]
-    return head + "".join(pairs)
+        return json.dumps(arguments, ensure_ascii=False)
+    return "".join(_pair(form.arguments, key, value, i) for i, (key, value) in enumerate(arguments.items()))
 
 
 def _pair(form: TaggedArguments, key: str, value: Any, i: int) -> str:
@@ -95,7 +97,8 @@ def _plain(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "string", "description": ""} | dict(schema)
+    usual = "object" if "properties" in schema else "string"
+    found: dict[str, Any] = {"type": usual, "description": ""} | dict(schema)
     if isinstance(found["type"], list):
         found["type"] = next((kind for kind in found["type"] if kind != "null"), "string")
     if found["type"] == "object":

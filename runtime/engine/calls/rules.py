@@ -64,5 +64,15 @@ def quoted(text: str) -> str:
 
 def excluding(*texts: str, at_start: bool = False) -> str:
     """Return the set of texts that hold none of these, or begin with none, apart from whitespace."""
-    one = "|".join(SPECIAL.sub(r"\\\1", text).replace("\n", r"\n") for text in texts)
+    one = "|".join(map(escaped, texts))
     return f"~/{SPACES if at_start else ANY}({one}){ANY}/"
+
+
+def ending_in(text: str) -> str:
+    """Return the set of texts that hold this one at their end and nowhere else."""
+    return rf"/{ANY}{escaped(text)}/ & ~/{ANY}{escaped(text)}(.|\n)+/"
+
+
+def escaped(text: str) -> str:
+    """Return the text as a regular expression in Lark."""
+    return SPECIAL.sub(r"\\\1", text).replace("\n", r"\n")

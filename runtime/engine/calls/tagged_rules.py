@@ -11,11 +11,11 @@ from typing import Any
 
 from runtime.engine.calls import form as forms
 from runtime.engine.calls.form import KEY, TYPES, TaggedArguments, ValueStyle, filled
-from runtime.engine.calls.rules import USUAL_JSON, Rules, excluding, quoted
+from runtime.engine.calls.rules import USUAL_JSON, Rules, ending_in, excluding, quoted
 from runtime.engine.calls.schemas import texts_of, types_of
 from runtime.sampling.schema import whole
 
-KEYS = "/[a-zA-Z0-9_.$-]{1,64}/"  # where the schema names none
+KEYS = "/[a-zA-Z_][a-zA-Z0-9_.-]{0,63}/"  # where the schema names none
 WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # in Python's notation
 GEMMA = {
     "gemma_value": 'gemma_text | GEMMA_NUMBER | "true" | "false" | "null" | gemma_list | gemma_map',
@@ -34,7 +34,8 @@ def tagged_arguments(arguments: TaggedArguments, schema: Mapping[str, Any], rule
     """Add the rules of a function's arguments, named after a prefix, and return the first."""
     writer = TaggedRules(arguments, schema, rules, prefix)
     properties = schema.get("properties")
-    return writer.named(properties) if isinstance(properties, dict) and properties else writer.unnamed()
+    is_closed = schema.get("additionalProperties") is False
+    return writer.named(properties) if isinstance(properties, dict) and (properties or is_closed) else writer.unnamed()
 
 
 class TaggedRules:
@@ -90,7 +91,7 @@ class TaggedRules:
             return f"({' | '.join(map(quoted, texts))}) {self._rules.sequence(after)}"
         name = f"TEXT_{after.encode().hex().upper()}"
         self._rules.add(name, f"/(.|\\n)+/ & {excluding(after)}")
-        self._rules.add(f"{name}_END", f"{name}? {quoted(after)}")
+        self._rules.add(f"{name}_END", ending_in(after))
         return f"({name}_END | {name}? {self._rules.sequence(after)})"
 
     def _notated(self, notation: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:

@@ -1,0 +1,74 @@
+"""Tool calls in the form of every public template that offers tools, on public vocabularies: what is rendered is read
+back, and a reply that is bound by the grammar is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from runtime.core.errors import TemplateError
+from runtime.engine.calls import CallForm, call_grammar, form_of, is_harmony
+from runtime.engine.calls.form import KEY, TaggedArguments
+from runtime.engine.calls.past import plain_tools, written_calls
+from runtime.engine.chat_template import ChatTemplate
+from runtime.sampling.grammar import compile_grammar, taken_tokens
+from tests.support.calls import CALLS, FUNCTIONS, Calls, endings_of, random_reply, read, rendered_turn, turn
+from tests.support.collection import collection
+from tests.support.vocabulary import open_vocabulary
+
+# Models whose templates offer tools and take no calls of earlier turns, or write only the first one of several
+AS_TEXT = ("LFM2-8B-A1B", "LFM2.5-Instruct", "ibm-granite-granite-3.3-2B-Instruct")
+ONE_AT_A_TIME = ("GigaChat3-10B-A1.8B", "GigaChat3.1-10B-A1.8B", "openai-gpt-oss-120b")
+ONE_AT_A_TIME += ("meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "meta-llama-Llama-3.3-70B-Instruct")
+VOCABULARIES = ("qwen2", "deepseek-llm", "gemma-4", "phi-3")
+N_TEMPLATES = 63
+
+
+@cache
+def offering() -> dict[str, str]:
+    """The templates that offer tools, by name."""
+    paths = sorted((collection() / "templates").glob("*.jinja"))
+    sources = {path.stem: path.read_text(encoding="utf8") for path in paths}
+    return {name: source for name, source in sources.items() if "tools" in source}
+
+
+@cache
+def forms() -> dict[str, CallForm]:
+    """Their forms."""
+    found = {name: form_of(source) for name, source in offering().items()}
+    assert all(found.values()), [name for name, form in found.items() if form is None]
+    return {name: form for name, form in found.items() if form}
+
+
+def test_every_template_that_offers_tools_has_a_form() -> None:
+    assert len(forms()) >= N_TEMPLATES
+    assert {name for name, form in forms().items() if not form.past.are_rendered} == set(AS_TEXT)
+
+
+def region(name: str, calls: Calls) -> str:
+    """What a model's template writes of a turn with these calls."""
+    form = forms()[name]
+    if not form.past.are_rendered:
+        return written_calls(form, turn(calls).more["tool_calls"])
+    return rendered_turn(ChatTemplate(offering()[name], "<s>", "</s>"), form, calls)
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_what_a_template_writes_is_read_back(case: str) -> None:
+    for name, form in forms().items():
+        calls = CALLS[case]
+        if len(calls) > 1 and name in ONE_AT_A_TIME:
+            continue
+        text = region(name, calls)
+        text = text[text.index(form.opening.strip()) :] if form.opening.strip() else text[text.index(calls[0][0]) :]
+        for sizes in ((10**6,), (1, 4)):
+            _, found = read(form, text, sizes)
+            assert found == calls, (name, text)
+
+
+@pytest.fixture(scope="module", params=VOCABULARIES)
+def vocabulary(request: pytest.FixtureRequest) -> Iterator[object]:
+    yield open_vocabulary(collection() / f"ggml-vocab-{request.param}.gguf")
