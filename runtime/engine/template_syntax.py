@@ -63,9 +63,9 @@ class Hooks(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         """`a == b`, `a in b`; a constant is compared in no time."""
         self.generic_visit(node)
-        if not isinstance(node.expr, nodes.Const):
-            for operand in node.ops:
-                operand.expr = compared(operand.expr)
+        for operand in node.ops:
+            operand.expr = compared(operand.expr)
+        node.expr = compared(node.expr)
         return node
 
 
