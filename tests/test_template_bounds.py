@@ -38,3 +38,10 @@ def test_a_hostile_template_ends_soon_and_small_and_with_a_sentence(
         template.render([Message("user", "x")])
     assert time.perf_counter() - start < SECONDS + PATIENCE
     assert peak() - before < MEMORY
+
+
+@pytest.mark.parametrize("source", ["{{ raise_exception('x' * 9999999) }}", "{{ messages['x' * 9999999].x }}"])
+def test_what_a_template_says_is_wrong_is_cut(source: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        ChatTemplate(source).render([Message("user", "x")])
+    assert len(str(caught.value)) < 2000

@@ -15,6 +15,7 @@ from runtime.engine.template_clock import SECONDS, TemplateTooSlowError, time_li
 from runtime.engine.template_sandbox import Sandbox
 
 MOST = 2**26  # characters that a conversation may become
+LONGEST = 1000  # characters of what a template says is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ USUAL_FORM = TemplateForm()
 
 
 def _refuse(text: str) -> NoReturn:
-    raise TemplateError(f"The model's chat template refuses these messages: {text}")
+    raise TemplateError(f"The model's chat template refuses these messages: {str(text)[:LONGEST]}")
 
 
 class ChatTemplate:
@@ -84,7 +85,7 @@ def copied(value: Any) -> Any:
 
 def unusable(what: str, why: object) -> TemplateError:
     """What is wrong with a template, in a sentence."""
-    text = " ".join(str(why).split()) or type(why).__name__
+    text = " ".join(str(why)[:LONGEST].split()) or type(why).__name__
     named = text if not isinstance(why, Exception) or isinstance(why, JinjaError) else f"{type(why).__name__}: {text}"
     return TemplateError(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
 

@@ -4,9 +4,9 @@ Knows Python's values; knows no messages.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, KeysView, ValuesView
+from collections.abc import Iterable, Sized
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
@@ -15,7 +15,10 @@ ROOM = 2**28  # characters that all that is made in one rendering may have
 THING = 24  # characters that take the memory of one thing in a list
 BITS = 2**17  # of a whole number; Python writes no more than 14,300
 
-CONTAINERS = (list, tuple, dict, set, frozenset, KeysView, ValuesView, ItemsView, Namespace)
+TEXTS = str, bytes
+VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
+SIZED: tuple[type, ...] = list, tuple, dict, set, frozenset, *VIEWS
+CONTAINERS = *SIZED, Namespace
 
 
 class Meter:
@@ -31,17 +34,17 @@ class Meter:
 
     def spend(self, length: int) -> None:
         """Counts what is made now."""
+        self.afford(length)
         self.used += length
-        self.afford(0)
 
 
 def size(value: object) -> int:
     """Return the characters that a value takes by itself, without what is in it."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, TEXTS):
         return len(value)
     if isinstance(value, int):
         return 8 + value.bit_length() // 3
-    return THING * (1 + len(value)) if isinstance(value, CONTAINERS[:-1]) else THING
+    return THING * (1 + len(cast("Sized", value))) if isinstance(value, SIZED) else THING
 
 
 def weight(value: object, known: dict[int, int] | None = None) -> int:

@@ -5,13 +5,13 @@ may be too high, never far too low, and has the parameters of its function. Know
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 from jinja2.exceptions import SecurityError
 
-from runtime.engine.template_bounds import CONTAINERS, THING, checked_number, depth, size, weight
+from runtime.engine.template_bounds import CONTAINERS, TEXTS, THING, VIEWS, checked_number, depth, size, weight
 
 LISTED = 2**20  # characters of a list that a filter for texts is given
 DIGITS = 400  # characters of the longest float, and of what a directive of a format makes by itself
@@ -20,6 +20,8 @@ PERCENT = re.compile(r"%(?:%|(?:\((?:[^()]|\([^()]*\))*\))?[#0\- +]*(\*|\d*)(?:\
 SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?(\d*)[_,]?(?:\.(\d+))?", re.DOTALL)
 DIRECTIVE = re.compile(r"%[-_0^#+]*(\d*)")
 Text = str | bytes
+REPEATED = (*TEXTS, list, tuple)
+HASHED = set, *VIEWS
 
 
 def product(left: Any, right: Any) -> int:
@@ -28,7 +30,7 @@ def product(left: Any, right: Any) -> int:
         checked_number(left.bit_length() + right.bit_length())
     if isinstance(left, int):
         left, right = right, left
-    return size(left) * max(right, 0) if isinstance(left, Text | list | tuple) and isinstance(right, int) else 0
+    return size(left) * max(right, 0) if isinstance(left, REPEATED) and isinstance(right, int) else 0
 
 
 def power(left: Any, right: Any) -> int:
@@ -40,7 +42,7 @@ def power(left: Any, right: Any) -> int:
 
 def both(left: Any, right: Any) -> int:
     """Return at most the length of a sum or a difference; the things of a set are compared."""
-    return weight(left) + weight(right) if isinstance(left, set | KeysView | ItemsView) else size(left) + size(right)
+    return weight(left) + weight(right) if isinstance(left, HASHED) else size(left) + size(right)
 
 
 def percent(text: Any, args: object) -> int:
@@ -107,7 +109,7 @@ def split(text: Any, sep: Any = None, maxsplit: int = -1) -> int:
 
 def searched(text: Text, sub: Any = "", *_: object) -> int:
     """For what may compare each place of a text with all of another: an eighth of the comparisons, as they are fast."""
-    return len(text) * max(len(sub) if isinstance(sub, Text) else 1, 8) // 8
+    return len(text) * max(len(sub) if isinstance(sub, TEXTS) else 1, 8) // 8
 
 
 def usual(text: Text, *_: object, **__: object) -> int:
@@ -221,7 +223,7 @@ def taken(value: object, *args: object, **named: object) -> int:
 
 def listed(value: object) -> int:
     """For `list`."""
-    return THING * size(value) if isinstance(value, Text) else size(value)
+    return THING * size(value) if isinstance(value, TEXTS) else size(value)
 
 
 SHALLOW = (

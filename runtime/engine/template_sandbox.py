@@ -7,9 +7,9 @@ prompt is refused before it is done. Knows Jinja; knows no messages.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import wraps
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
@@ -27,12 +27,14 @@ from jinja2.sandbox import (
 from markupsafe import Markup
 
 from runtime.engine import template_growth as growth
-from runtime.engine.template_bounds import CONTAINERS, THING, Meter, checked_number, size, weight
+from runtime.engine.template_bounds import CONTAINERS, TEXTS, THING, Meter, checked_number, size, weight
 from runtime.engine.template_growth import FILTERS, METHODS
 from runtime.engine.template_syntax import Generation, Hooks
 
 CHANGES = frozenset("append extend insert pop remove reverse clear popitem setdefault update".split())
 COMPARES = frozenset(("index", "count", "remove"))
+COPIES = frozenset(("extend", "update", "copy"))
+PASSED = "jinja_pass_arg"  # where Jinja notes that a function takes an argument of Jinja's before the others
 
 
 class BoundedFormatter(SandboxedFormatter):
@@ -84,21 +86,27 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Lists and dicts may be changed, but not sorted by a function of the template's choice."""
-        return (attr in CHANGES and isinstance(obj, list | dict)) or super().is_safe_attribute(obj, attr, value)
+        return super().is_safe_attribute(obj, attr, value) or (attr in CHANGES and isinstance(obj, list | dict))
 
     def bounded(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
         """Return a filter that refuses what would become too much, or a test, which has no name here."""
-        estimate, skip = FILTERS.get(name, growth.written) if name else growth.taken, hasattr(work, "jinja_pass_arg")
+        estimate, skip = FILTERS.get(name, growth.written) if name else growth.taken, hasattr(work, PASSED)
+        bounded = partial(self.careful, work, estimate, skip)
+        if skip:
+            setattr(bounded, PASSED, getattr(work, PASSED))
+        return bounded
 
-        @wraps(work)
-        def careful(*args: Any, **kwargs: Any) -> Any:
-            if estimate not in LAZY and isinstance(args[skip], Iterator):
-                args = (*args[:skip], self.gathered(args[skip]), *args[skip + 1 :])
-            self.meter.afford(estimate(*args[skip:], **kwargs))
-            made = work(*args, **kwargs)
-            return self.counted(made, made is args[skip] or estimate is growth.taken)
-
-        return careful
+    def careful(
+        self, work: Callable[..., Any], estimate: Callable[..., int], skip: int, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Return what a filter or a test makes, if there is room; Jinja's own argument before the others is skipped."""
+        value = args[skip]
+        if estimate not in LAZY and hasattr(value, "__next__"):
+            value = self.gathered(value)
+            args = (*args[:skip], value, *args[skip + 1 :])
+        self.meter.afford(estimate(*args[skip:], **kwargs))
+        made = work(*args, **kwargs)
+        return self.counted(made, made is value or estimate is growth.taken)
 
     def gathered(self, things: Iterable[Any]) -> list[Any]:
         """Return the things in a list, counted as they come."""
@@ -120,7 +128,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """What grows by an operator is bounded by what would result."""
-        if operator == "%" and isinstance(left, str | bytes):
+        if operator == "%" and isinstance(left, TEXTS):
             self.meter.afford(growth.percent(left, right))
         else:
             self.meter.afford(OPERATORS.get(operator, growth.both)(left, right))
@@ -135,7 +143,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getitem(obj, self.weighed(argument))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """What stands in for a text's own `format`; None for anything else."""
+        """Return what stands in for a text's own `format`, or None for anything else."""
         if super().wrap_str_format(value) is None:
             return None
         text, is_map = value.__self__, value.__name__ == "format_map"
@@ -151,21 +159,23 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Methods are bounded as filters are; macros by what they do."""
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         named = {key: value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")}
-        given = [*args, *named.values()]
-        self.meter.spend(THING * (1 + len(given)))
-        if isinstance(owner, str | bytes | int):
+        self.meter.spend(THING * (1 + len(args) + len(named)))
+        if isinstance(owner, (*TEXTS, int)):
+            args = tuple(self.gathered(value) if hasattr(value, "__next__") else value for value in args)
             html = 6 if isinstance(owner, Markup) else 1
-            args = tuple(self.gathered(value) if isinstance(value, Iterator) else value for value in args)
             self.meter.afford(html * METHODS.get(name, growth.usual)(owner, *args, **named))
         elif not isinstance(obj, Macro):
-            self.meter.afford(sum(map(weight, given)) + (weight(owner) if name in COMPARES else 0))
-        if isinstance(owner, list | dict):
-            self.meter.spend(sum(map(size, given)) + (size(owner) if name == "copy" else 0))
-            return super().call(context, obj, *args, **kwargs)
+            self.check_arguments(owner, name, [*args, *named.values()])
         made = super().call(context, obj, *args, **kwargs)
-        if isinstance(owner, str | bytes) and isinstance(made, list | tuple):
+        if isinstance(owner, TEXTS) and isinstance(made, list | tuple):
             self.meter.spend(len(owner))
-        return self.counted(made, made is owner or isinstance(obj, Macro))
+        return self.counted(made, made is owner or isinstance(obj, Macro) or isinstance(owner, list | dict))
+
+    def check_arguments(self, owner: object, name: str, given: list[Any]) -> None:
+        """What is compared or written is weighed, and what a list or a dict grows by is counted."""
+        self.meter.afford(sum(map(weight, given)) + (weight(owner) if name in COMPARES else 0))
+        if isinstance(owner, list | dict) and name in COPIES:
+            self.meter.spend(sum(THING * len(value) for value in [owner, *given] if hasattr(value, "__len__")))
 
     def weighed(self, value: Any) -> Any:
         """Return what is to be written or compared with all that is in it."""
