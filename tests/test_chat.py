@@ -34,8 +34,8 @@ def test_special_tokens_are_handed_to_the_template() -> None:
         ("{% if %}", "cannot be read"),
         ("{{ raise_exception('no system turn') }}", "no system turn"),
         ("{{ messages[5].content }}", "failed"),
-        ("{{ 9 ** 9 ** 9 }}", "may not be used"),
-        ("{{ 'x' * 999999999 }}", "may not be used"),
+        ("{{ 9 ** (9 ** 9) }}", "too great a number"),
+        ("{{ 'x' * 999999999 }}", "too much text"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "failed"),
     ],
 )

@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError as JinjaError
 
 from runtime.core.errors import TemplateError
-from runtime.engine.template_sandbox import SECONDS, Sandbox, TemplateTooSlowError, bounded, time_limit
+from runtime.engine.template_clock import SECONDS, TemplateTooSlowError, time_limit
+from runtime.engine.template_sandbox import Sandbox
 
 MOST = 2**26  # characters that a conversation may become
+LONGEST = 1000  # characters of what a template says is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +40,17 @@ USUAL_FORM = TemplateForm()
 
 
 def _refuse(text: str) -> NoReturn:
-    raise TemplateError(f"The model's chat template refuses these messages: {text}")
-
-
-def strftime_now(form: str) -> str:
-    """Now, as the template wants it written."""
-    return datetime.now().strftime(form)
+    raise TemplateError(f"The model's chat template refuses these messages: {str(text)[:LONGEST]}")
 
 
 class ChatTemplate:
     """Renders messages. Raises TemplateError for a template that is broken, or that refuses the messages."""
 
     def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
-        environment = Sandbox()
-        # Jinja's own is for HTML
-        environment.filters["tojson"] = bounded("tojson", partial(json.dumps, ensure_ascii=False))
-        environment.globals.update(raise_exception=_refuse, strftime_now=bounded("format", strftime_now))
         self._tokens: dict[str, Any] = {"bos_token": bos, "eos_token": eos}
         try:
             with time_limit(SECONDS):
-                self._template = environment.from_string(source)
+                self._code = Sandbox().compile(source)
         except (JinjaError, RecursionError, TemplateTooSlowError) as error:
             raise unusable("cannot be read", error) from error
 
@@ -69,12 +61,13 @@ class ChatTemplate:
         form: TemplateForm = USUAL_FORM,
     ) -> str:
         """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
-        turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         variables = usual_variables(tools) | self._tokens | dict(form.variables)
-        variables |= {"messages": turns, "tools": tools or None, "add_generation_prompt": form.begins_reply}
+        variables |= {"tools": list(tools) or None, "add_generation_prompt": form.begins_reply}
+        turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         try:
             with time_limit(SECONDS):
-                return "".join(within(MOST, self._template.generate(variables)))
+                template = Sandbox(raise_exception=_refuse).loaded(self._code)
+                return "".join(within(MOST, template.generate(copied({**variables, "messages": turns}))))
         except TemplateError:
             raise
         except TemplateTooSlowError as error:
@@ -83,9 +76,16 @@ class ChatTemplate:
             raise unusable("failed", error) from error
 
 
+def copied(value: Any) -> Any:
+    """Return lists and dicts that a template may change."""
+    if isinstance(value, dict):
+        return {key: copied(part) for key, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value
+
+
 def unusable(what: str, why: object) -> TemplateError:
     """What is wrong with a template, in a sentence."""
-    text = " ".join(str(why).split()) or type(why).__name__
+    text = " ".join(str(why)[:LONGEST].split()) or type(why).__name__
     named = text if not isinstance(why, Exception) or isinstance(why, JinjaError) else f"{type(why).__name__}: {text}"
     return TemplateError(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
 
@@ -108,4 +108,5 @@ def usual_variables(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "datetime": now.strftime("%b %d %Y %H:%M:%S"),
         "functions": json.dumps(list(tools), indent=2, ensure_ascii=False) if tools else "",
         "enable_thinking": True,
+        "documents": None,
     }

@@ -1,164 +1,231 @@
-"""Where chat templates are rendered: Jinja's own sandbox, with bounds on time, on text and on numbers.
+"""Where chat templates are rendered: Jinja as transformers sets it up, with bounds on what a template makes.
 
-A template comes with a model from the net. What it may do is write text about messages; what would take long or grow
-beyond any prompt is refused before it is done. Knows Jinja; knows no messages.
+A template comes with a model from the net. What it may do is write text about messages; what would grow beyond any
+prompt is refused before it is done. Knows Jinja; knows no messages.
 """
 
 from __future__ import annotations
 
-import ctypes
-import re
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from types import GeneratorType
 from typing import Any
 
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError
+from jinja2 import Template, nodes, pass_context, pass_eval_context
 from jinja2.ext import loopcontrols
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.visitor import NodeTransformer
+from jinja2.filters import make_attrgetter
+from jinja2.nodes import EvalContext
+from jinja2.runtime import Context, Macro, markup_join, str_join
+from jinja2.sandbox import (
+    ImmutableSandboxedEnvironment,
+    SandboxedEnvironment,
+    SandboxedEscapeFormatter,
+    SandboxedFormatter,
+)
+from markupsafe import Markup
 
-LARGEST = 1e9  # number that a template may multiply
-WIDEST = 10_000  # number that may be handed to a filter or a method, such as a width
-LONGEST = 2**25  # characters, or things in a list, that anything may grow to
-SECONDS = 3.0
-SPEC = re.compile(r"\d{5}|\*|\{[^{}]*\{")  # in a format: a great width, or one that is an argument
+from runtime.engine import template_growth as growth
+from runtime.engine.template_bounds import CONTAINERS, TEXTS, THING, Meter, checked_number, size, weight
+from runtime.engine.template_growth import FILTERS, METHODS
+from runtime.engine.template_syntax import Generation, Hooks
+
+CHANGES = frozenset("append extend insert pop remove reverse clear popitem setdefault update".split())
+COMPARES = frozenset(("index", "count", "remove"))
+COPIES = frozenset(("extend", "update", "copy"))
+PASSED = "jinja_pass_arg"  # where Jinja notes that a function takes an argument of Jinja's before the others
 
 
-class TemplateTooSlowError(Exception):
-    """A template did not come to an end."""
+class BoundedFormatter(SandboxedFormatter):
+    """What stands in for a text's own `format`, with bounds on each field."""
+
+    _env: Sandbox
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Write one field."""
+        self._env.meter.spend(growth.spec_width(format_spec) + 6 * weight(value))
+        return super().format_field(value, format_spec)
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        """Write one field as Python would, where `!r` or `!a` says so."""
+        self._env.meter.spend(10 * weight(value) if conversion else 0)
+        return super().convert_field(value, conversion)
 
 
-class Concatenations(NodeTransformer):
-    """`a ~ b` as a filter, so that it can be bounded as the others are."""
-
-    def visit_Concat(self, node: nodes.Concat, *args: Any, **kwargs: Any) -> nodes.Node:  # noqa: N802 (Jinja's name)
-        """All of its parts in a list."""
-        parts = nodes.List([self.visit(part) for part in node.nodes], lineno=node.lineno)
-        return nodes.Filter(parts, "concatenated", [], [], None, None, lineno=node.lineno)
+class BoundedEscapeFormatter(BoundedFormatter, SandboxedEscapeFormatter):
+    """The same for HTML."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, without what a hostile template could keep the machine busy with."""
+    """An environment for one rendering. A template may change the lists it is given, so they are to be copies."""
 
-    intercepted_binops = frozenset({"**", "*", "+", "%"})
+    intercepted_binops = frozenset(SandboxedEnvironment.default_binop_table)
+    intercepted_unops = frozenset(SandboxedEnvironment.default_unop_table)
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], **settings)
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+        self.meter = Meter()
+        self.finalize, self.concat = self.weighed, self.joined  # type: ignore[method-assign]
         del self.globals["lipsum"]
-        self.filters["concatenated"] = lambda parts: "".join(map(str, parts))
-        self.filters = {name: bounded(name, work) for name, work in self.filters.items()}
+        self.globals |= {"strftime_now": self.strftime_now, **functions}
+        self.filters |= {"tojson": tojson, "sum": added}  # Jinja's tojson is for HTML
+        self.filters = {name: self.bounded(name, work) for name, work in self.filters.items()}
+        tests: dict[str, Any] = {**self.tests}
+        self.tests = {name: self.bounded("", work) for name, work in tests.items()}
+        hooks = (self.concatenated, self.cut, self.made, self.weighed)
+        self.filters |= {hook.__name__: hook for hook in hooks}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = Concatenations().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = Hooks().visit(super()._parse(source, name, filename))
         return tree
 
+    def loaded(self, code: Any) -> Template:
+        """Return the template of code that another sandbox compiled."""
+        return self.template_class.from_code(self, code, self.make_globals(None))
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Lists and dicts may be changed, but not sorted by a function of the template's choice."""
+        return super().is_safe_attribute(obj, attr, value) or (attr in CHANGES and isinstance(obj, list | dict))
+
+    def bounded(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter that refuses what would become too much, or a test, which has no name here."""
+        estimate, skip = FILTERS.get(name, growth.written) if name else growth.taken, hasattr(work, PASSED)
+        bounded = partial(self.careful, work, estimate, skip)
+        if skip:
+            setattr(bounded, PASSED, getattr(work, PASSED))
+        return bounded
+
+    def careful(
+        self, work: Callable[..., Any], estimate: Callable[..., int], skip: int, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Return what a filter or a test makes, if there is room; Jinja's own argument before the others is skipped."""
+        value = args[skip]
+        if estimate not in LAZY and hasattr(value, "__next__"):
+            value = self.gathered(value)
+            args = (*args[:skip], value, *args[skip + 1 :])
+        self.meter.afford(estimate(*args[skip:], **kwargs))
+        made = work(*args, **kwargs)
+        return self.counted(made, made is value or estimate is growth.taken)
+
+    def gathered(self, things: Iterable[Any]) -> list[Any]:
+        """Return the things in a list, counted as they come."""
+        found = []
+        for thing in things:
+            self.meter.spend(THING + (size(thing) if isinstance(thing, list) else 0))
+            found.append(thing)
+        return found
+
+    def counted(self, made: Any, was_there: bool = False) -> Any:
+        """Return what was made; a generator with all that it yields, as chains of generators have no bound."""
+        if isinstance(made, GeneratorType):
+            return iter(self.gathered(made))
+        if isinstance(made, int):
+            checked_number(made.bit_length())
+        if not was_there:
+            self.meter.spend(size(made))
+        return made
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Powers are refused, products that are not of small numbers, and what would become too long."""
-        if operator == "+":
-            require(size(left) + size(right) <= LONGEST, "'+' makes too much of it")
-        elif operator == "%" and isinstance(left, str):
-            require(not SPEC.search(left), "the format is too wide")
-        elif operator != "%":
-            require(operator == "*" and is_small(left) and is_small(right), f"'{operator}' may not be used with these")
-        return super().call_binop(context, operator, left, right)
+        """What grows by an operator is bounded by what would result."""
+        if operator == "%" and isinstance(left, TEXTS):
+            self.meter.afford(growth.percent(left, right))
+        else:
+            self.meter.afford(OPERATORS.get(operator, growth.both)(left, right))
+        return self.counted(super().call_binop(context, operator, left, right))
+
+    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+        """A sign makes another number."""
+        return self.counted(super().call_unop(context, operator, arg))
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """A tuple may be a key, and is compared."""
+        return super().getitem(obj, self.weighed(argument))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """What stands in for a text's own `format`; None for anything else."""
-        wrapped = super().wrap_str_format(value)
-        require(wrapped is None or not SPEC.search(value.__self__), "the format is too wide")
-        return wrapped
+        """Return what stands in for a text's own `format`, or None for anything else."""
+        if super().wrap_str_format(value) is None:
+            return None
+        text, is_map = value.__self__, value.__name__ == "format_map"
+        is_html = isinstance(text, Markup)
+        formatter = BoundedEscapeFormatter(self, escape=text.escape) if is_html else BoundedFormatter(self)
 
-    def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Methods of texts are bounded as filters are."""
-        owner = getattr(obj, "__self__", None)
-        if isinstance(owner, str):
-            check_arguments(obj.__name__, (owner, *args), kwargs)
-        return super().call(context, obj, *args, **kwargs)
+        def format(*args: Any, **kwargs: Any) -> Any:
+            return type(text)(formatter.vformat(text, () if is_map else args, args[0] if is_map else kwargs))
 
+        return format
 
-def require(holds: bool, otherwise: str) -> None:
-    """Raises SecurityError."""
-    if not holds:
-        raise SecurityError(otherwise)
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Methods are bounded as filters are; macros by what they do."""
+        owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
+        named = {key: value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")}
+        self.meter.spend(THING * (1 + len(args) + len(named)))
+        if isinstance(owner, (*TEXTS, int)):
+            args = tuple(self.gathered(value) if hasattr(value, "__next__") else value for value in args)
+            html = 6 if isinstance(owner, Markup) else 1
+            self.meter.afford(html * METHODS.get(name, growth.usual)(owner, *args, **named))
+        elif not isinstance(obj, Macro):
+            self.check_arguments(owner, name, [*args, *named.values()])
+        made = super().call(context, obj, *args, **kwargs)
+        if isinstance(owner, TEXTS) and isinstance(made, list | tuple):
+            self.meter.spend(len(owner))
+        return self.counted(made, made is owner or isinstance(obj, Macro) or isinstance(owner, list | dict))
 
+    def check_arguments(self, owner: object, name: str, given: list[Any]) -> None:
+        """What is compared or written is weighed, and what a list or a dict grows by is counted."""
+        self.meter.afford(sum(map(weight, given)) + (weight(owner) if name in COMPARES else 0))
+        if isinstance(owner, list | dict) and name in COPIES:
+            self.meter.spend(sum(THING * len(value) for value in [owner, *given] if hasattr(value, "__len__")))
 
-def size(value: object) -> int:
-    """How long it is; 0 for what has no length."""
-    return len(value) if isinstance(value, str | list | tuple) else 0
+    def weighed(self, value: Any) -> Any:
+        """Return what is to be written or compared with all that is in it."""
+        if isinstance(value, CONTAINERS):
+            self.meter.afford(weight(value))
+        return value
 
+    def joined(self, parts: Iterable[str]) -> str:
+        """Return what a macro or a block wrote."""
+        parts = list(parts)
+        self.meter.spend(sum(map(len, parts)))
+        return "".join(parts)
 
-def is_small(value: object) -> bool:
-    """Is it a number that may be multiplied?"""
-    return isinstance(value, int | float) and abs(value) < LARGEST
+    @pass_eval_context
+    def concatenated(self, context: EvalContext, parts: list[Any]) -> str:
+        """Return `a ~ b`."""
+        self.meter.spend(sum(map(weight, parts)) * (6 if context.autoescape else 1))
+        return markup_join(parts) if context.autoescape else str_join(parts)
 
+    def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
+        """Return `value[start:stop:step]`."""
+        return self.counted(value[start:stop:step])
 
-def bounded(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that refuses what would become too much."""
+    @pass_context  # so that no constant is made of it
+    def made(self, context: Context, value: Any) -> Any:
+        """Return a list or a dict that the template wrote."""
+        return self.counted(value)
 
-    @wraps(work)
-    def careful(*args: Any, **kwargs: Any) -> Any:
-        check_arguments(name, args, kwargs)
-        return work(*args, **kwargs)
-
-    return careful
-
-
-def check_arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises SecurityError where what a filter or a method makes of these could be too wide or too long."""
-    given = [*args, *kwargs.values()]
-    numbers = [value for value in given if isinstance(value, int)]
-    texts = [value for value in given if isinstance(value, str)]
-    require(all(abs(number) <= WIDEST for number in numbers) or name in HARMLESS, f"'{name}' got a great number")
-    if name in ("format", "format_map"):
-        require(not any(map(SPEC.search, texts)), "the format is too wide")
-    require(growth(name, given, numbers, texts) <= LONGEST, f"'{name}' makes too much of it")
-
-
-HARMLESS = ("int", "float", "abs", "round", "string", "default", "d", "filesizeformat", "min", "max", "sum")
-
-
-def growth(name: str, given: list[Any], numbers: list[int], texts: list[str]) -> int:
-    """How long at most what these become is, where it may be longer than all of them."""
-    if name == "replace" and len(texts) >= 3:
-        return (1 + texts[0].count(texts[1])) * len(texts[2]) + len(texts[0])
-    if name in ("join", "concatenated"):
-        parts = next((value for value in given if isinstance(value, list | tuple)), ())
-        return sum(size(part) for part in parts) + len(parts) * max(map(len, texts), default=0)
-    if name == "indent":
-        width = max([*map(abs, numbers), *(len(text) for text in texts[1:]), 4])
-        return len(texts[0]) + (1 + texts[0].count("\n")) * width if texts else 0
-    if name == "expandtabs" and texts:
-        return len(texts[0]) + texts[0].count("\t") * max([*map(abs, numbers), 8])
-    return max(map(len, texts), default=0)
+    def strftime_now(self, form: str) -> str:
+        """Return the time now, as the template wants it written."""
+        self.meter.afford(growth.date(form))
+        return datetime.now().strftime(form)
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TemplateTooSlowError in the block when it takes longer, whatever Python it runs."""
-    thread, lock, is_over, has_fired = threading.get_ident(), threading.Lock(), False, False
+LAZY = (growth.taken, growth.listed)
+OPERATORS = {"*": growth.product, "**": growth.power}
 
-    def fire() -> None:
-        nonlocal has_fired
-        with lock:
-            if not is_over:
-                has_fired = True
-                error = ctypes.py_object(TemplateTooSlowError)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
 
-    timer = threading.Timer(seconds, fire)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-        with lock:
-            is_over = True
-        if has_fired:  # it may be on its way yet
-            time.sleep(0.01)
-    finally:
-        is_over = True
-        timer.cancel()
+def tojson(
+    x: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """Return a value as JSON, with the parameters and the order that transformers has."""
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+@pass_context
+def added(context: Context, iterable: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+    """Return the sum, whose steps are bounded as the template's own are."""
+    environment = context.environment
+    assert isinstance(environment, Sandbox)
+    for value in iterable if attribute is None else map(make_attrgetter(environment, attribute), iterable):
+        start = environment.call_binop(context, "+", start, value)
+    return start

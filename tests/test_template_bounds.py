@@ -1,0 +1,47 @@
+"""Hostile chat templates: each ends with a sentence, in bounded time and memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runtime.core.errors import TemplateError
+from runtime.engine import chat_template
+from runtime.engine.chat_template import ChatTemplate, Message
+from tests import support
+
+SECONDS = 0.3
+PATIENCE = 3  # seconds that one step of Python's may take beyond that, on a busy machine
+MEMORY = 2**30  # bytes
+SENTENCE = r"^The model's chat template failed \(.+\)\. Use `--raw`"
+# Each line is a template by itself: what grows in one step, what doubles sixty times, lists within lists that are short
+# until they are written or compared, and what goes on until the time or the room is over
+HOSTILE = Path(support.__path__[0], "hostile_templates.jinja").read_text("utf-8").splitlines()
+
+
+def peak() -> int:
+    """Return the most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_a_hostile_template_ends_soon_and_small_and_with_a_sentence(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS", SECONDS)
+    template, start, before = ChatTemplate(source), time.perf_counter(), peak()
+    with pytest.raises(TemplateError, match=SENTENCE):
+        template.render([Message("user", "x")])
+    assert time.perf_counter() - start < SECONDS + PATIENCE
+    assert peak() - before < MEMORY
+
+
+@pytest.mark.parametrize("source", ["{{ raise_exception('x' * 9999999) }}", "{{ messages['x' * 9999999].x }}"])
+def test_what_a_template_says_is_wrong_is_cut(source: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        ChatTemplate(source).render([Message("user", "x")])
+    assert len(str(caught.value)) < 2000
