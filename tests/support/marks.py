@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from gguf import TokenType
+from numpy.typing import NDArray
 
 from runtime.backends.vocab import Vocab
 from runtime.engine import Grammar
 from runtime.engine.binding import masks, shown_pieces
+from runtime.sampling.control_tokens import quoted
 from tests.support.shapes import TINY, add_layers, add_matrix, begin, byte_alphabet, finish
 
-CLOSERS = b'"}]<\n'
+ANSWER = (
+    '%json {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}, "required": ["a"], '
+    '"additionalProperties": false, "x-guidance": {"whitespace_flexible": false}}'
+)
+ANSWERED = r'\{"a":"([^"\\]|\\u[0-9a-fA-F]{4}|\\.){0,6}"\}'  # a character may be a pair of escapes
+CALLED = rf'\{{"f": {ANSWERED}\}}'
+CLOSERS = [b"", *(bytes([byte]) for byte in b'"}]<,')]
 
 
 def write_marked(path: Path, control: Sequence[str] = (), own: Sequence[str] = (), words: Sequence[str] = ()) -> Path:
@@ -37,30 +47,54 @@ def write_marked(path: Path, control: Sequence[str] = (), own: Sequence[str] = (
     return finish(writer, path)
 
 
-def walk(vocab: Vocab, grammar: Grammar, seed: int, *, most: int = 300) -> tuple[list[int], str]:
-    """Return the tokens and the text of a reply drawn from what the grammar allows, control tokens and what closes
-    something more often than their share. It ends where it may, and has to within `most` tokens.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A grammar, and the same as Python's regular expression."""
+
+    grammar: Grammar
+    expression: str
+
+    def fits(self, text: str) -> bool:
+        """Does a text follow it?"""
+        return re.fullmatch(self.expression, text, re.DOTALL) is not None
+
+
+def bound_forms(begin: str, end: str) -> dict[str, Form]:
+    """Return grammars in Lark of calls between two marks, and of a thought between them before an answer."""
+    first, last, opens = re.escape(begin), re.escape(end), quoted(begin)
+    called, no_call = f"{first}{CALLED}{last}", f"((?!{first}).)*"
+    call = rf'call: "{{\"f\": " {ANSWER} "}}" {quoted(end)}'
+    required = f'start: {opens} call ("," {opens} call)~0..2\n{call}'
+    free = rf"FREE: /(.|\n)*/ & ~/(?s:.*){first}(?s:.*)/"
+    auto = f"start: (FREE other_marks)* (FREE | BEFORE call | FREE {opens} call)\nBEFORE: FREE {opens}\n{free}\n{call}"
+    thought = f'start: {opens} THOUGHT {quoted(end)} "," answer\nTHOUGHT: /[a-z ]{{0,9}}/\nanswer: {ANSWER}'
+    return {
+        "required": Form(Grammar("lark", required), f"{called}(,{called}){{0,2}}"),
+        "auto": Form(Grammar("lark", auto), f"{no_call}({called})?"),
+        "thought": Form(Grammar("lark", thought), f"{first}[a-z ]{{0,9}}{last},{ANSWERED}"),
+    }
+
+
+def walk(vocab: Vocab, grammar: Grammar, seed: int, *, most: int = 200) -> str:
+    """Return the text of a reply drawn from what the grammar allows, control tokens and what may close something more
+    often than their share. It ends where it may, and has to within `most` tokens.
     """
     (mask,), rng, reply = masks(vocab, grammar, None), random.Random(seed), list[int]()
-    pieces, control, ends = shown_pieces(vocab, grammar), vocab.control_tokens.ids.values(), vocab.control_tokens.ends
-    is_near = np.array([vocab.pieces[token][:1] in CLOSERS for token in range(vocab.n_vocab)])
-    is_near[[*control]] = True
+    pieces, ends, near = shown_pieces(vocab, grammar), sorted(vocab.control_tokens.ends), closers(vocab)
     for _ in range(most):
         mask.begin(np.array(reply, dtype=np.int32))
         allowed = mask.allowed(())
-        if ends.intersection(np.flatnonzero(allowed).tolist()) and rng.random() < 0.2:
-            break
-        near = np.flatnonzero(allowed & is_near)
-        among = near if len(near) and rng.random() < 0.5 else np.flatnonzero(allowed)
-        token = int(rng.choice(among))
-        if token in ends:
-            break
-        reply.append(token)
-    else:
-        raise AssertionError(f"no end after {most} tokens: {spelled(reply, pieces)!r}")
-    return reply, spelled(reply, pieces)
+        if allowed[ends].any() and (rng.random() < 0.2 or allowed.sum() == allowed[ends].sum()):
+            return b"".join(pieces[token] for token in reply).decode()
+        allowed = allowed.copy()
+        allowed[ends] = False
+        is_near = (allowed & near).any() and rng.random() < 0.5
+        reply.append(int(rng.choice(np.flatnonzero(allowed & near if is_near else allowed))))
+    raise AssertionError(f"no end after {most} tokens: {b''.join(pieces[token] for token in reply)!r}")
 
 
-def spelled(tokens: Sequence[int], pieces: Mapping[int, bytes]) -> str:
-    """Return the text of tokens."""
-    return b"".join(pieces[token] for token in tokens).decode("utf8", "replace")
+def closers(vocab: Vocab) -> NDArray[np.bool_]:
+    """Return [n_vocab] which tokens are control tokens, or text that may end a string, an object or a word."""
+    found = np.array([vocab.pieces[token][:1] in CLOSERS for token in range(vocab.n_vocab)])
+    found[list(vocab.control_tokens.ids.values())] = True
+    return found
