@@ -22,6 +22,7 @@ from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
 from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
 from runtime.engine.calls import (
+    DESCRIBED,
     MAY_THINK,
     NO_THOUGHT,
     OPEN_THOUGHT,
@@ -73,7 +74,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         if is_harmony(engine.facts.template) and (answer is None or tools):
             functions = tools.called() if tools else []
             return harmony_grammar(functions, required=bool(tools and tools.required), answer=answer)
-        return tools.grammar(answer, form_for(engine), self._thought(engine)) if tools else answer
+        return tools.grammar(answer, form_for(engine) or DESCRIBED, self._thought(engine)) if tools else answer
 
     def _thought(self, engine: Engine) -> str:
         """Whether a thought comes before text that may end in calls."""
@@ -112,7 +113,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         if tools is None:
             return None
         bare = None if tools.required or self.format_grammar() else BareCalls(tools.called(), tools.parallel)
-        return ToolCallParser(tools.called(), form_for(engine), bare)
+        return ToolCallParser(tools.called(), form_for(engine) or DESCRIBED, bare)
 
     def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
         """For a model that reasons."""

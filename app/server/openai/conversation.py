@@ -124,9 +124,11 @@ class ConversationRequest(RequestModel):
 
     def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> str:
         """The messages, and the tools where the model finds them."""
-        tools, form = self.tool_set(), form_for(engine)
-        offers = form.past != DESCRIBED.past or "tools" in engine.facts.template
-        turns = past_turns([message.message(offers) for message in messages], form)
+        tools = self.tool_set()
+        has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
+        form = form_for(engine) if has_tools else None  # finding it takes a while
+        offers = form is not None
+        turns = past_turns([message.message(offers) for message in messages], form or DESCRIBED)
         written = TemplateForm(self._variables(engine), begins_reply)
         text = rendered(engine, turns, tools, written, offers)
         # Where the template always begins to think, it is the prompt that ends it

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
 from runtime.engine import Engine, Grammar, Message
-from runtime.engine.calls import DESCRIBED, HERMES, NO_THOUGHT, CallForm, Function, call_grammar, form_of
+from runtime.engine.calls import HERMES, NO_THOUGHT, CallForm, Function, call_grammar, form_of
 
 log = logging.getLogger(__name__)
 SYSTEM_PROMPT = """You may call these functions, given as JSON schemas:
@@ -141,18 +141,18 @@ def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, pa
     return ToolSet(functions, kind in ("function", "required"), parallel and kind != "function")
 
 
-FORMS: WeakKeyDictionary[Engine, CallForm] = WeakKeyDictionary()
+FORMS: WeakKeyDictionary[Engine, CallForm | None] = WeakKeyDictionary()
 
 
-def form_for(engine: Engine) -> CallForm:
-    """Return the form in which an engine's model calls; DESCRIBED where its chat template offers no tools."""
+def form_for(engine: Engine) -> CallForm | None:
+    """Return the form in which an engine's model calls; None where its chat template offers no tools."""
     if engine not in FORMS:
         found = HERMES if engine.facts.upstream else form_of(engine.facts.template)
         if found is None and "tools" in engine.facts.template:
             log.warning(
                 "How this model writes calls cannot be found in its chat template; tools are described in words."
             )
-        FORMS[engine] = found.ending_early(lambda mark: is_end(mark, engine)) if found else DESCRIBED
+        FORMS[engine] = found.ending_early(lambda mark: is_end(mark, engine)) if found else None
     return FORMS[engine]
 
 

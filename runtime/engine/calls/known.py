@@ -17,7 +17,7 @@ BEGIN, END = "<tool_call>", "</tool_call>"
 HERMES = CallForm(
     f'{BEGIN}\n{{"name": "', '", "arguments": ', f"}}\n{END}", f'}}\n{END}\n{BEGIN}\n{{"name": "', trigger=BEGIN
 )
-DESCRIBED = CallForm(HERMES.opening, HERMES.head, HERMES.closing, HERMES.between, trigger=BEGIN, past=AS_TEXT)
+DESCRIBED = replace(HERMES, past=AS_TEXT)
 GRANITE = CallForm(
     '<|tool_call|>[{"name": "', '", "arguments": ', "}]", '}, {"name": "', trigger="<|tool_call|>", past=AS_TEXT
 )

@@ -36,20 +36,35 @@ class NoFormError(Exception):
 
 def found_form(template: ChatTemplate) -> CallForm | None:
     """Return the form in which the template writes calls; None where it cannot be found."""
+    try:
+        answered, prompt = rendered(template, ANSWER), rendered(template)
+    except NoFormError:
+        return None
     for ids, as_text, without in product(("", forms.NINE, forms.NUMBERED), (False, True), (False, True)):
         try:
-            return Probe(template, PastCalls(True, as_text, without, ids)).form()
+            return Probe(template, PastCalls(True, as_text, without, ids), answered, prompt).form()
         except NoFormError:
             continue
     return None
 
 
+def rendered(template: ChatTemplate, turn: Message | None = None) -> str:
+    """Return a conversation that ends with this turn, or where one begins. Raises NoFormError."""
+    form = TemplateForm({"enable_thinking": False}, begins_reply=turn is None)
+    try:
+        return template.render([USER, turn] if turn else [USER], TOOLS, form)
+    except TemplateError as error:
+        raise NoFormError from error
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A template, and a way of handing calls to it."""
+    """A template, a way of handing calls to it, and what it writes of an answer and before a reply."""
 
     template: ChatTemplate
     past: PastCalls
+    answered: str
+    prompt: str
 
     def form(self) -> CallForm:
         """Return the form. Raises NoFormError."""
@@ -110,8 +125,9 @@ class Probe:
         name = one.find(NAMES[0])
         literals = one[:name], one[name + len(NAMES[0]) : arguments[0]], one[arguments[1] :]
         opening, head, closing = map(holed, literals)
-        answer, has_answer, _ = self._answered().partition(ANSWER.content)
-        trigger = trigger_of(opening.lstrip(), self._answered())
+        answered = self.answered[beginning(self.turn_whole({}), self.answered, self.prompt) :]
+        answer, has_answer, _ = answered.partition(ANSWER.content)
+        trigger = trigger_of(opening.lstrip(), answered)
         answer = answer if has_answer and not answer.isspace() and len(answer) < LONGEST_ANSWER else ""
         return CallForm(opening, head, closing, None, kind, trigger, answer, self.past)
 
@@ -139,26 +155,17 @@ class Probe:
 
         Raises NoFormError where the template refuses it.
         """
-        try:
-            called, answered, prompt = self._render(self._message(calls)), self._render(ANSWER), self._render()
-        except TemplateError as error:
-            raise NoFormError from error
-        begin = beginning(called, answered, prompt)
-        called, answered = called[begin:], answered[begin:]
+        called = self.turn_whole(*calls)
+        begin = beginning(called, self.answered, self.prompt)
+        called, answered = called[begin:], self.answered[begin:]
         n_after = len(snapped_end(shared(called[::-1], answered[::-1])[::-1]))
         called = called[: len(called) - n_after].rstrip()
         thought = EMPTY_THOUGHT.match(called)
         return called[thought.end() :] if thought else called
 
-    def _answered(self) -> str:
-        """A turn that answers, from where a reply begins."""
-        called, answered, prompt = self._render(self._message([{}])), self._render(ANSWER), self._render()
-        return answered[beginning(called, answered, prompt) :]
-
-    def _render(self, turn: Message | None = None) -> str:
-        """The conversation with this turn, or where one begins."""
-        form = TemplateForm({"enable_thinking": False}, begins_reply=turn is None)
-        return self.template.render([USER, turn] if turn else [USER], TOOLS, form)
+    def turn_whole(self, *calls: Arguments) -> str:
+        """Return the conversation with these calls. Raises NoFormError where the template refuses it."""
+        return rendered(self.template, self._message(calls))
 
     def _message(self, calls: Sequence[Arguments]) -> Message:
         written = [
