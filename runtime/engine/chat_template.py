@@ -42,11 +42,6 @@ def _refuse(text: str) -> NoReturn:
     raise TemplateError(f"The model's chat template refuses these messages: {text}")
 
 
-def strftime_now(form: str) -> str:
-    """Now, as the template wants it written."""
-    return datetime.now().strftime(form)
-
-
 class ChatTemplate:
     """Renders messages. Raises TemplateError for a template that is broken, or that refuses the messages."""
 
@@ -54,7 +49,7 @@ class ChatTemplate:
         environment = Sandbox()
         # Jinja's own is for HTML
         environment.filters["tojson"] = bounded("tojson", partial(json.dumps, ensure_ascii=False))
-        environment.globals.update(raise_exception=_refuse, strftime_now=bounded("format", strftime_now))
+        environment.globals.update(raise_exception=_refuse)
         self._tokens: dict[str, Any] = {"bos_token": bos, "eos_token": eos}
         try:
             with time_limit(SECONDS):
@@ -67,10 +62,11 @@ class ChatTemplate:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
+        now: datetime | None = None,
     ) -> str:
         """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
         turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
-        variables = usual_variables(tools) | self._tokens | dict(form.variables)
+        variables = usual_variables(tools, now or datetime.now()) | self._tokens | dict(form.variables)
         variables |= {"messages": turns, "tools": tools or None, "add_generation_prompt": form.begins_reply}
         try:
             with time_limit(SECONDS):
@@ -98,12 +94,12 @@ def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def usual_variables(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def usual_variables(tools: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
     """What some templates read without asking whether it is there: the day as Llama 3 has it, and the time and the
     tools as Firefunction has them.
     """
-    now = datetime.now()
     return {
+        "strftime_now": bounded("format", now.strftime),
         "date_string": now.strftime("%d %b %Y"),
         "datetime": now.strftime("%b %d %Y %H:%M:%S"),
         "functions": json.dumps(list(tools), indent=2, ensure_ascii=False) if tools else "",
