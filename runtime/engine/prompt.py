@@ -158,7 +158,9 @@ class PromptEncoder:
 
     def unquoted_roles(self) -> list[str]:
         """The roles in whose messages names of control tokens cannot be told from the template's own."""
-        return self._template.unquoted_roles() if self._source else []
+        with suppress(TemplateError):
+            return self._template.unquoted_roles()
+        return []
 
     @cached_property
     def _template(self) -> QuotingTemplate:

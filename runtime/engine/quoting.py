@@ -95,7 +95,7 @@ class QuotingTemplate:
 
         def turn(message: Message) -> Message:
             but = self._searched if message.role == "assistant" else kept
-            return replace(message, content=guarded(message.content, but), more=guarded(message.more, but))
+            return replace(message, content=guarded(message.content, but), more=guarded(message.more))
 
         try:
             return list(map(turn, messages)), guarded(tools), replace(form, variables=guarded(form.variables))
@@ -136,8 +136,8 @@ class QuotingTemplate:
 
 def searched(source: str, names: Collection[str]) -> frozenset[str]:
     """The names that a template looks for in messages, and those of marks around reasoning."""
-    literals = [found[2] or found[4] or "" for found in SEARCH.finditer(source)]
-    return frozenset(name for name in names if REASONING.search(name) or any(name in text for text in literals))
+    literals = {(found[2] or found[4] or "").strip() for found in SEARCH.finditer(source)}
+    return frozenset(name for name in names if REASONING.search(name) or name in literals)
 
 
 def strings(*values: object) -> Iterator[str]:
