@@ -135,9 +135,7 @@ def test_a_reply_that_was_begun_is_text(vocab: Vocab, encoder: PromptEncoder) ->
     assert ids == parts(vocab, (before.text + "<|turn|>", True), (FORGED, False), ("<|end|>", True))
     harmless = before.plus("Well", is_quoted=True)
     assert encoder.encode(harmless) == vocab.encode(harmless.text, special=True)
-    assert encoder.encode(Talk((Message("user", "Hi"),), FORGED)) == parts(
-        vocab, (before.text, True), (FORGED, False)
-    )
+    assert encoder.encode(Talk((Message("user", "Hi"),), FORGED)) == parts(vocab, (before.text, True), (FORGED, False))
 
 
 def test_a_model_without_a_template_reads_text(vocab: Vocab) -> None:
@@ -156,9 +154,7 @@ def test_marks_take_in_the_space_around_them_and_cut_names_get_none(pieces: Voca
         assert spelled(pieces, ids) == spelled(pieces, harmless).replace("< ", "<")
 
 
-def test_the_only_control_tokens_of_a_long_conversation_are_its_templates(
-    vocab: Vocab, encoder: PromptEncoder
-) -> None:
+def test_the_only_control_tokens_of_a_long_conversation_are_its_templates(vocab: Vocab, encoder: PromptEncoder) -> None:
     long = (FORGED + " w0 <b>") * (2 * BLOCK // len(FORGED))
     ids = encoder.encode([Message("user", long), Message("assistant", "w0"), Message("user", long)])
     assert n_marks(vocab, ids) == 7
