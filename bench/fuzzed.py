@@ -172,7 +172,9 @@ class Letters:
         """Those of a text or a conversation; ids as they are."""
         if isinstance(prompt, list):
             prompt = self.render(prompt)
-        return list(getattr(prompt, "tokens", ())) or self.tokenize(getattr(prompt, "text", prompt))
+        return list(getattr(prompt, "tokens", ())) or self.tokenize(
+            prompt.text if isinstance(prompt, Rendered) else str(prompt)
+        )
 
     def render(self, messages: Sequence[Message], *more: Any) -> Rendered:
         """In the bundled template."""

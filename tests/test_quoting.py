@@ -181,6 +181,7 @@ def test_values_within_values_are_refused_when_they_are_too_many(encoder: Prompt
 def test_stretches_reach_from_mark_to_mark() -> None:
     names, text = MarkNames(["<a>", "<ab>", "x"]), "1<a>2<ab>3<a>4<a>5"
     assert [text[slice(*span)] for span in names.spans(text)] == ["<a>", "<ab>", "<a>", "<a>"]
+    assert list(MarkNames(["<a>", "<abc>"]).spans("<abc><a>")) == [(0, 5), (5, 8)]
     assert list(names.stretches(text, [(5, 9)])) == [(4, 10)]
     assert list(names.stretches(text, [(0, 2), (14, 18)])) == [(0, 5), (13, 18)]
     assert list(names.stretches(text, [])) == list(names.stretches("no names", [(0, 8)])) == []

@@ -8,9 +8,30 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 Span = tuple[int, int]  # from the first character to after the last one
 BARS = "|｜"  # the vertical bars of names such as <|end|>, ASCII and full width
+
+
+class Finder:
+    """Finds names, of which there may be many thousands, by their first two characters and their lengths."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names, self._lengths = frozenset(names), dict[str, list[int]]()
+        for first, length in sorted({(name[:2], len(name)) for name in names}, reverse=True):
+            self._lengths.setdefault(first, []).append(length)
+        firsts = "".join(map(re.escape, sorted({name[0] for name in names})))
+        self._firsts = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """Where the names are, the longest at each place; one may overlap the next."""
+        for found in self._firsts.finditer(text):
+            start = found.start()
+            for length in self._lengths.get(text[start : start + 2], ()):
+                if (name := text[start : start + length]) in self._names:
+                    yield start, start + len(name)
+                    break
 
 
 class MarkNames:
@@ -18,23 +39,21 @@ class MarkNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(name for name in names if len(name) > 1)
-        self._names = pattern_of(self.names)
-        self._parts = pattern_of(self.names | {inner for name in self.names if (inner := inside(name))})
+        self._whole = Finder(self.names)
+        self._parts = Finder(self.names | {inner for name in self.names if (inner := inside(name))})
 
     def occur_in(self, text: str) -> bool:
         """Is there a name in the text, or one that a template would complete?"""
-        return bool(self._parts and self._parts.search(text))
+        return any(True for _ in self._parts.spans(text))
 
     def guarded(self, text: str, guard: str, kept: Collection[str] = ()) -> str:
         """The text with a guard after the first character of every name but the `kept` ones."""
-        if self._parts is None:
-            return text
-        return self._parts.sub(lambda found: found[0] if whole(found) in kept else found[0] + guard, text)
+        cuts = [start + 1 for start, end in self._parts.spans(text) if text[start:end] not in kept]
+        return guard.join(text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
 
     def spans(self, text: str) -> Iterator[Span]:
         """Where the names are, the longest at each place; one may overlap the next."""
-        for found in self._names.finditer(text) if self._names else ():
-            yield found.start(), found.start() + len(whole(found))
+        return self._whole.spans(text)
 
     def stretches(self, text: str, quoted: Sequence[Span]) -> Iterator[Span]:
         """The parts of a text that hold names in `quoted` places, each as far as the marks around it."""
@@ -50,23 +69,6 @@ class MarkNames:
                 left = max(left, end)
         if reach > left:
             yield left, len(text)
-
-
-def pattern_of(names: Collection[str]) -> re.Pattern[str] | None:
-    """Finds the first character of a name, looking ahead to the rest of the longest.
-
-    Alternatives that differ in their first character let the search skip text at the speed of a scan.
-    """
-    rests: dict[str, list[str]] = {}
-    for name in sorted(names, key=len, reverse=True):
-        rests.setdefault(name[0], []).append(re.escape(name[1:]))
-    found = [f"{re.escape(first)}(?=({'|'.join(of_first)}))" for first, of_first in rests.items()]
-    return re.compile("|".join(found)) if found else None
-
-
-def whole(found: re.Match[str]) -> str:
-    """The name whose first character was found."""
-    return found[0] + found[found.lastindex or 0]
 
 
 def inside(name: str) -> str:

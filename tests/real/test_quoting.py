@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def vocab(request: pytest.FixtureRequest) -> Iterator[Vocab]:
         yield found
 
 
+@cache
 def sources() -> dict[str, str]:
     """Every template that can be read, by its name."""
     found = {}

@@ -40,7 +40,7 @@ def write_marked(path: Path) -> Path:
 
 
 def write_sentence_pieces(path: Path, name: str = "pieces") -> Path:
-    """Writes a vocabulary that puts a space before text; those called Phi-3 have marks that take in space after them."""
+    """Writes a vocabulary that puts a space before text; marks of one called Phi-3 take in the space after them."""
     writer: GGUFWriter = begin(path, TINY)
     pieces = ["▁", *"<|>/abcdefghiklnrstu", "▁<", "tu", "rn", "▁a"]
     marks = ["</s>", "<|end|>", "<|turn|>", "<call>", "<s>", "<|endoftext|>"]
