@@ -29,7 +29,7 @@ from app.server.openai.completions import CompletionRequest
 from app.server.openai.responses import ResponsesRequest
 from demo.conversations import CHAT_TEMPLATE
 from runtime.core.errors import SlipstreamError, TemplateError
-from runtime.engine import Engine, Message
+from runtime.engine import Engine, Message, Rendered
 from runtime.engine.chat_template import ChatTemplate
 from runtime.loading.calibration import remembered
 from runtime.loading.exactness import Exactness
@@ -172,11 +172,13 @@ class Letters:
         """Those of a text or a conversation; ids as they are."""
         if isinstance(prompt, list):
             prompt = self.render(prompt)
-        return list(getattr(prompt, "tokens", ())) or self.tokenize(str(prompt))
+        return list(getattr(prompt, "tokens", ())) or self.tokenize(
+            prompt.text if isinstance(prompt, Rendered) else str(prompt)
+        )
 
-    def render(self, messages: Sequence[Message], *more: Any) -> str:
+    def render(self, messages: Sequence[Message], *more: Any) -> Rendered:
         """In the bundled template."""
-        return ChatTemplate(CHAT_TEMPLATE).render(messages, *more)
+        return Rendered(ChatTemplate(CHAT_TEMPLATE).render(messages, *more))
 
     def token_text(self, token: int) -> str:
         """One letter."""

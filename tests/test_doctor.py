@@ -34,6 +34,8 @@ HEALTHY: dict[str, Any] = {
     "busy_processes": 0.1,
     "cores": 4,
     "is_exact": True,
+    "pair": "x",
+    "unquoted_roles": [],
     "exactness": "exact up to width 9",
     "memory_free_bytes": 2**33,
 }
@@ -109,6 +111,7 @@ def test_other_faults_are_named_with_what_mends_them() -> None:
     assert "compiled without AVX2" in found(cpu_features=[])
     assert "run `slipstream doctor` again" in found(busy_processes=3.0)
     assert "Use `--exact`" in found(is_exact=False)
+    assert "changes messages (user, tool)" in found(unquoted_roles=["user", "tool"])
     assert "both exact and free" in found(is_exact=False, devices=[{"backend": "CUDA"}])
     assert "use a small model" in found(memory_free_bytes=2**28)
 
@@ -135,6 +138,7 @@ def test_this_machine_is_examined(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert seen["memory_bytes_per_second"] > 0
     assert seen["pass_seconds"]["1"] > 0
     assert seen["draft_seconds"] > 0
+    assert seen["unquoted_roles"] == []
     assert seen["versions"]["llama-cpp-python"]
     assert any(device["backend"] == "CPU" for device in seen["devices"])
     assert "CPU" in seen["backends"]

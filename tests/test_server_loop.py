@@ -16,7 +16,7 @@ from app.server.endpoint import prepared
 from app.server.generation import GenerationRequest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
-from runtime.engine import Options
+from runtime.engine import Options, Rendered
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.support.facts import facts
@@ -98,18 +98,15 @@ def test_others_are_answered_while_a_body_is_checked(here: Running, monkeypatch:
     assert statuses == [200]
 
 
-class Rendered(SimpleNamespace):
+class Rendering(SimpleNamespace):
     """An engine of a model that reasons; it counts how often its template was asked."""
 
-    def render(self, *arguments: object) -> str:
+    def render(self, *arguments: object) -> Rendered:
         self.n_rendered += 1
-        return "What is a deque?<think>"
-
-    def tokenize(self, text: str, **more: object) -> list[int]:
-        return [1, 2]
+        return Rendered("What is a deque?<think>")
 
     def encode(self, prompt: Any) -> list[int]:
-        return list(prompt.tokens)
+        return [1, 2] if isinstance(prompt, Rendered) else list(prompt.tokens)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ class Rendered(SimpleNamespace):
     ],
 )
 def test_a_conversation_is_rendered_once(kind: type[GenerationRequest], body: dict[str, Any]) -> None:
-    engine = Rendered(n_rendered=0, facts=facts(template="<think>"))
+    engine = Rendering(n_rendered=0, facts=facts(template="<think>"))
     engine.pair = SimpleNamespace(name="m", target=SimpleNamespace(name="m"), sampling_defaults={}, thinking=True)
     request = kind.model_validate(body)
     prepared(request, engine, request.formatter)  # type: ignore[arg-type]

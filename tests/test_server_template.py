@@ -15,7 +15,7 @@ from app.server.anthropic.blocks import InputMessage
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
-from runtime.engine import Message, Options, TemplateForm
+from runtime.engine import Message, Options, Rendered, TemplateForm
 from runtime.engine.chat_template import ChatTemplate
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.prompt import PromptEncoder
@@ -42,8 +42,8 @@ class Template:
     def __init__(self, template: str, thinking: bool = True) -> None:
         self.facts, self.pair = facts(template=template), SimpleNamespace(thinking=thinking)
 
-    def render(self, messages: Any, tools: Any, form: TemplateForm) -> str:
-        return ChatTemplate(self.facts.template).render(messages, tools, form)
+    def render(self, messages: Any, tools: Any, form: TemplateForm) -> Rendered:
+        return Rendered(ChatTemplate(self.facts.template).render(messages, tools, form))
 
 
 def written(template: str, *messages: Any, thinking: bool = True, **more: Any) -> Any:

@@ -40,7 +40,7 @@ def demo() -> Iterator[httpx2.Client]:
 def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"city": "Rome"}'}}
     engine = LoadedEngine(find_pair(str(coder), {}), Options(threads=1))
-    assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE])
+    assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE]).text
     with running(lambda on_progress: engine) as here:
         client = here.client()
         turns = [

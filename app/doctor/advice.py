@@ -120,7 +120,7 @@ def with_rpc(found: Mapping[str, Any]) -> str:
 
 def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """What is wrong, each with what mends it."""
-    checks = (unused_workers, unused_gpu, lacking_instructions, busy, inexact, full_memory)
+    checks = (unused_workers, unused_gpu, lacking_instructions, busy, inexact, unquoted, full_memory)
     return [{"problem": what, "remedy": remedy} for check in checks for what, remedy in check(found)]
 
 
@@ -197,6 +197,15 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
             remedy,
         )
     ]
+
+
+def unquoted(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """A chat template that cannot be told from what messages say."""
+    if not found["unquoted_roles"]:
+        return ()
+    roles = ", ".join(found["unquoted_roles"])
+    what = f"The chat template of {found['pair']} changes messages ({roles}), so names of control tokens in them count."
+    return [(what, "Send the model no text that you do not trust, or choose another one.")]
 
 
 def full_memory(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

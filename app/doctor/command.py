@@ -87,6 +87,7 @@ def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
         "pass_seconds": {str(width): seconds for width, seconds in seen.pass_seconds.items()},
         "draft_seconds": seen.draft_seconds,
         "exactness": str(seen.exactness),
+        "unquoted_roles": seen.unquoted_roles,
         "is_exact": seen.exactness.is_exact or seen.exactness.padded > 0,
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import llama_cpp.llama_cpp as lib
@@ -37,6 +38,20 @@ class Memo(dict[int, T]):
         """Asks."""
         answer = self[token] = self._ask(token)
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A token that is found in text by its name, before anything else is.
+
+    Control tokens are found only where that is asked for. White space that a mark strips has no token.
+    """
+
+    token: int
+    text: str
+    is_control: bool
+    strips_before: bool
+    strips_after: bool
 
 
 class Vocab:
@@ -80,16 +95,28 @@ class Vocab:
         return ids[:n]
 
     @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """All tokens that are found by their names. Read once, which takes some tenths of a second."""
+        control, own = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN, lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+        kinds = map(lib.llama_vocab_get_attr, repeat(self.handle), range(self.n_vocab))
+        return tuple(
+            Mark(
+                token,
+                text,
+                bool(kind & control),
+                bool(kind & lib.LLAMA_TOKEN_ATTR_LSTRIP),
+                bool(kind & lib.LLAMA_TOKEN_ATTR_RSTRIP),
+            )
+            for token, kind in enumerate(kinds)
+            if kind & (control | own) and (text := self.text(token))
+        )
+
+    @cached_property
     def _cutters(self) -> dict[bool, Cutter]:
         """For texts in which control tokens are recognised, and for those in which they are not."""
-        control, own = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN, lib.LLAMA_TOKEN_ATTR_USER_DEFINED
-        kinds = [int(lib.llama_vocab_get_attr(self.handle, token)) for token in range(self.n_vocab)]
-        eager = [self.text(token) for token, kind in enumerate(kinds) if kind & lib.LLAMA_TOKEN_ATTR_LSTRIP]
-
-        def cutter(wanted: int) -> Cutter:
-            return Cutter([self.text(token) for token, kind in enumerate(kinds) if kind & wanted], eager)
-
-        return {False: cutter(own), True: cutter(own | control)}
+        eager = [mark.text for mark in self.marks if mark.strips_before]
+        found = {special: [mark.text for mark in self.marks if special or not mark.is_control] for special in (0, 1)}
+        return {bool(special): Cutter(texts, eager) for special, texts in found.items()}
 
     @cached_property
     def longest(self) -> int:

@@ -8,6 +8,7 @@ from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.chat_template import Message, TemplateForm
 from runtime.engine.engine import Engine, EngineFacts
 from runtime.engine.prompt import PLAIN_STOPS, Ids, Infill, Prompt, Talk
+from runtime.engine.quoting import Rendered
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, check_schema
@@ -27,6 +28,7 @@ __all__ = [
     "Message",
     "Options",
     "Prompt",
+    "Rendered",
     "Sampling",
     "Talk",
     "TemplateForm",

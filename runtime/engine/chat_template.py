@@ -59,14 +59,16 @@ class ChatTemplate:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
+        now: datetime | None = None,
     ) -> str:
         """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
-        variables = usual_variables(tools) | self._tokens | dict(form.variables)
+        now = now or datetime.now()
+        variables = usual_variables(tools, now) | self._tokens | dict(form.variables)
         variables |= {"tools": list(tools) or None, "add_generation_prompt": form.begins_reply}
         turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         try:
             with time_limit(SECONDS):
-                template = Sandbox(raise_exception=_refuse).loaded(self._code)
+                template = Sandbox(now, raise_exception=_refuse).loaded(self._code)
                 return "".join(within(MOST, template.generate(copied({**variables, "messages": turns}))))
         except TemplateError:
             raise
@@ -98,11 +100,10 @@ def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def usual_variables(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def usual_variables(tools: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
     """What some templates read without asking whether it is there: the day as Llama 3 has it, and the time and the
     tools as Firefunction has them.
     """
-    now = datetime.now()
     return {
         "date_string": now.strftime("%d %b %Y"),
         "datetime": now.strftime("%b %d %Y %H:%M:%S"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.prompt import Prompt
+from runtime.engine.quoting import Rendered
 from runtime.engine.reply import Chunk
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
@@ -78,8 +79,10 @@ class Engine(ABC):
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
-    ) -> str:
-        """The conversation as the text that the model reads. Raises TemplateError."""
+    ) -> Rendered:
+        """The conversation as the text that the model reads, and what of it is no mark of its template. Raises
+        TemplateError.
+        """
 
     @abstractmethod
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:

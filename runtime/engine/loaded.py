@@ -15,6 +15,7 @@ from runtime.engine.binding import masks, shown_pieces
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
+from runtime.engine.quoting import Rendered
 from runtime.engine.reply import Chunk, Reply
 from runtime.engine.stats import Stats
 from runtime.engine.window import POLICIES, PromptWindow
@@ -71,9 +72,13 @@ class LoadedEngine(Engine):
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
-    ) -> str:
-        """The conversation as the text that the model reads. Raises TemplateError."""
+    ) -> Rendered:
+        """As Engine says."""
         return self._encoder.render(messages, tools, form)
+
+    def unquoted_roles(self) -> list[str]:
+        """As PromptEncoder says."""
+        return self._encoder.unquoted_roles()
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         """As Engine says."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.engine.quoted_ids import QuotedEncoder
+from runtime.engine.quoting import QuotingTemplate, Rendered, dangerous
 
 if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
     from runtime.backends.vocab import Vocab
@@ -61,7 +63,8 @@ class Talk:
     plain: bool = False
 
 
-Prompt = str | Sequence[Message] | Talk | Ids | Infill  # raw text, a conversation, token ids, or a place to fill in
+# Raw text, a conversation, one that was rendered, token ids, or a place to fill in
+Prompt = str | Sequence[Message] | Talk | Rendered | Ids | Infill
 
 # For models without a chat template; a reply ends where the next question would begin
 PLAIN_TURNS = (
@@ -81,7 +84,7 @@ class PromptEncoder:
     def prepare(self) -> None:
         """Compiles the model's template, for which the first conversation would wait."""
         with suppress(Exception):  # what is wrong with it is told when it is used
-            _ = self._template
+            _ = self._template, self._quoted
 
     def encode(self, prompt: Prompt, may_overflow: bool = False) -> list[int]:
         """The ids of a prompt. Raises TemplateError, SettingsError, and ContextError for text that cannot fit, whatever
@@ -95,9 +98,11 @@ class PromptEncoder:
             return self._begun(self._vocab.encode(prompt, special=False), opens=False)
         if isinstance(prompt, Infill):
             return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
+        if isinstance(prompt, Rendered):
+            return self._encode_rendered(prompt, self._quoted, may_overflow)
         if isinstance(prompt, Talk):
-            return [*self._encode_turns(prompt.messages, self._written(prompt), may_overflow), *self.begun(prompt)]
-        return self._encode_turns(prompt, self._template, may_overflow)
+            return [*self._encode_talk(prompt, may_overflow), *self.begun(prompt)]
+        return self._encode_rendered(self._template.render(prompt), self._quoted, may_overflow)
 
     def begun(self, talk: Talk) -> list[int]:
         """The ids of what the next reply begins with."""
@@ -112,15 +117,16 @@ class PromptEncoder:
             n = self._counted[message.content] = len(self._vocab.encode(message.content, special=False))
         return n
 
-    def _encode_turns(self, messages: Sequence[Message], template: ChatTemplate, may_overflow: bool) -> list[int]:
-        text = template.render(messages)
-        if not may_overflow:
-            self.check_length(text)
-        ids = self._vocab.encode(text, special=True)
-        return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
+    def _encode_talk(self, talk: Talk, may_overflow: bool) -> list[int]:
+        if talk.plain and not self._source:
+            return self._encode_rendered(self._plain.render(talk.messages), self._quoted_plainly, may_overflow)
+        return self._encode_rendered(self._template.render(talk.messages), self._quoted, may_overflow)
 
-    def _written(self, talk: Talk) -> ChatTemplate:
-        return self._plain if talk.plain and not self._source else self._template
+    def _encode_rendered(self, rendered: Rendered, encoder: QuotedEncoder, may_overflow: bool) -> list[int]:
+        if not may_overflow:
+            self.check_length(rendered.text)
+        ids = encoder.encode(rendered)
+        return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
 
     def check_length(self, text: str) -> None:
         """Raises ContextError for text of more bytes than all tokens of the context could stand for."""
@@ -143,23 +149,42 @@ class PromptEncoder:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
-    ) -> str:
+    ) -> Rendered:
         """The conversation as the text that the model reads, with tools where its template knows them.
 
         Raises TemplateError.
         """
         return self._template.render(messages, tools, form)
 
+    def unquoted_roles(self) -> list[str]:
+        """The roles in whose messages names of control tokens cannot be told from the template's own."""
+        with suppress(TemplateError):
+            return self._template.unquoted_roles()
+        return []
+
     @cached_property
-    def _template(self) -> ChatTemplate:
+    def _template(self) -> QuotingTemplate:
         if not self._source:
             raise TemplateError(f"{self._name} has no chat template. Use `--raw` to send the prompt as it is.")
         bos, eos = (self._vocab.special_text(token) for token in (self._vocab.bos, self._vocab.eos))
-        return ChatTemplate(self._source, bos, eos)
+        return self._quoting(self._source, bos, eos)
 
     @cached_property
-    def _plain(self) -> ChatTemplate:
-        return ChatTemplate(PLAIN_TURNS)
+    def _plain(self) -> QuotingTemplate:
+        return self._quoting(PLAIN_TURNS)
+
+    def _quoting(self, source: str, bos: str = "", eos: str = "") -> QuotingTemplate:
+        controls = [mark.text for mark in self._vocab.marks if mark.is_control]
+        own = [mark.text for mark in self._vocab.marks if not mark.is_control]
+        return QuotingTemplate(ChatTemplate(source, bos, eos), source, dangerous(source, controls, own))
+
+    @cached_property
+    def _quoted(self) -> QuotedEncoder:
+        return QuotedEncoder(self._vocab, self._template.names)
+
+    @cached_property
+    def _quoted_plainly(self) -> QuotedEncoder:
+        return QuotedEncoder(self._vocab, self._plain.names)
 
 
 def infill_ids(infill: Infill, vocab: Tokenizer, fim: Mapping[str, int], n_ctx: int) -> list[int]:

@@ -63,9 +63,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(SandboxedEnvironment.default_binop_table)
     intercepted_unops = frozenset(SandboxedEnvironment.default_unop_table)
 
-    def __init__(self, **functions: Callable[..., Any]) -> None:
+    def __init__(self, now: datetime | None = None, **functions: Callable[..., Any]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-        self.meter = Meter()
+        self.meter, self.now = Meter(), now or datetime.now()
         self.finalize, self.concat = self.weighed, self.joined  # type: ignore[method-assign]
         del self.globals["lipsum"]
         self.globals |= {"strftime_now": self.strftime_now, **functions}
@@ -207,7 +207,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def strftime_now(self, form: str) -> str:
         """Return the time now, as the template wants it written."""
         self.meter.afford(growth.date(form))
-        return datetime.now().strftime(form)
+        return self.now.strftime(form)
 
 
 LAZY = (growth.taken, growth.listed)

@@ -18,6 +18,7 @@ from runtime.core.errors import ModelError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine
 from runtime.engine.prompt import Ids, Prompt
+from runtime.engine.quoting import Rendered
 from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
@@ -122,9 +123,10 @@ class EngineProcess(Engine):
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm = USUAL_FORM
-    ) -> str:
+    ) -> Rendered:
         """As Engine says."""
-        return str(self._ask_text("render", messages, tools, form))
+        rendered: Rendered = self._ask_text("render", messages, tools, form)
+        return rendered
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         """As Engine says."""

@@ -22,11 +22,14 @@ BUDGET = 4.0  # seconds; widths that do not fit are left out
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Seconds of a target pass by width, and of a token of the draft model (0 without one)."""
+    """Seconds of a target pass by width, and of a token of the draft model (0 without one). In messages of
+    `unquoted_roles` names of control tokens become those tokens.
+    """
 
     pass_seconds: dict[int, float]
     draft_seconds: float
     exactness: Exactness
+    unquoted_roles: tuple[str, ...]
 
 
 def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
@@ -37,6 +40,7 @@ def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
         drafting = [drafter for drafter in engine.loop.lineup.drafters if isinstance(drafter, ModelDrafter)]
         measure(costs, pass_runner(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
         seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
-        return Diagnosis(dict(sorted(costs.widths(0).items())), sum(seconds), engine.facts.exactness)
+        pass_seconds = dict(sorted(costs.widths(0).items()))
+        return Diagnosis(pass_seconds, sum(seconds), engine.facts.exactness, tuple(engine.unquoted_roles()))
     finally:
         engine.close()

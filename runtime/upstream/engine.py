@@ -15,6 +15,7 @@ from runtime.core.errors import ContextError, SettingsError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.prompt import Prompt
+from runtime.engine.quoting import Rendered
 from runtime.engine.reply import Chunk
 from runtime.engine.window import POLICIES
 from runtime.loading.exactness import Exactness
@@ -55,7 +56,7 @@ class UpstreamEngine(Engine):
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm = USUAL_FORM
-    ) -> str:
+    ) -> Rendered:
         """The conversation as it is sent; what the model reads of it the server decides. Raises TemplateError."""
         return self._words.render(messages, tools, form)
 

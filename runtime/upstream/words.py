@@ -15,6 +15,7 @@ from typing import Any
 from runtime.core.errors import SettingsError, TemplateError
 from runtime.engine.chat_template import Message, TemplateForm
 from runtime.engine.prompt import Ids, Infill, Prompt, Talk
+from runtime.engine.quoting import Rendered
 
 N_BYTES = 256
 PIECE, END = 256, 257  # some of the reply's text; the end of a turn
@@ -44,7 +45,7 @@ class Words:
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm | None = None
-    ) -> str:
+    ) -> Rendered:
         """A conversation as text. Raises TemplateError for what is no plain data."""
         written = {
             "messages": [as_sent(message) for message in messages],
@@ -52,7 +53,7 @@ class Words:
             "variables": dict(form.variables) if form else {},
         }
         try:
-            return self._mark + json.dumps(written, ensure_ascii=False)
+            return Rendered(self._mark + json.dumps(written, ensure_ascii=False))
         except (TypeError, ValueError) as error:
             raise TemplateError(
                 f"The conversation cannot be sent to another server ({error}). Send plain JSON."
@@ -70,10 +71,12 @@ class Words:
             raise SettingsError("A place in a file cannot be filled in by another server. Send the text before it.")
         return list(self._written(prompt).encode("utf8", "replace"))
 
-    def _written(self, prompt: str | Sequence[Message] | Talk) -> str:
+    def _written(self, prompt: str | Sequence[Message] | Talk | Rendered) -> str:
+        if isinstance(prompt, str):
+            return prompt
         if isinstance(prompt, Talk):
-            return self.render(prompt.messages) + prompt.begun
-        return prompt if isinstance(prompt, str) else self.render(prompt)
+            return self.render(prompt.messages).text + prompt.begun
+        return prompt.text if isinstance(prompt, Rendered) else self.render(prompt).text
 
     def decode(self, prompt: Prompt) -> Conversation | str:
         """What is to be sent: a conversation, or text to go on with. Raises as `encode` does."""

@@ -83,7 +83,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return OPEN_THOUGHT if self.written(engine).is_thinking else MAY_THINK
 
     def _prompt(self, engine: Engine) -> Prompt:
-        return Ids(tuple(engine.tokenize(self.written(engine).text, bos=True)))
+        return Ids(tuple(engine.encode(self.written(engine).rendered)))
 
     def _thoughts(self, engine: Engine) -> ThoughtBudget | None:
         """How long the model may reason, where that is limited. Raises ApiError, TemplateError."""

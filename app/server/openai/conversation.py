@@ -26,7 +26,7 @@ from app.server.openai.tools import (
     with_tools_described,
 )
 from runtime.core.errors import TemplateError
-from runtime.engine import Engine, Message, TemplateForm
+from runtime.engine import Engine, Message, Rendered, TemplateForm
 from runtime.engine.calls import DESCRIBED, past_turns, plain_tools
 
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
@@ -73,9 +73,14 @@ Messages = Annotated[list[ChatMessage], Field(min_length=1)]
 class WrittenPrompt:
     """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has."""
 
-    text: str
+    rendered: Rendered
     is_thinking: bool = False
     is_answering: bool = False
+
+    @property
+    def text(self) -> str:
+        """All of it as text."""
+        return self.rendered.text
 
 
 class ConversationRequest(RequestModel):
@@ -116,13 +121,13 @@ class ConversationRequest(RequestModel):
 
     def _write(self, engine: Engine) -> WrittenPrompt:
         if not self._continues():
-            text = self._render(engine, self.messages, self.add_generation_prompt is not False)
-            return WrittenPrompt(text, opens_reasoning(text))
-        text = self._render(engine, self.messages[:-1], True)
+            prompt = self._render(engine, self.messages, self.add_generation_prompt is not False)
+            return WrittenPrompt(prompt, opens_reasoning(prompt.text))
+        prompt = self._render(engine, self.messages[:-1], True)
         part = "reasoning_content" if self.continue_final_message == "reasoning_content" else "content"
-        return continued(text, self.messages[-1], part, BEGIN in engine.facts.template)
+        return continued(prompt, self.messages[-1], part, BEGIN in engine.facts.template)
 
-    def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> str:
+    def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> Rendered:
         """The messages, and the tools where the model finds them."""
         tools = self.tool_set()
         has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
@@ -130,9 +135,10 @@ class ConversationRequest(RequestModel):
         offers = form is not None
         turns = past_turns([message.message(offers) for message in messages], form or DESCRIBED)
         written = TemplateForm(self._variables(engine), begins_reply)
-        text = rendered(engine, turns, tools, written, offers)
+        prompt = rendered(engine, turns, tools, written, offers)
         # Where the template always begins to think, it is the prompt that ends it
-        return text + END if opens_reasoning(text) and not written.variables["enable_thinking"] else text
+        is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
+        return prompt.plus(END) if is_open else prompt
 
     def _variables(self, engine: Engine) -> dict[str, Any]:
         """What the template may ask for by name. Raises ApiError."""
@@ -166,7 +172,9 @@ class ConversationRequest(RequestModel):
         return True
 
 
-def rendered(engine: Engine, turns: Sequence[Message], tools: ToolSet | None, form: TemplateForm, offers: bool) -> str:
+def rendered(
+    engine: Engine, turns: Sequence[Message], tools: ToolSet | None, form: TemplateForm, offers: bool
+) -> Rendered:
     """The conversation with tools as the chat template takes them, or described in words where it does not.
 
     Raises TemplateError.
@@ -181,7 +189,7 @@ def rendered(engine: Engine, turns: Sequence[Message], tools: ToolSet | None, fo
     return engine.render(with_tools_described(turns, tools) if tools else turns, (), form)
 
 
-def continued(prompt: str, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
+def continued(prompt: Rendered, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
     """The prompt of a reply with what the `last` message has of it: it goes on in that `part` of the message.
 
     Parts of its text are paragraphs, as with llama-server.
@@ -189,11 +197,11 @@ def continued(prompt: str, last: ChatMessage, part: str, thinks: bool) -> Writte
     thought, text = last.reasoning_content or "", "\n\n".join(part.text for part in last.content or ())
     if thinks and not thought:
         thought, text = split_reasoning(text)
-    opened = prompt if opens_reasoning(prompt) else f"{prompt}{BEGIN}\n"
+    is_open = opens_reasoning(prompt.text)
+    opened = (prompt if is_open else prompt.plus(f"{BEGIN}\n")).plus(thought, is_quoted=True)
     if part == "reasoning_content" or (thought and not text):
-        return WrittenPrompt(opened + thought, is_thinking=True)
+        return WrittenPrompt(opened, is_thinking=True)
     if not text:
-        return WrittenPrompt(prompt, opens_reasoning(prompt))
-    if thought or opens_reasoning(prompt):
-        return WrittenPrompt(f"{opened}{thought}\n{END}\n\n{text}", is_answering=True)
-    return WrittenPrompt(prompt + text, is_answering=True)
+        return WrittenPrompt(prompt, is_open)
+    before = opened.plus(f"\n{END}\n\n") if thought or is_open else prompt
+    return WrittenPrompt(before.plus(text, is_quoted=True), is_answering=True)

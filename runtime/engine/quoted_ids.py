@@ -1,0 +1,99 @@
+"""Token ids of a rendered conversation: its template's marks as control tokens, what its messages say as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from runtime.engine.marks import MarkNames
+from runtime.engine.quoting import Rendered
+
+SPACE = " \t\n\v\f\r"  # what C's isspace means
+BREAK = "\n"  # joins with no other letter in a token of text that follows a bracket or a bar
+
+
+class Mark(Protocol):
+    """A token that is found in text by its name."""
+
+    @property
+    def token(self) -> int:
+        """Its id."""
+
+    @property
+    def text(self) -> str:
+        """Its name."""
+
+    @property
+    def strips_before(self) -> bool:
+        """Does it take in the white space before it?"""
+
+    @property
+    def strips_after(self) -> bool:
+        """Does it take in the white space after it?"""
+
+
+class Words(Protocol):
+    """A vocabulary as far as quoting needs it."""
+
+    @property
+    def marks(self) -> Sequence[Mark]:
+        """The tokens that are found by their names."""
+
+    @property
+    def pieces(self) -> dict[int, bytes]:
+        """The bytes of each token; b"" for a control token."""
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Ids of a text."""
+
+
+class QuotedEncoder:
+    """Encodes conversations whose quoted names are among `names`."""
+
+    def __init__(self, vocab: Words, names: MarkNames) -> None:
+        self._vocab, self._names = vocab, names
+        named = [mark for mark in vocab.marks if mark.text in names.names]
+        self._tokens = frozenset(mark.token for mark in named)
+        self._stripping_before = tuple(mark.text for mark in named if mark.strips_before)
+        self._stripping_after = tuple(mark.text for mark in named if mark.strips_after)
+
+    def encode(self, rendered: Rendered) -> list[int]:
+        """The ids; those of the text with its control tokens where it quotes none of their names."""
+        text, at, ids = rendered.text, 0, list[int]()
+        for start, end in self._names.stretches(text, rendered.quoted) if rendered.quoted else ():
+            ids += self._vocab.encode(text[at:start], special=True)
+            ids += self._plain(self._stripped(text, start, end))
+            at = end
+        return ids + self._vocab.encode(text[at:], special=True)
+
+    def _stripped(self, text: str, start: int, end: int) -> str:
+        """A stretch of text without the white space that the marks next to it take in."""
+        stretch = text[start:end]
+        if text.endswith(self._stripping_after, 0, start):
+            stretch = stretch.lstrip(SPACE)
+        return stretch.rstrip(SPACE) if text.startswith(self._stripping_before, end) else stretch
+
+    def _plain(self, stretch: str) -> list[int]:
+        """A stretch without control tokens. Tokens of a model's own are found in any text, so names are cut there."""
+        ids = self._vocab.encode(stretch, special=False)
+        if self._tokens.isdisjoint(ids):
+            return ids
+        cuts = [0, *(start + 1 for start, _ in self._names.spans(stretch)), len(stretch)]
+        first, *more = (stretch[start:end] for start, end in pairwise(cuts))
+        ids = self._vocab.encode(first, special=False)
+        for part in more:
+            ids += self._continuation(part)
+        return ids
+
+    def _continuation(self, text: str) -> list[int]:
+        """Ids of text that follows other text: without the space that some vocabularies put in front."""
+        ids = self._vocab.encode(text, special=False)
+        if self._spells(ids, text):
+            return ids
+        broken = self._vocab.encode(BREAK + text, special=False)
+        rests = (broken[n:] for n in range(1, min(4, len(broken))))
+        return next((rest for rest in rests if self._spells(rest, text)), ids)
+
+    def _spells(self, ids: Sequence[int], text: str) -> bool:
+        return b"".join(self._vocab.pieces[token] for token in ids) == text.encode("utf8", "replace")

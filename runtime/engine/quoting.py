@@ -1,0 +1,186 @@
+"""What a message says is text: names of control tokens in it do not become those tokens.
+
+A guard, a character that the conversation has not, is put into such names before the template renders them, and taken
+out of what it wrote; so names that a message holds are told from those that the template writes. Knows text, no ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import accumulate, chain
+from typing import Any
+
+from runtime.core.errors import TemplateError
+from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.engine.marks import MarkNames, Span
+
+# Noncharacters, which no text has; and characters for private use, if one has all of those
+GUARDS = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
+REASONING = re.compile("think|reason", re.IGNORECASE)
+# A text that a template looks for in what it writes
+SEARCH = re.compile(
+    r"(?:split|startswith|endswith|r?find|r?index|replace|r?partition|remove(?:pre|suf)fix|count)\(\s*(['\"])(.*?)\1"
+    r"|(['\"])((?:(?!\3).)*)\3\s+(?:not\s+)?in\b"
+)
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation as the model reads it. Names in the `quoted` places of its text are text, and no control tokens.
+
+    `changes` says what of the conversation was changed to fit the template.
+    """
+
+    text: str
+    quoted: tuple[Span, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def plus(self, text: str, *, is_quoted: bool = False) -> Rendered:
+        """Return the same with more text at its end, which a template or a message has written."""
+        end = len(self.text) + len(text)
+        more = ((len(self.text), end),) if is_quoted and text else ()
+        return replace(self, text=self.text + text, quoted=self.quoted + more)
+
+
+class QuotingTemplate:
+    """A chat template that tells what it writes itself from what messages say.
+
+    Where it changes what messages say so much that this cannot be told, nothing is quoted.
+    """
+
+    def __init__(self, template: ChatTemplate, source: str, names: MarkNames) -> None:
+        self.names, self._template, self._source = names, template, source
+        self._searched = searched(source, names.names)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        form: TemplateForm = USUAL_FORM,
+    ) -> Rendered:
+        """The conversation, with the places of names that it holds. Raises TemplateError."""
+        now = datetime.now()
+        text = self._template.render(messages, tools, form, now)
+        if not any(map(self.names.occur_in, strings([[m.content, m.more] for m in messages], tools, form.variables))):
+            return Rendered(text)
+        guard = guard_for(text + self._source)
+        for kept in ((), self._searched):
+            guarded = self._guarded(messages, tools, form, guard, kept)
+            found = self._rendered(guarded, guard, now)
+            if found is not None and found.text == text:
+                return found
+        return Rendered(text)
+
+    def _guarded(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        form: TemplateForm,
+        guard: str,
+        kept: Collection[str],
+    ) -> tuple[list[Message], Any, TemplateForm]:
+        """All that a client sends with guards in its names, but for those that are `kept`.
+
+        Templates take past replies apart by some marks, so these are kept in replies.
+        """
+
+        def guarded(value: Any, kept: Collection[str] = kept) -> Any:
+            return with_strings(value, lambda text: self.names.guarded(text, guard, kept))
+
+        def turn(message: Message) -> Message:
+            but = self._searched if message.role == "assistant" else kept
+            return replace(message, content=guarded(message.content, but), more=guarded(message.more))
+
+        try:
+            return list(map(turn, messages)), guarded(tools), replace(form, variables=guarded(form.variables))
+        except RecursionError as error:
+            raise TemplateError("The conversation holds values in too many others. Send simpler ones.") from error
+
+    def _rendered(self, given: tuple[list[Message], Any, TemplateForm], guard: str, now: datetime) -> Rendered | None:
+        """What becomes of a guarded conversation, without guards; None where the template refuses it."""
+        try:
+            parts = re.split(forms_of(guard), self._template.render(*given, now))
+        except TemplateError:
+            return None
+        text, cuts = "".join(parts), list(accumulate(map(len, parts[:-1])))
+        # A guard that is in no name was in one that the template took apart
+        quoted = (
+            span for span in self.names.spans(text) if bisect_right(cuts, span[0]) < bisect_right(cuts, span[1] - 1)
+        )
+        return Rendered(text, tuple(quoted))
+
+    def unquoted_roles(self) -> list[str]:
+        """Those whose messages the template changes so much that names in them cannot be told from its own."""
+        return [role for role in ROLES if self._is_lost(role)]
+
+    def _is_lost(self, role: str) -> bool:
+        """Whether a name in a message of that role is not quoted. False for a role that the template has not."""
+        names = sorted(self.names.names - self._searched, key=lambda name: (name not in self._source, name))
+        if not names:
+            return False
+        said = f"A{names[0]}B"
+        turns = [Message("user", "Q")] if role in ("assistant", "tool") else []
+        after = [Message("user", "Q")] if role == "system" else []
+        try:
+            found = self.render([*turns, Message(role, said), *after])
+        except TemplateError:
+            return False
+        return said in found.text and not found.quoted
+
+
+def searched(source: str, names: Collection[str]) -> frozenset[str]:
+    """The names that a template looks for in messages, and those of marks around reasoning."""
+    literals = {(found[2] or found[4] or "").strip() for found in SEARCH.finditer(source)}
+    return frozenset(name for name in names if REASONING.search(name) or name in literals)
+
+
+def strings(*values: object) -> Iterator[str]:
+    """All text in plain data, keys included."""
+    left: list[object] = [*values]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            left += chain(value.keys(), value.values())
+        elif isinstance(value, list | tuple):
+            left += value
+
+
+def with_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Plain data with all of its text changed, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {with_strings(key, change): with_strings(each, change) for key, each in value.items()}
+    return [with_strings(each, change) for each in value] if isinstance(value, list | tuple) else value
+
+
+def guard_for(text: str) -> str:
+    """A character that the text has not, neither as it is nor as JSON may write it. Raises TemplateError."""
+    has = set(text)
+    found = (chr(code) for code in GUARDS if chr(code) not in has)
+    guard = next((each for each in found if not re.search(forms_of(each), text)), None)
+    if guard is None:
+        raise TemplateError("The conversation uses all characters that are for private use. Leave some out.")
+    return guard
+
+
+def forms_of(guard: str) -> str:
+    """A pattern of the guard as it is, and as JSON in ASCII has it."""
+    return f"{guard}|{re.escape(json.dumps(guard)[1:-1])}"
+
+
+def dangerous(source: str, controls: Iterable[str], own: Iterable[str]) -> MarkNames:
+    """The names that must not be taken for tokens where a message holds them, with a template of that source.
+
+    Tokens of a model's `own` may be turn marks, or words and HTML tags that people write: those that look like marks
+    and that the template writes count.
+    """
+    return MarkNames([*controls, *(name for name in own if re.fullmatch(r"<.+>|\[.+\]", name) and name in source)])
