@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.engine.fitting import Fitted, Fitting
 
 if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
     from runtime.backends.vocab import Vocab
@@ -77,6 +78,7 @@ class PromptEncoder:
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
         self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
         self._counted: dict[str, int] = {}
+        self._fittings: dict[tuple[ChatTemplate, bool], Fitting] = {}
 
     def prepare(self) -> None:
         """Compiles the model's template, for which the first conversation would wait."""
@@ -113,7 +115,7 @@ class PromptEncoder:
         return n
 
     def _encode_turns(self, messages: Sequence[Message], template: ChatTemplate, may_overflow: bool) -> list[int]:
-        text = template.render(messages)
+        text = template.render(self._fitted(template, messages).messages)
         if not may_overflow:
             self.check_length(text)
         ids = self._vocab.encode(text, special=True)
@@ -148,7 +150,15 @@ class PromptEncoder:
 
         Raises TemplateError.
         """
-        return self._template.render(messages, tools, form)
+        fitted = self._fitted(self._template, messages, has_tools=bool(tools))
+        return self._template.render(fitted.messages, tools, form)  # fitted.changes belong to what is rendered
+
+    def _fitted(self, template: ChatTemplate, messages: Sequence[Message], has_tools: bool = False) -> Fitted:
+        """The conversation as the template takes it, which is found out once for each template."""
+        key = template, has_tools
+        if key not in self._fittings:
+            self._fittings[key] = Fitting(template, has_tools)
+        return self._fittings[key].fit(messages)
 
     @cached_property
     def _template(self) -> ChatTemplate:
