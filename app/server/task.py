@@ -16,6 +16,11 @@ def no_thoughts(engine: Engine) -> ThoughtBudget | None:
     return None
 
 
+def unchanged(engine: Engine) -> tuple[str, ...]:
+    """Nothing was changed in a prompt."""
+    return ()
+
+
 class EngineTask(Protocol):
     """Something the engine does step by step: text to complete, or texts to embed."""
 
@@ -39,6 +44,10 @@ class EngineTask(Protocol):
     def max_decode_seconds(self) -> float | None:
         """The longest time for generating, counted from the end of the prefill; None: no limit."""
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What was changed in the conversation, so that the chat template takes it."""
+
     def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
         """Advances by a step with each chunk, of which the last has a finish reason. Raises what the engine raises."""
 
@@ -59,7 +68,9 @@ class CompletionTask:
     max_decode_seconds: float | None = None
     is_short: bool = False  # such as an editor's completion
     prompt_field: str = "prompt"
+    fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # what was changed in the conversation
     prompt_ids: tuple[int, ...] = ()  # once it is tokenized
+    changes: tuple[str, ...] = ()  # likewise
 
     @property
     def n_prompt(self) -> int:
@@ -70,7 +81,10 @@ class CompletionTask:
         """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
         ids = Ids(tuple(engine.encode(self.prompt(engine))))
         thoughts = self.thoughts(engine)
-        return replace(self, prompt=lambda engine: ids, prompt_ids=ids.tokens, thoughts=lambda engine: thoughts)
+        return replace(
+            self, prompt=lambda engine: ids, prompt_ids=ids.tokens, thoughts=lambda engine: thoughts,
+            changes=self.fitted(engine),
+        )  # fmt: skip
 
     def another(self, i: int) -> CompletionTask:
         """The same for the choice of index `i`, which is another one: a seed is as many further."""

@@ -147,7 +147,7 @@ class Fitting:
             text = self._template.render(probes, self._tools)
         except TemplateError:
             return REFUSED
-        return sum(word not in text for word in words)
+        return sum(not any(word in text for word in alternatives) for alternatives in words)
 
 
 def is_plain(message: Message) -> bool:
@@ -180,27 +180,28 @@ def call(name: str) -> dict[str, Any]:
     return {"id": name, "type": "function", "function": {"name": "probe", "arguments": {"probe": "probe"}}}
 
 
-def shadow(messages: Messages) -> tuple[list[Message], list[str]]:
-    """Return a conversation of the same turns that holds words of its own instead of texts, and the words."""
-    words = list[str]()
-
-    def word() -> str:
-        words.append(f"probe{len(words)}q")
-        return words[-1]
-
-    def shadowed(call: dict[str, Any]) -> dict[str, Any]:
-        given = call["function"]["arguments"]
-        arguments: Any = {"probe": word()} if given not in ({}, "{}") else {}
-        arguments = json.dumps(arguments) if isinstance(given, str) else arguments
-        return call | {"function": call["function"] | {"name": word(), "arguments": arguments}}
-
-    found = list[Message]()
+def shadow(messages: Messages) -> tuple[list[Message], list[tuple[str, ...]]]:
+    """Return a conversation of the same turns that holds words of its own instead of texts, and for each text and each
+    call the words of which one at least should be written.
+    """
+    words, found, numbers = list[tuple[str, ...]](), list[Message](), count()
     for message in messages:
         more = dict(message.more)
         if "reasoning_content" in more:
             more["reasoning_content"] = "probe"
-        text = word() if message.content.strip() else ""
-        if calls := calls_of(message):
-            more["tool_calls"] = [shadowed(call) for call in calls]
+        text = f"probe{next(numbers)}q" if message.content.strip() else ""
+        names = [(f"probe{next(numbers)}q", f"probe{next(numbers)}q") for _ in calls_of(message)]
+        if names:
+            more["tool_calls"] = [shadow_call(call, *name) for call, name in zip(calls_of(message), names, strict=True)]
+        words += [(text,), *names]
         found.append(Message(message.role, text, more))
     return found, words
+
+
+def shadow_call(call: dict[str, Any], name: str, argument: str) -> dict[str, Any]:
+    """Return a call of another function with another argument, in the form of this one."""
+    given = call["function"]["arguments"]
+    keys = given if isinstance(given, dict) else {"probe": ""} if given.strip("{} ") else {}
+    arguments = dict.fromkeys(keys, argument)
+    written = arguments if isinstance(given, dict) else json.dumps(arguments)
+    return call | {"function": call["function"] | {"name": name, "arguments": written}}

@@ -5,17 +5,18 @@ Knows chat templates by what they render; must not know how a reply is made or s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel
+from app.server.left_out import NOTED, with_notes
 from app.server.openai.tools import (
     PastToolCall,
     ToolChoiceInput,
@@ -66,16 +67,20 @@ def joined(parts: Sequence[str]) -> str:
     return "\n".join(dropwhile(not_, parts))
 
 
-Messages = Annotated[list[ChatMessage], Field(min_length=1)]
+Messages = Annotated[list[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPrompt:
-    """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has."""
+    """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has.
+
+    `changes` says what was changed in the conversation, so that the template takes it.
+    """
 
     text: str
     is_thinking: bool = False
     is_answering: bool = False
+    changes: tuple[str, ...] = ()
 
 
 class ConversationRequest(RequestModel):
@@ -105,8 +110,16 @@ class ConversationRequest(RequestModel):
     def written(self, engine: Engine) -> WrittenPrompt:
         """The conversation as the model reads it, which a template is asked once. Raises ApiError, TemplateError."""
         if self._written is None:
-            self._written = self._write(engine)
+            written = self._write(engine)
+            self._written = replace(written, changes=(*self._changes(), *written.changes))
         return self._written
+
+    def _changes(self) -> Iterator[str]:
+        """What was changed in the messages before any template saw them."""
+        if any(NOTED.search(message.text) for message in self.messages):
+            yield "a note put in place of what is no text"
+        if not all(call.has_arguments() for message in self.messages for call in message.tool_calls or ()):
+            yield "arguments that are no object made one"
 
     def _write(self, engine: Engine) -> WrittenPrompt:
         if not self._continues():
