@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, product
+from operator import itemgetter
 from typing import Any
 
 from runtime.core.errors import TemplateError
@@ -85,20 +86,21 @@ class Fitting:
         as_it_is = Fitted(tuple(messages))
         if self._takes_ordinary(messages) or not self._takes("U") or not (n_lost := self._n_lost(messages)):
             return as_it_is
-        best = min(self._attempts(as_it_is), key=lambda fitted: self._n_lost(fitted.messages))
-        n_left = self._n_lost(best.messages)
-        best = best if n_left < n_lost else as_it_is
+        n_left, best = min([(n_lost, as_it_is), *self._attempts(as_it_is)], key=itemgetter(0))
         left_out = ("text left out that the template has no place for",) if 0 < n_left < REFUSED else ()
         return replace(best, changes=(*best.changes, *left_out))
 
-    def _attempts(self, fitted: Fitted) -> Iterator[Fitted]:
-        """Yields what the repairs make of the messages, and what a last resort does where that is not all taken."""
+    def _attempts(self, fitted: Fitted) -> Iterator[tuple[int, Fitted]]:
+        """Yields what the repairs make of the messages, and what last resorts do where that is not all taken, each with
+        how many texts and calls it loses.
+        """
         repaired = self._repaired(fitted)
-        yield repaired
-        if n_lost := self._n_lost(repaired.messages):
-            yield changed(repaired, turns.system_as_user, SYSTEM_MOVED)
+        n_lost = self._n_lost(repaired.messages)
+        yield n_lost, repaired
+        resorts = [changed(repaired, turns.system_as_user, SYSTEM_MOVED)] * (n_lost > 0)
         if n_lost == REFUSED:
-            yield self._repaired(changed(fitted, past_calls.calls_and_results_as_text, ALL_TEXT))
+            resorts.append(self._repaired(changed(fitted, past_calls.calls_and_results_as_text, ALL_TEXT)))
+        yield from ((self._n_lost(resort.messages), resort) for resort in resorts)
 
     def _repaired(self, fitted: Fitted) -> Fitted:
         """Changes what the template is known not to take."""
