@@ -23,10 +23,10 @@ from runtime.engine.calls import (
     form_of,
     harmony_grammar,
 )
-from runtime.engine.calls.form import NINE, NUMBERED
 from runtime.engine.calls.known import DESCRIBED, GRANITE, HERMES, LFM2
 from runtime.engine.calls.past import plain_tools, written_calls
 from runtime.engine.chat_template import ChatTemplate
+from runtime.engine.past_calls import CallFields
 from runtime.sampling.grammar import Grammar, compile_grammar
 from tests.support.call_templates import FORMS, template
 from tests.support.calls import CALLS, FUNCTIONS, Calls, endings_of, folded, random_reply, read, rendered_turn, turn
@@ -75,9 +75,9 @@ def test_a_template_that_takes_one_call_a_turn_is_known_for_it() -> None:
 
 
 def test_earlier_calls_have_the_ids_and_arguments_that_their_template_takes() -> None:
-    assert form_in("list").past.ids == NINE
-    assert form_in("by id").past.ids == NUMBERED
-    assert form_in("as text").past.as_text
+    assert form_in("list").past == CallFields(short_ids=True)
+    assert form_in("by id").past == CallFields(numbered_ids=True)
+    assert form_in("as text").past == CallFields(text_arguments=True)
     text = rendered_turn(ChatTemplate(template(FORMS["by id"])), form_in("by id"), CALLS["two calls"])
     assert "<|call|>functions.get_weather:1<|args|>" in text
 

@@ -147,8 +147,9 @@ def test_the_command_hands_on_whom_to_let_in(monkeypatch: pytest.MonkeyPatch, qu
     monkeypatch.setattr(command, "serve", lambda open_engine, settings: given.append(settings))
     args = ["serve", "--allow-origin", "app://obsidian.md", "--allow-origin", "tauri://localhost"]
     with pytest.raises(SystemExit) as end:
-        main(args + ["--quiet"] * quiet)
+        main([*args, "--quiet" if quiet else "--verbose"])
     assert end.value.code == 0
+    assert given[0].verbose is not quiet
     assert (given[0].allow_origins, given[0].quiet) == (("app://obsidian.md", "tauri://localhost"), quiet)
 
 

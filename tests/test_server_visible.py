@@ -57,6 +57,20 @@ def test_a_request_is_one_line_with_its_tokens(here: Running, caplog: pytest.Log
     assert len(caplog.messages) == 1
 
 
+def test_a_line_says_what_was_changed_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    call = {"function": {"name": "f", "arguments": "[1]"}}
+    image = {"type": "image_url", "image_url": {"url": "data:"}}
+    turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": [image]}, *CHAT["messages"]]
+    said = ", fitted: a note put in place of what is no text; arguments that are no object made one"
+    for verbose in (True, False):
+        with running(open_plain, verbose=verbose) as here, caplog.at_level(logging.INFO, LOG):
+            caplog.clear()
+            here.client().post("/v1/chat/completions", json=CHAT | {"messages": turns}).raise_for_status()
+            assert line_of(caplog, here).endswith(said) == verbose
+            here.client().post("/v1/chat/completions", json=CHAT).raise_for_status()
+            assert "fitted" not in line_of(caplog, here, 2)
+
+
 def test_what_has_no_tokens_and_what_fails_are_lines_too(here: Running, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOG):
         here.client().get("/health", headers={"x-request-id": "a-1"})

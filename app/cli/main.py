@@ -221,6 +221,7 @@ def serve(
     alias: opt.Alias = "",
     reasoning: opt.Reasoning = opt.Thoughts.AUTO,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     parallel: opt.Parallel = 3,
     max_waiting: opt.MaxWaiting = 16,
     slots: opt.Slots = False,
@@ -250,8 +251,9 @@ def serve(
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)
     names = tuple(filter(None, map(str.strip, alias.split(","))))
+    key = chosen_key(api_key, api_key_file)
     settings = command.ServerSettings(
-        addresses, chosen_key(api_key, api_key_file), max_waiting, parallel, origins, quiet, slots, names, drain
+        addresses, key, max_waiting, parallel, origins, quiet, slots, names, drain, verbose
     )
     chosen = replace(chosen, name=names[0] if names else chosen.name)
     chosen = replace(chosen, thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)

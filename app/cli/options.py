@@ -172,4 +172,7 @@ Reasoning = Annotated[
     Thoughts,
     sampling("--reasoning", help="Off: models that think before they answer do not, unless a request asks for it."),
 ]
+Verbose = Annotated[
+    bool, listening("--verbose", help="Say in each request's line what was changed to fit the model's chat template.")
+]
 Quiet = Annotated[bool, listening("--quiet", help="Print no line for each request.")]

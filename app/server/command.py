@@ -46,6 +46,7 @@ class ServerSettings:
     shows_slots: bool = False  # may a client see what is being done for others?
     aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
     drain: float = 0.0  # seconds that running replies may still have when it is to end
+    verbose: bool = False  # does a line say what was changed in the conversation?
 
 
 class EngineServer(uvicorn.Server):
@@ -62,8 +63,8 @@ class EngineServer(uvicorn.Server):
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
         config = uvicorn.Config(  # h11 also where httptools is there, which reads headers without end
-            RequestLog(self.app), lifespan="off", ws="none", http="h11", access_log=False, log_level="warning",
-            server_header=False, timeout_graceful_shutdown=PATIENCE
+            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http="h11", access_log=False,
+            log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)
 

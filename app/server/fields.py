@@ -25,6 +25,7 @@ MEDIA = {
     "video": "video", "video_url": "video", "input_video": "video",
     "file": "file", "input_file": "file", "document": "document",
 }  # fmt: skip
+TEXTS = ("text", "input_text", "output_text", "refusal")  # types of parts that can be read
 
 
 class RequestModel(BaseModel):

@@ -27,10 +27,13 @@ CLOSED = 499  # the client left before it was answered
 
 
 class RequestLog:
-    """An ASGI application that answers with another one, gives each answer an id and writes down that it was given."""
+    """An ASGI application that answers with another one, gives each answer an id and writes down that it was given.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    If `verbose`, also what was changed in a conversation, so that the model's template takes it.
+    """
+
+    def __init__(self, app: ASGIApp, verbose: bool = False) -> None:
+        self.app, self.verbose = app, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers as the application does."""
@@ -46,7 +49,9 @@ class RequestLog:
         try:
             await self.app(scope, receive, send_with_id)
         finally:
-            log.info("%s %s", asked(scope), answered(status, tasks_of(scope), perf_counter() - began, request_id))
+            tasks = tasks_of(scope)
+            line = answered(status, tasks, perf_counter() - began, request_id)
+            log.info("%s %s%s", asked(scope), line, fitted(tasks) if self.verbose else "")
 
 
 def id_of(scope: Scope) -> str:
@@ -73,6 +78,12 @@ def answered(status: int, tasks: Iterable[ScheduledTask], seconds: float, reques
     counts = [(task.n_prompt, task.n_predicted) for task in tasks]
     tokens = f", {sum(n for n, _ in counts)}+{sum(n for _, n in counts)} tokens" if counts else ""
     return f"{status}{tokens}, {1e3 * seconds:.0f} ms, {request_id}"
+
+
+def fitted(tasks: Iterable[ScheduledTask]) -> str:
+    """What was changed in the conversations, if anything was."""
+    changes = "; ".join(dict.fromkeys(change for task in tasks for change in task.changes))
+    return f", fitted: {changes}" if changes else ""
 
 
 @contextmanager

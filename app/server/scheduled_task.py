@@ -59,6 +59,11 @@ class ScheduledTask:
         """Tokens to read."""
         return sum(task.n_prompt for task in self._tasks)
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What was changed in the conversations, so that the chat template takes them."""
+        return tuple(change for task in self._tasks for change in task.changes)
+
     # on the event loop
 
     async def started(self) -> None:

@@ -26,6 +26,11 @@ def fixed(grammar: Grammar | None) -> Callable[[Engine], Grammar | None]:
     return lambda engine: grammar
 
 
+def unchanged(engine: Engine) -> tuple[str, ...]:
+    """Nothing was changed in a prompt."""
+    return ()
+
+
 class EngineTask(Protocol):
     """Something the engine does step by step: text to complete, or texts to embed."""
 
@@ -49,6 +54,10 @@ class EngineTask(Protocol):
     def max_decode_seconds(self) -> float | None:
         """The longest time for generating, counted from the end of the prefill; None: no limit."""
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What was changed in the conversation, so that the chat template takes it."""
+
     def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
         """Advances by a step with each chunk, of which the last has a finish reason. Raises what the engine raises."""
 
@@ -69,7 +78,9 @@ class CompletionTask:
     max_decode_seconds: float | None = None
     is_short: bool = False  # such as an editor's completion
     prompt_field: str = "prompt"
+    fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # what was changed in the conversation
     prompt_ids: tuple[int, ...] = ()  # once it is tokenized
+    changes: tuple[str, ...] = ()  # likewise
 
     @property
     def n_prompt(self) -> int:
@@ -86,6 +97,7 @@ class CompletionTask:
             prompt_ids=ids.tokens,
             thoughts=lambda engine: thoughts,
             grammar=lambda engine: grammar,
+            changes=self.fitted(engine),
         )
 
     def another(self, i: int) -> CompletionTask:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.engine.fitting import Fitted, Fitting
 from runtime.engine.quoted_ids import QuotedEncoder
 from runtime.engine.quoting import QuotingTemplate, Rendered, dangerous
 
@@ -80,6 +81,7 @@ class PromptEncoder:
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
         self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
         self._counted: dict[str, int] = {}
+        self._fittings: dict[tuple[QuotingTemplate, bool], Fitting] = {}
 
     def prepare(self) -> None:
         """Compiles the model's template, for which the first conversation would wait."""
@@ -118,9 +120,11 @@ class PromptEncoder:
         return n
 
     def _encode_talk(self, talk: Talk, may_overflow: bool) -> list[int]:
-        if talk.plain and not self._source:
-            return self._encode_rendered(self._plain.render(talk.messages), self._quoted_plainly, may_overflow)
-        return self._encode_rendered(self._template.render(talk.messages), self._quoted, may_overflow)
+        template, encoder = (
+            (self._plain, self._quoted_plainly) if talk.plain and not self._source else (self._template, self._quoted)
+        )
+        fitted = self._fitted(template, talk.messages)
+        return self._encode_rendered(template.render(fitted.messages), encoder, may_overflow)
 
     def _encode_rendered(self, rendered: Rendered, encoder: QuotedEncoder, may_overflow: bool) -> list[int]:
         if not may_overflow:
@@ -154,7 +158,15 @@ class PromptEncoder:
 
         Raises TemplateError.
         """
-        return self._template.render(messages, tools, form)
+        fitted = self._fitted(self._template, messages, has_tools=bool(tools))
+        return replace(self._template.render(fitted.messages, tools, form), changes=fitted.changes)
+
+    def _fitted(self, template: QuotingTemplate, messages: Sequence[Message], has_tools: bool = False) -> Fitted:
+        """The conversation as the template takes it, which is found out once for each template."""
+        key = template, has_tools
+        if key not in self._fittings:
+            self._fittings[key] = Fitting(template.template, has_tools)
+        return self._fittings[key].fit(messages)
 
     def unquoted_roles(self) -> list[str]:
         """The roles in whose messages names of control tokens cannot be told from the template's own."""

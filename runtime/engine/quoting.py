@@ -55,7 +55,7 @@ class QuotingTemplate:
     """
 
     def __init__(self, template: ChatTemplate, source: str, names: MarkNames) -> None:
-        self.names, self._template, self._source = names, template, source
+        self.names, self.template, self._source = names, template, source
         self._searched = searched(source, names.names)
 
     def render(
@@ -66,7 +66,7 @@ class QuotingTemplate:
     ) -> Rendered:
         """The conversation, with the places of names that it holds. Raises TemplateError."""
         now = datetime.now()
-        text = self._template.render(messages, tools, form, now)
+        text = self.template.render(messages, tools, form, now)
         if not any(map(self.names.occur_in, strings([[m.content, m.more] for m in messages], tools, form.variables))):
             return Rendered(text)
         guard = guard_for(text + self._source)
@@ -105,7 +105,7 @@ class QuotingTemplate:
     def _rendered(self, given: tuple[list[Message], Any, TemplateForm], guard: str, now: datetime) -> Rendered | None:
         """What becomes of a guarded conversation, without guards; None where the template refuses it."""
         try:
-            parts = re.split(forms_of(guard), self._template.render(*given, now))
+            parts = re.split(forms_of(guard), self.template.render(*given, now))
         except TemplateError:
             return None
         text, cuts = "".join(parts), list(accumulate(map(len, parts[:-1])))

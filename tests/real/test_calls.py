@@ -49,13 +49,13 @@ def forms() -> dict[str, CallForm]:
 
 def test_every_template_that_offers_tools_has_a_form() -> None:
     assert len(forms()) >= N_TEMPLATES
-    assert {name for name, form in forms().items() if not form.past.are_rendered} == set(AS_TEXT)
+    assert {name for name, form in forms().items() if form.past is None} == set(AS_TEXT)
 
 
 def region(name: str, calls: Calls) -> str:
     """What a model's template writes of a turn with these calls."""
     form = forms()[name]
-    if not form.past.are_rendered:
+    if form.past is None:
         return written_calls(form, turn(calls).more["tool_calls"])
     return rendered_turn(ChatTemplate(offering()[name], "<s>", "</s>"), form, calls)
 

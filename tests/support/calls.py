@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from runtime.engine.calls import ArgumentText, CallBegins, CallForm, CallParser, Function, Part, past_turns
+from runtime.engine.calls import ArgumentText, CallBegins, CallForm, CallParser, Function, Part
 from runtime.engine.calls.form import TaggedArguments, filled
 from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
 
@@ -64,7 +64,8 @@ def turn(calls: Calls) -> Message:
 def rendered_turn(template: ChatTemplate, form: CallForm, calls: Calls) -> str:
     """What a template writes of a turn with these calls, from the end of the question on. Raises TemplateError."""
     question, plain = Message("user", "Q?"), TemplateForm({"enable_thinking": False}, begins_reply=False)
-    (past,) = past_turns([turn(calls)], form)
+    assert form.past is not None
+    (past,) = form.past.apply([turn(calls)])
     return template.render([question, past], tools(), plain).rpartition("Q?")[2]
 
 

@@ -72,13 +72,14 @@ def running(
     allow_origins: tuple[str, ...] = (),
     shows_slots: bool = False,
     aliases: tuple[str, ...] = (),
+    verbose: bool = False,
 ) -> Iterator[Running]:
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
         settings = ServerSettings(
             Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins,
-            shows_slots=shows_slots, aliases=aliases,
+            shows_slots=shows_slots, aliases=aliases, verbose=verbose,
         )  # fmt: skip
         server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from app.server.fields import RequestModel, as_parts, refuse_media
 from app.server.openai.conversation import ChatMessage, joined
-from app.server.openai.tools import CalledFunction, PastToolCall
+from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
@@ -53,12 +52,11 @@ class ToolUseBlock(RequestModel):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
+    input: Arguments
 
     def call(self) -> PastToolCall:
         """As a chat has it."""
-        arguments = json.dumps(self.input, ensure_ascii=False)
-        return PastToolCall(id=self.id, function=CalledFunction(name=self.name, arguments=arguments))
+        return PastToolCall(id=self.id, function=CalledFunction(name=self.name, arguments=self.input))
 
 
 TextContent = Annotated[

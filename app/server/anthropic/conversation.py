@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from app.server.anthropic.blocks import InputMessage, TextContent, chat_message, text_of
 from app.server.fields import RequestModel
+from app.server.left_out import with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.conversation import ChatMessage
@@ -78,7 +79,7 @@ class Thinking(RequestModel):
 class Conversation(RequestModel):
     """What the requests of both endpoints share."""
 
-    messages: Annotated[list[InputMessage], Field(min_length=1)]
+    messages: Annotated[list[InputMessage], Field(min_length=1), BeforeValidator(with_notes)]
     system: TextContent | None = None
     tools: list[ClientTool] | None = None
     tool_choice: ToolUseChoice | None = None

@@ -66,6 +66,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
             prompt_field="messages",
+            fitted=lambda engine: self.written(engine).changes,
         )
 
     def _grammar(self, engine: Engine) -> Grammar | None:

@@ -5,17 +5,18 @@ Knows chat templates by what they render; must not know how a reply is made or s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel
+from app.server.left_out import NOTED, with_notes
 from app.server.openai.tools import (
     PastToolCall,
     ToolChoiceInput,
@@ -27,7 +28,7 @@ from app.server.openai.tools import (
 )
 from runtime.core.errors import TemplateError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
-from runtime.engine.calls import DESCRIBED, past_turns, plain_tools
+from runtime.engine.calls import past_turns, plain_tools
 
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
@@ -47,18 +48,15 @@ class ChatMessage(RequestModel):
         """The parts of the content, a line for each as with llama-server."""
         return joined([part.text for part in self.content or ()])
 
-    def message(self, with_tools: bool = True) -> Message:
-        """As the engine takes it; without `with_tools`, a tool's result becomes the user's text."""
-        role, text = ROLES.get(self.role, self.role), self.text
-        if role == "tool" and not with_tools:
-            return Message("user", f"<tool_response>\n{text}\n</tool_response>")
+    def message(self) -> Message:
+        """As the engine takes it."""
         more = {
             "name": self.name,
             "tool_call_id": self.tool_call_id,
             "tool_calls": [call.for_template() for call in self.tool_calls or ()],
             "reasoning_content": self.reasoning_content,
         }
-        return Message(role, text, {key: value for key, value in more.items() if value})
+        return Message(ROLES.get(self.role, self.role), self.text, {key: value for key, value in more.items() if value})
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -66,16 +64,20 @@ def joined(parts: Sequence[str]) -> str:
     return "\n".join(dropwhile(not_, parts))
 
 
-Messages = Annotated[list[ChatMessage], Field(min_length=1)]
+Messages = Annotated[list[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPrompt:
-    """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has."""
+    """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has.
+
+    `changes` says what was changed in the conversation, so that the template takes it.
+    """
 
     rendered: Rendered
     is_thinking: bool = False
     is_answering: bool = False
+    changes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -116,8 +118,16 @@ class ConversationRequest(RequestModel):
     def written(self, engine: Engine) -> WrittenPrompt:
         """The conversation as the model reads it, which a template is asked once. Raises ApiError, TemplateError."""
         if self._written is None:
-            self._written = self._write(engine)
+            written = self._write(engine)
+            self._written = replace(written, changes=(*self._changes(), *written.rendered.changes))
         return self._written
+
+    def _changes(self) -> Iterator[str]:
+        """What was changed in the messages before any template saw them."""
+        if any(NOTED.search(message.text) for message in self.messages):
+            yield "a note put in place of what is no text"
+        if not all(call.has_arguments() for message in self.messages for call in message.tool_calls or ()):
+            yield "arguments that are no object made one"
 
     def _write(self, engine: Engine) -> WrittenPrompt:
         if not self._continues():
@@ -132,10 +142,9 @@ class ConversationRequest(RequestModel):
         tools = self.tool_set()
         has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
         form = form_for(engine) if has_tools else None  # finding it takes a while
-        offers = form is not None
-        turns = past_turns([message.message(offers) for message in messages], form or DESCRIBED)
+        turns = past_turns([message.message() for message in messages], form)
         written = TemplateForm(self._variables(engine), begins_reply)
-        prompt = rendered(engine, turns, tools, written, offers)
+        prompt = rendered(engine, turns, tools, written, offers=form is not None)
         # Where the template always begins to think, it is the prompt that ends it
         is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
         return prompt.plus(END) if is_open else prompt

@@ -69,6 +69,7 @@ class EmbeddingTask:
     """Texts to embed, and their vectors as they are made. Implements EngineTask."""
 
     prompt_field, max_tokens, max_decode_seconds = "input", None, None
+    changes: tuple[str, ...] = ()
 
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)

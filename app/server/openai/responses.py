@@ -16,6 +16,7 @@ from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest, PromptIds
+from app.server.left_out import with_notes
 from app.server.openai import responses_tools
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
@@ -72,6 +73,7 @@ class ResponsesRequest(GenerationRequest):
     input: Annotated[
         list[InputItem],
         Field(min_length=1),
+        BeforeValidator(with_notes),
         BeforeValidator(as_items, json_schema_input_type=str | list[InputItem]),
     ]
     instructions: str | None = None

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Tag
 
 from app.server.fields import Content, RequestModel, TextPart, refuse_media, text_of
 from app.server.openai.conversation import ChatMessage
-from app.server.openai.tools import CalledFunction, PastToolCall
+from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
 
 # What OpenAI's own server or other kinds of tools have left in a conversation: nothing of it can be shown to the model.
 FOREIGN = Literal[
@@ -70,7 +70,7 @@ class CallItem(RequestModel):
     id: str | None = None
     call_id: str
     name: str
-    arguments: str
+    arguments: Arguments
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """Belongs to the model's turn, of which there may be something already."""

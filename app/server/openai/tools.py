@@ -70,11 +70,19 @@ ToolChoiceInput = Annotated[
 ]
 
 
+def as_json_text(value: object) -> object:
+    """A value as JSON text; null as none."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+Arguments = Annotated[str, BeforeValidator(as_json_text, json_schema_input_type=str | dict[str, Any] | None)]
+
+
 class CalledFunction(RequestModel):
     """The function that was called, with its arguments as JSON text."""
 
     name: str
-    arguments: str = "{}"
+    arguments: Arguments = "{}"
 
 
 class PastToolCall(RequestModel):
@@ -83,17 +91,27 @@ class PastToolCall(RequestModel):
     id: str | None = None
     function: CalledFunction
 
-    def arguments(self) -> Any:
-        """As a value, which templates want; the text where it is no JSON."""
+    def arguments(self) -> dict[str, Any]:
+        """As an object, which templates want: none for an empty text, and one with the text where it is no object."""
+        text = self.function.arguments
+        found = self._object()
+        return found if found is not None else {} if text.strip() in ("", "null") else {"arguments": text}
+
+    def has_arguments(self) -> bool:
+        """Are the arguments an object?"""
+        return self._object() is not None
+
+    def _object(self) -> dict[str, Any] | None:
         try:
-            return json.loads(self.function.arguments)
-        except ValueError:
-            return self.function.arguments
+            found = json.loads(self.function.arguments)
+        except (ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def for_template(self) -> dict[str, Any]:
         """For a chat template that supports tools."""
         function = {"name": self.function.name, "arguments": self.arguments()}
-        return {"id": self.id, "type": "function", "function": function}
+        return ({"id": self.id} if self.id else {}) | {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)

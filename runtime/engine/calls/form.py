@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from runtime.engine.past_calls import USUAL_FIELDS, CallFields
+
 NAME, ID, INDEX, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
 HOLES = re.compile(f"([{NAME}{ID}{INDEX}{KEY}])")
 MARK = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")  # text that is likely to be one token
@@ -17,7 +19,6 @@ TYPES = ("string", "number", "boolean", "null", "array", "object")  # of JSON
 COMPACT, TIGHT, LOOSE = "compact", "tight", "loose"  # whitespace of JSON: as json.dumps writes it, none, any
 TEXT, JSON, PYTHON, GEMMA = "text", "json", "python", "gemma"  # notations of a value
 GEMMA_QUOTE = '<|"|>'  # around text in Gemma's notation
-NINE, NUMBERED = "nine", "numbered"  # ids of nine letters and digits; the function's name and a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,6 @@ class TaggedArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class PastCalls:
-    """How a chat template takes the calls of earlier turns."""
-
-    are_rendered: bool = True  # else they are part of the text
-    as_text: bool = False  # are arguments JSON text, not an object?
-    without_content: bool = False  # must content be null where there is no text?
-    ids: str = ""  # NINE or NUMBERED; "": any
-
-
-@dataclass(frozen=True, slots=True)
 class CallForm:
     """How calls are written: `opening` name `head` arguments, any number of times `between` name `head` arguments, then
     `closing`.
@@ -68,7 +59,7 @@ class CallForm:
     arguments: JsonArguments | TaggedArguments = field(default_factory=JsonArguments)
     trigger: str = ""  # the text that announces calls within a reply; "": they can only begin it
     answer: str = ""  # what an answer in words begins with
-    past: PastCalls = field(default_factory=PastCalls)
+    past: CallFields | None = USUAL_FIELDS  # of earlier calls; None where the template takes these as text
 
     @property
     def is_announced(self) -> bool:

@@ -3,61 +3,38 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runtime.engine.calls.form import NINE, NUMBERED, CallForm, JsonArguments, TaggedArguments, filled
+from runtime.engine.calls.form import CallForm, JsonArguments, TaggedArguments, filled
 from runtime.engine.calls.schemas import type_of
 from runtime.engine.calls.values import written
 from runtime.engine.chat_template import Message
+from runtime.engine.past_calls import CallFields
+from runtime.engine.turns import calls_of, with_calls
 
 Call = Mapping[str, Any]
-NINE_LETTERS = re.compile("[a-zA-Z0-9]{9}")
 
 
-def past_turns(messages: Sequence[Message], form: CallForm) -> list[Message]:
-    """Return messages whose calls are as the form's template takes them: with ids and arguments of its kind, or as text
-    where it writes none.
+def past_turns(messages: Sequence[Message], form: CallForm | None) -> list[Message]:
+    """Return messages with their calls as text where a template that offers tools writes none, and with ids from which
+    some read the function. What else a template wants of calls is found when a conversation is fitted to it.
     """
-    ids: dict[str, str] = {}
-    return [_turn(message, form, ids) for message in messages]
+    if form is not None and form.past is None:
+        return [_with_text(message, form) for message in messages]
+    return (
+        CallFields(numbered_ids=True).apply(messages) if form and form.past and form.past.numbered_ids else [*messages]
+    )
 
 
-def _turn(message: Message, form: CallForm, ids: dict[str, str]) -> Message:
-    calls: Sequence[Call] = message.more.get("tool_calls", ())
-    if calls and not form.past.are_rendered:
-        more = {key: value for key, value in message.more.items() if key != "tool_calls"}
-        text = "\n".join(filter(None, (message.content, written_calls(form, calls))))
-        return Message(message.role, text, more)
-    if calls:
-        more = {**message.more, "tool_calls": [_call(call, form, ids) for call in calls]}
-        if form.past.without_content and not message.content:
-            more["content"] = None
-        return Message(message.role, message.content, more)
-    if (given := message.more.get("tool_call_id")) in ids:
-        return replace(message, more={**message.more, "tool_call_id": ids[given]})
-    return message
-
-
-def _call(call: Call, form: CallForm, ids: dict[str, str]) -> dict[str, Any]:
-    function = call["function"]
-    given = str(call.get("id") or f"call_{len(ids)}")
-    ids[given] = id_for(given, form.past.ids, function["name"], len(ids))
-    arguments = function["arguments"]
-    if form.past.as_text and not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return {**call, "id": ids[given], "function": {**function, "arguments": arguments}}
-
-
-def id_for(given: str, pattern: str, name: str, number: int) -> str:
-    """Return the id of a call in a template's pattern."""
-    if pattern == NUMBERED:
-        return f"functions.{name}:{number}"
-    if pattern == NINE and not NINE_LETTERS.fullmatch(given):
-        return f"call{number:05}"
-    return given
+def _with_text(message: Message, form: CallForm) -> Message:
+    calls = calls_of(message)
+    if not calls:
+        return message
+    return with_calls(
+        replace(message, content="\n".join(filter(None, (message.content, written_calls(form, calls))))), ()
+    )
 
 
 def written_calls(form: CallForm, calls: Sequence[Call]) -> str:

@@ -13,14 +13,15 @@ from typing import Any
 
 from runtime.core.errors import TemplateError
 from runtime.engine.calls import form as forms
-from runtime.engine.calls.form import MARK, CallForm, JsonArguments, PastCalls, TaggedArguments, ValueStyle
+from runtime.engine.calls.form import MARK, CallForm, JsonArguments, TaggedArguments, ValueStyle
 from runtime.engine.calls.values import written
 from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
+from runtime.engine.past_calls import CallFields
 
 NAMES, KEYS, WORD = ("zqalpha", "zqbravo"), ("zqkeya", "zqkeyb"), "zqvalue"
 SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}
 USER, ANSWER = Message("user", "zqquestion"), Message("assistant", "zqanswer")
-NULL = {"content": None}
+ID = "call_zqzq000{}"
 WORD_MARK = re.compile(r"[A-Za-z_]{4,}[\[(:]")  # announces calls where no mark does
 LONGEST_ANSWER = 64  # characters before an answer's text
 EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]*think[^<>]*>\s*){1,2}", re.IGNORECASE)
@@ -40,9 +41,9 @@ def found_form(template: ChatTemplate) -> CallForm | None:
         answered, prompt = rendered(template, ANSWER), rendered(template)
     except NoFormError:
         return None
-    for ids, as_text, without in product(("", forms.NINE, forms.NUMBERED), (False, True), (False, True)):
+    for flags in sorted(product((False, True), repeat=4), key=sum):
         try:
-            return Probe(template, PastCalls(True, as_text, without, ids), answered, prompt).form()
+            return Probe(template, CallFields(*flags), answered, prompt).form()
         except NoFormError:
             continue
     return None
@@ -62,7 +63,7 @@ class Probe:
     """A template, a way of handing calls to it, and what it writes of an answer and before a reply."""
 
     template: ChatTemplate
-    past: PastCalls
+    past: CallFields
     answered: str
     prompt: str
 
@@ -168,11 +169,12 @@ class Probe:
         return rendered(self.template, self._message(calls))
 
     def _message(self, calls: Sequence[Arguments]) -> Message:
-        written = [
-            {"id": id_of(self.past.ids, i), "type": "function", "function": {"name": NAMES[i], "arguments": arguments}}
-            for i, arguments in enumerate(map(json.dumps, calls) if self.past.as_text else calls)
+        sent = [
+            {"id": ID.format(i), "type": "function", "function": {"name": NAMES[i], "arguments": arguments}}
+            for i, arguments in enumerate(calls)
         ]
-        return Message("assistant", "", {"tool_calls": written} | (NULL if self.past.without_content else {}))
+        (message,) = self.past.apply([Message("assistant", "", {"tool_calls": sent})])
+        return message
 
 
 def beginning(called: str, answered: str, prompt: str) -> int:
@@ -192,11 +194,6 @@ def trigger_of(opening: str, answered: str) -> str:
         return opening
     word = WORD_MARK.match(whole)
     return word[0] if word else ""
-
-
-def id_of(pattern: str, i: int) -> str:
-    """Return the id of a probe's call."""
-    return {forms.NINE: f"zqcall00{i}", forms.NUMBERED: f"functions.{NAMES[i]}:{i}"}.get(pattern, f"call_zqzq000{i}")
 
 
 def required(span: Span | None) -> Span:
@@ -238,8 +235,8 @@ def between(text: str, left: str, right: str) -> str:
 def holed(text: str, key: str = "") -> str:
     """Return the text with holes where names and ids of probes, and this key, stand."""
     for i, name in enumerate(NAMES):
-        for ids in ("", forms.NINE):
-            text = text.replace(id_of(ids, i), forms.ID)
+        for fields in (CallFields(), CallFields(short_ids=True)):
+            text = text.replace(fields.id_of(ID.format(i), name, i), forms.ID)
         text = text.replace(name, forms.NAME)
     return text.replace(key, forms.KEY) if key else text
 
