@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -114,13 +115,13 @@ def test_a_token_that_the_vocabulary_lacks_is_refused(vocab: Vocab) -> None:
         compile_grammar(Grammar("gbnf", "root ::= !<nothing>"), vocab.grammar_tokenizer, vocab.control_tokens)
 
 
-@pytest.mark.parametrize(
-    "text", ["a" * 10**6, "[" * 10**6, '"' * 10**6 + '"', "<" * 10**6, "a:" * 10**5, "a::b" * 10**5]
-)
-def test_long_nonsense_takes_no_time(text: str) -> None:
+@pytest.mark.parametrize("part", ["a", "[", '"', "<", "a:", "a::b", "a "])
+def test_long_nonsense_is_read_in_no_time(part: str) -> None:
+    text, began = part * 50_000 + '"', time.process_time()
     LarkGrammar(text, CONTROL).with_tokens()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"\w"):
         gbnf_as_lark(text, CONTROL)
+    assert time.process_time() - began < 3
 
 
 def test_ids_are_written_as_ranges() -> None:
