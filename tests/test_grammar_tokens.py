@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import SettingsError
-from runtime.engine import Grammar, Ids, Options, Sampling
+from runtime.engine import Grammar, Ids, Options, Sampling, ThoughtBudget
 from runtime.engine.binding import masks
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
@@ -20,6 +21,7 @@ from runtime.sampling.control_tokens import ControlTokens, ranges
 from runtime.sampling.gbnf import gbnf_as_lark
 from runtime.sampling.grammar import compile_grammar
 from runtime.sampling.lark import LarkGrammar
+from runtime.sampling.thoughts import CHARACTER
 from tests.support.marks import Form, bound_forms, walk, write_marked
 from tests.support.vocabulary import opened_vocabulary
 
@@ -62,6 +64,8 @@ def control_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (r"start: /\[x]a/ // [x]", r"start: /\[x]a/ // [x]"),
         ('start: "[x]"i', 'start: "[x]"i'),
         ('f[lazy]: "[x]"\nstart: f', 'f[lazy]: "[x]"\nstart: f'),
+        ('stop: "[x]"', 'stop: (("[x]" | <[7]>))'),
+        ('f::_: "[x]"\nstart: f::0x1', 'f::_: (("[x]" | <[7]>))\nstart: f::0x1'),
         ('f[capture="[x]:"]: "[x]"', 'f[capture="[x]:"]: (("[x]" | <[7]>))'),
         ('start: %json {"const": "[x]"} # "[x]"', 'start: %json {"const": "[x]"} # "[x]"'),
         ('%ignore "[x]"\nstart: "<end>"', '%ignore "[x]"\nstart: "<end>"'),
@@ -109,6 +113,15 @@ def test_llama_cpps_notation_has_tokens(text: str, rule: str) -> None:
 def test_a_token_that_the_vocabulary_lacks_is_refused(vocab: Vocab) -> None:
     with pytest.raises(SettingsError, match="<nothing> is no token of this model's vocabulary"):
         compile_grammar(Grammar("gbnf", "root ::= !<nothing>"), vocab.grammar_tokenizer, vocab.control_tokens)
+
+
+@pytest.mark.parametrize("part", ["a", "[", '"', "<", "a:", "a::b", "a "])
+def test_long_nonsense_is_read_in_no_time(part: str) -> None:
+    text, began = part * 50_000 + '"', time.process_time()
+    LarkGrammar(text, CONTROL).with_tokens()
+    with pytest.raises(ValueError, match=r"\w"):
+        gbnf_as_lark(text, CONTROL)
+    assert time.process_time() - began < 3
 
 
 def test_ids_are_written_as_ranges() -> None:
@@ -212,3 +225,14 @@ def test_a_reply_that_is_taken_up_goes_on_as_it_was(engine: LoadedEngine) -> Non
     tokens, text = said(())
     assert said(tokens[:1]) == (tokens[1:], text)  # until then the mark may have begun the stop string
     assert said(tokens[:2]) == (tokens[2:], text[len("<call>") + 1 :])
+
+
+def test_a_thought_may_end_with_a_control_token_that_its_grammar_takes(engine: LoadedEngine) -> None:
+    never_ends = tuple((token, float("-inf")) for token in engine.end_tokens)
+    free = Grammar("lark", "start: (FREE other_marks)* FREE\nFREE: /[^<]*/")
+    thoughts = ThoughtBudget(3, "<think>", "</think>", is_open=True)
+    chunks = list(engine.reply("Q", Sampling(seed=1, logit_bias=never_ends), 9, grammar=free, thoughts=thoughts))
+    tokens = [token for chunk in chunks for token in chunk.tokens]
+    (end,) = engine.tokenize("</think>")
+    assert end in tokens[: 3 + CHARACTER]  # a character that was begun is finished
+    assert "</think>" in "".join(chunk.text for chunk in chunks)

@@ -52,11 +52,8 @@ def control_tokens(vocab: Vocab) -> ControlTokens:
         ids = vocab.encode(name, special=True)
         return ids[0] if len(ids) == 1 and vocab.special_text(ids[0]) == name else None
 
-    ends = frozenset(token for token in range(vocab.n_vocab) if lib.llama_vocab_is_eog(vocab.handle, token))
-    control = [token for token in range(vocab.n_vocab) if is_control(vocab, token) and token not in ends]
-    return ControlTokens({name: token for token in control if (name := vocab.special_text(token))}, ends, find)
-
-
-def is_control(vocab: Vocab, token: int) -> bool:
-    """Is the token one that text cannot be?"""
-    return bool(lib.llama_vocab_get_attr(vocab.handle, token) & lib.LLAMA_TOKEN_ATTR_CONTROL)
+    ends_turn, attributes, handle = lib.llama_vocab_is_eog, lib.llama_vocab_get_attr, vocab.handle
+    ends = frozenset(token for token in range(vocab.n_vocab) if ends_turn(handle, token))
+    control = [token for token in range(vocab.n_vocab) if attributes(handle, token) & lib.LLAMA_TOKEN_ATTR_CONTROL]
+    names = {token: vocab.special_text(token) for token in control if token not in ends}
+    return ControlTokens({name: token for token, name in names.items() if name}, ends, find)

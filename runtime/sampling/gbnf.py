@@ -6,7 +6,7 @@ import re
 
 from runtime.sampling.control_tokens import ControlTokens, all_but, these
 
-LEXEMES = re.compile(r'#[^\n]*|"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|!?<[^<>\s]+>')
+LEXEMES = re.compile(r'#[^\n]*|"(?:\\.|[^"\\])*+(?:"|\Z)|\[(?:\\.|[^\]\\])*+(?:\]|\Z)|!?<[^<>\s]+>')
 BY_ID = re.compile(r"<\[(\d+)\]>")
 
 

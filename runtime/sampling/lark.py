@@ -19,16 +19,17 @@ NOTHING = r"/[^\s\S]/"  # what no text matches
 LEXEMES = re.compile(
     r"""(?P<comment>(?:\#|//)[^\n]*)
     | (?P<json>%(?:json|regex|llguidance)\b)
-    | (?P<head>^[ \t]*(?:%ignore\b|[!?_]*[a-zA-Z][\w-]*(?:"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|::\w+|[^:"/\#|\n])*:))
+    | (?P<head>^[ \t]*(?:%ignore\b|[!?_]*[a-zA-Z](?:"(?:\\.|[^"\\\n])*+"|/(?:\\.|[^/\\\n])++/|::\w|[^:"/\#|\n])*+:))
     | (?P<string>"(?:\\.|[^"\\\n])*"i?)
     | (?P<regex>/(?:\\.|[^/\\\n])+/)
     | (?P<token><[^<>\s]+>)
     | (?P<name>[!?_]*[a-zA-Z][\w-]*)""",
     re.MULTILINE | re.VERBOSE,
 )
+SPACE = re.compile(r"\s*")
 RULE = re.compile(r"\s*[!?_]*[a-z]")
 LISTED = re.compile(r"<\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\]>")
-LEXEME = re.compile(r"\b(?:lazy|stop|suffix|max_tokens|temperature)\b")  # options that make a rule a terminal
+LEXEME = re.compile(r"\[.*\b(?:lazy|stop|suffix|max_tokens|temperature)\b")  # options that make a rule a terminal
 
 
 def lexemes(text: str) -> Iterator[tuple[str, str]]:
@@ -43,10 +44,9 @@ def lexemes(text: str) -> Iterator[tuple[str, str]]:
 
 def json_end(text: str, at: int) -> int:
     """Return where the JSON value that begins at a place ends; that place where it is none."""
-    at += len(text[at:]) - len(text[at:].lstrip())
     try:
-        return json.JSONDecoder().raw_decode(text, at)[1]
-    except ValueError:
+        return json.JSONDecoder().raw_decode(text, SPACE.match(text, at).end())[1]  # type: ignore[union-attr]
+    except (ValueError, RecursionError):
         return at
 
 

@@ -27,10 +27,10 @@ CALLED = rf'\{{"f": {ANSWERED}\}}'
 CLOSERS = [b"", *(bytes([byte]) for byte in b'"}]<,')]
 
 
-def write_marked(path: Path, control: Sequence[str] = (), own: Sequence[str] = (), words: Sequence[str] = ()) -> Path:
-    """Write the model as a GGUF file: two tokens end its turn, `own` marks are user-defined, `words` plain tokens."""
+def write_marked(path: Path, control: Sequence[str] = (), own: Sequence[str] = ()) -> Path:
+    """Write the model as a GGUF file: two tokens end its turn, `own` marks are user-defined."""
     rng, names = np.random.default_rng(3), ["<|end|>", "<|endoftext|>", *control]
-    plain = [*words, *(f"w{i}" for i in range(TINY.vocab - 256 - len([*names, *own, *words])))]
+    plain = [f"w{i}" for i in range(TINY.vocab - 256 - len([*names, *own]))]
     types = [TokenType.NORMAL] * 256 + [TokenType.CONTROL] * len(names) + [TokenType.USER_DEFINED] * len(own)
     writer = begin(path, TINY)
     writer.add_tokenizer_model("gpt2")
