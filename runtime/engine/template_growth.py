@@ -30,7 +30,9 @@ def product(left: Any, right: Any) -> int:
         checked_number(left.bit_length() + right.bit_length())
     if isinstance(left, int):
         left, right = right, left
-    return size(left) * max(right, 0) if isinstance(left, REPEATED) and isinstance(right, int) else 0
+    if not isinstance(left, REPEATED) or not isinstance(right, int):
+        return 0
+    return len(left) * max(right, 0) * (1 if isinstance(left, TEXTS) else THING)
 
 
 def power(left: Any, right: Any) -> int:
