@@ -28,9 +28,9 @@ def product(left: Any, right: Any) -> int:
     """Return the length of `left * right`. Raises SecurityError for a number that is too long."""
     if isinstance(left, int) and isinstance(right, int):
         checked_number(left.bit_length() + right.bit_length())
-    if isinstance(left, int):
-        left, right = right, left
-    return size(left) * max(right, 0) if isinstance(left, REPEATED) and isinstance(right, int) else 0
+    left, right = (right, left) if isinstance(left, int) else (left, right)
+    is_repeated = isinstance(left, REPEATED) and isinstance(right, int)
+    return len(left) * max(right, 0) * (1 if isinstance(left, TEXTS) else THING) if is_repeated else 0
 
 
 def power(left: Any, right: Any) -> int:
@@ -228,7 +228,7 @@ def listed(value: object) -> int:
 
 SHALLOW = (
     "length", "count", "first", "last", "default", "d", "map", "select", "reject", "selectattr", "rejectattr", "random",
-    "reverse", "attr", "items", "abs", "int", "float", "sum", "range",
+    "reverse", "attr", "items", "abs", "int", "float", "sum",
 )  # fmt: skip
 FILTERS: Mapping[str, Callable[..., int]] = {
     **dict.fromkeys(SHALLOW, taken),
