@@ -217,7 +217,7 @@ def test_an_encoder_fits_what_it_renders_and_what_it_encodes() -> None:
     class Letters:
         """A vocabulary of characters."""
 
-        n_vocab, bos, eos, longest, adds_bos = 0x110000, 0, 0, 4, False
+        n_vocab, bos, eos, longest, adds_bos, marks = 0x110000, 0, 0, 4, False, ()
 
         def encode(self, text: str, special: bool) -> list[int]:
             return [ord(letter) for letter in text]
@@ -227,6 +227,7 @@ def test_an_encoder_fits_what_it_renders_and_what_it_encodes() -> None:
 
     encoder = PromptEncoder(Letters(), LIKE_GEMMA, "gemma", 4096)  # type: ignore[arg-type]
     expected = "[user]text0.\n\ntext1."
-    assert encoder.render(conversation("SU")) == expected
+    assert encoder.render(conversation("SU")).text == expected
+    assert encoder.render(conversation("SU")).changes
     for prompt in (conversation("SU"), Talk(tuple(conversation("SU")))):
         assert "".join(map(chr, encoder.encode(prompt))) == expected

@@ -63,19 +63,29 @@ class ChatTemplate:
     ) -> str:
         """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
         now = now or datetime.now()
-        variables = usual_variables(tools, now) | self._tokens | dict(form.variables)
-        variables |= {"tools": list(tools) or None, "add_generation_prompt": form.begins_reply}
-        turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
+        given = self._given(messages, tools, form, now)
         try:
             with time_limit(SECONDS):
                 template = Sandbox(now, raise_exception=_refuse).loaded(self._code)
-                return "".join(within(MOST, template.generate(copied({**variables, "messages": turns}))))
+                return "".join(within(MOST, template.generate(given)))
         except TemplateError:
             raise
         except TemplateTooSlowError as error:
             raise unusable("failed", f"it takes more than {SECONDS:g} s") from error
         except Exception as error:  # it may do nearly anything
             raise unusable("failed", error) from error
+
+    def _given(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], form: TemplateForm, now: datetime
+    ) -> dict[str, Any]:
+        """What the template may read, as copies that it may change. Raises TemplateError."""
+        turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
+        own = {"tools": list(tools) or None, "add_generation_prompt": form.begins_reply, "messages": turns}
+        try:
+            found: dict[str, Any] = copied(usual_variables(tools, now) | self._tokens | dict(form.variables) | own)
+        except RecursionError as error:
+            raise TemplateError("The conversation holds values in too many others. Send simpler ones.") from error
+        return found
 
 
 def copied(value: Any) -> Any:

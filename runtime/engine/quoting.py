@@ -97,10 +97,7 @@ class QuotingTemplate:
             but = self._searched if message.role == "assistant" else kept
             return replace(message, content=guarded(message.content, but), more=guarded(message.more))
 
-        try:
-            return list(map(turn, messages)), guarded(tools), replace(form, variables=guarded(form.variables))
-        except RecursionError as error:
-            raise TemplateError("The conversation holds values in too many others. Send simpler ones.") from error
+        return list(map(turn, messages)), guarded(tools), replace(form, variables=guarded(form.variables))
 
     def _rendered(self, given: tuple[list[Message], Any, TemplateForm], guard: str, now: datetime) -> Rendered | None:
         """What becomes of a guarded conversation, without guards; None where the template refuses it."""
