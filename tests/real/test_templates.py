@@ -74,7 +74,7 @@ def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def variables(messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what transformers hands to a template, with what some ask for besides."""
     turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
-    usual = {**chat_template.usual_variables(tools), "bos_token": "<s>", "eos_token": "</s>"}
+    usual = {**chat_template.usual_variables(tools, Today.now()), "bos_token": "<s>", "eos_token": "</s>"}
     return json.loads(json.dumps({**usual, "messages": turns, "tools": tools or None, "add_generation_prompt": True}))
 
 

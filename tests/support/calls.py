@@ -15,7 +15,7 @@ from runtime.engine.calls.form import TaggedArguments, filled
 from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
 
 Calls = list[tuple[str, Any]]
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "object",
     "properties": {
         "city": {"type": "string", "description": "d"},
@@ -31,6 +31,9 @@ FUNCTIONS = [
     Function("get", WEATHER),
     Function("now", {"type": "object", "properties": {}}),
 ]
+# Without free text, which a reply at random does not end
+CITIES = WEATHER["properties"] | {"city": {"enum": ["Oslo", "Rome"]}}
+CLOSED = [Function("get_weather", WEATHER | {"properties": CITIES}), FUNCTIONS[2]]
 CALLS: dict[str, Calls] = {
     "one argument": [("get_weather", {"city": "Oslo"})],
     "two arguments": [("get_weather", {"city": "Oslo", "days": 3})],

@@ -23,6 +23,7 @@ WHITESPACE: dict[str, dict[str, Any]] = {
     forms.TIGHT: {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
     forms.LOOSE: {"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"},
 }
+MOST_MORE = 31  # calls after the first one of a reply, as some models go on without end
 THINK, THOUGHT_END = "<think>", "</think>"
 NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"  # a thought was begun in the prompt; a reply may begin one
 
@@ -91,7 +92,7 @@ def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules
         head = rules.sequence(function.name + filled(form.head, name=function.name))
         rules.add(f"call_{i}", f"{head} arguments_{i}")
     rules.add("call", alternatives("call", len(functions)))
-    more = f"({rules.sequence(form.between)} call)* " if parallel and form.between is not None else ""
+    more = f"({rules.sequence(form.between)} call){{0,{MOST_MORE}}} " if parallel and form.between is not None else ""
     rules.add("end", f"{more}{rules.sequence(form.closing)}")
     return rules.add("calls", "call end")
 
