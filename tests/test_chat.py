@@ -104,3 +104,9 @@ def test_what_real_templates_do_is_within_the_bounds() -> None:
         "{{ {'a': 1} | tojson(indent=2) }}{{ 7 % 4 }}"
     )
     assert ChatTemplate(source).render([Message("user", "Hi")]) == '  Hi!   0007   xa, ba-bHi!?{\n  "a": 1\n}3'
+
+
+def test_a_template_may_go_through_tools_that_are_not_there() -> None:
+    source = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}{{ tools is none }}"
+    assert ChatTemplate(source).render([Message("user", "Hi")]) == "HiFalse"
+    assert ChatTemplate("{{ tools is none }}").render([Message("user", "Hi")]) == "True"

@@ -65,6 +65,14 @@ class ChatTemplate:
         now = now or datetime.now()
         given = self._given(messages, tools, form, now)
         try:
+            return self._written(given, now)
+        except TemplateError as error:
+            if tools or "NoneType" not in str(error):
+                raise
+        return self._written(given | {"tools": []}, now)  # it goes through tools without looking whether there are any
+
+    def _written(self, given: dict[str, Any], now: datetime) -> str:
+        try:
             with time_limit(SECONDS):
                 template = Sandbox(now, raise_exception=_refuse).loaded(self._code)
                 return "".join(within(MOST, template.generate(given)))

@@ -29,12 +29,6 @@ TOOL = {
 ODD: tuple[dict[str, object], ...] = ({}, {"arguments": "[1"}, {"a": None, "b": [1, {"c": 2.5}], "d": True})
 # They write a message's calls and leave out its text, and take no two messages of the assistant's in a row
 TEXT_OR_CALLS = ("Mistral-Small-3.2-24B-Instruct-2506", "mistralai-Mistral-Nemo-Instruct-2407")
-# They go through tools without asking whether there are any
-NEED_TOOLS = (
-    "CohereForAI-c4ai-command-r-plus-tool_use",
-    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
-    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
-)
 CLOCK = re.compile(r"\w{3} \d\d \d{4} \d\d:\d\d:\d\d")
 
 
@@ -47,10 +41,6 @@ def templates() -> list[Path]:
     found = sorted((collection() / "templates").glob("*.jinja"))
     assert len(found) == 70
     return found
-
-
-def usable(path: Path, has_tools: bool) -> bool:
-    return has_tools or path.stem not in NEED_TOOLS
 
 
 def expected(path: Path, letters: str, messages: list[Message]) -> list[str]:
@@ -66,7 +56,7 @@ def expected(path: Path, letters: str, messages: list[Message]) -> list[str]:
 @pytest.mark.parametrize("letters", AWKWARD)
 def test_every_text_is_in_the_prompt(letters: str, has_tools: bool) -> None:
     tools, messages = [TOOL] * has_tools, conversation(letters)
-    for path in filter(lambda path: usable(path, has_tools), templates()):
+    for path in templates():
         fitted = Fitting(template(path), has_tools).fit(messages)
         text = template(path).render(fitted.messages, tools)
         assert [word for word in expected(path, letters, messages) if word not in text] == [], path.stem
@@ -91,7 +81,7 @@ def test_what_a_template_takes_is_the_same_text(letters: str, has_tools: bool) -
 @pytest.mark.parametrize("letters", ["UCTAU", "UCT", "SUDTTAU", "UXTU"])
 def test_odd_arguments_are_taken(letters: str, arguments: dict[str, object]) -> None:
     messages = conversation(letters, arguments)
-    for path in filter(lambda path: usable(path, has_tools=True), templates()):
+    for path in templates():
         fitted = Fitting(template(path), has_tools=True).fit(messages)
         text = template(path).render(fitted.messages, [TOOL])
         assert all(word in text for word in expected(path, letters, messages)), path.stem
@@ -104,6 +94,3 @@ def test_the_exceptions_are_exceptions() -> None:
         if path.stem in TEXT_OR_CALLS:
             text = template(path).render(plain.fit(conversation("UXT")).messages)
             assert "text1." not in text
-        if path.stem in NEED_TOOLS:
-            with pytest.raises(TemplateError):
-                template(path).render(conversation("U"))

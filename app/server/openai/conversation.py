@@ -6,6 +6,7 @@ Knows chat templates by what they render; must not know how a reply is made or s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from operator import not_
@@ -28,7 +29,7 @@ from app.server.openai.tools import (
 )
 from runtime.core.errors import TemplateError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
-from runtime.engine.calls import past_turns, plain_tools
+from runtime.engine.calls import DESCRIBED, CallForm, past_turns, plain_tools
 
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
@@ -144,7 +145,7 @@ class ConversationRequest(RequestModel):
         form = form_for(engine) if has_tools else None  # finding it takes a while
         turns = past_turns([message.message() for message in messages], form)
         written = TemplateForm(self._variables(engine), begins_reply)
-        prompt = rendered(engine, turns, tools, written, offers=form is not None)
+        prompt = rendered(engine, turns, tools, written, form or DESCRIBED)
         # Where the template always begins to think, it is the prompt that ends it
         is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
         return prompt.plus(END) if is_open else prompt
@@ -182,20 +183,19 @@ class ConversationRequest(RequestModel):
 
 
 def rendered(
-    engine: Engine, turns: Sequence[Message], tools: ToolSet | None, form: TemplateForm, offers: bool
+    engine: Engine, turns: Sequence[Message], tools: ToolSet | None, written: TemplateForm, form: CallForm
 ) -> Rendered:
     """The conversation with tools as the chat template takes them, or described in words where it does not.
 
     Raises TemplateError.
     """
-    given = tools.for_template() if tools else []
-    for offered in (given, plain_tools(given)) if offers else ():
-        try:
-            return engine.render(turns, offered, form)
-        except TemplateError:
-            if not tools:
-                raise
-    return engine.render(with_tools_described(turns, tools) if tools else turns, (), form)
+    if tools is None:
+        return engine.render(turns, (), written)
+    given = tools.for_template()
+    for offered in (given, plain_tools(given)) if "tools" in engine.facts.template else ():
+        with suppress(TemplateError):
+            return engine.render(turns, offered, written)
+    return engine.render(with_tools_described(turns, tools, form), (), written)
 
 
 def continued(prompt: Rendered, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:

@@ -18,15 +18,13 @@ from pydantic import BeforeValidator, Field
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
 from runtime.engine import Engine, Grammar, Message
-from runtime.engine.calls import HERMES, NO_THOUGHT, CallForm, Function, call_grammar, form_of
+from runtime.engine.calls import DESCRIBED, HERMES, NO_THOUGHT, CallForm, Function, JsonArguments, call_grammar, form_of
 
 log = logging.getLogger(__name__)
 SYSTEM_PROMPT = """You may call these functions, given as JSON schemas:
-%s
+{functions}
 To call one, write nothing but
-<tool_call>
-{"name": NAME, "arguments": OBJECT}
-</tool_call>"""
+{call}"""
 
 
 FunctionNameInput = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
@@ -126,11 +124,11 @@ class ToolSet:
         """For a chat template that supports tools."""
         return [{"type": "function", "function": function.model_dump(exclude_none=True)} for function in self.functions]
 
-    def system_prompt(self) -> str:
-        """For a model whose chat template does not support tools."""
-        return SYSTEM_PROMPT % "\n".join(
-            json.dumps(tool["function"], ensure_ascii=False) for tool in self.for_template()
-        )
+    def system_prompt(self, form: CallForm) -> str:
+        """For a model whose chat template does not offer tools: in words, with a call as the model writes it."""
+        functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in self.for_template())
+        call = f"{form.opening.lstrip()}NAME{form.head}OBJECT{form.closing}".replace('"NAME"', "NAME")
+        return SYSTEM_PROMPT.format(functions=functions, call=call)
 
     def called(self) -> list[Function]:
         """The functions as calls are read and bound."""
@@ -163,13 +161,11 @@ FORMS: WeakKeyDictionary[Engine, CallForm | None] = WeakKeyDictionary()
 
 
 def form_for(engine: Engine) -> CallForm | None:
-    """Return the form in which an engine's model calls; None where its chat template offers no tools."""
+    """Return the form in which an engine's model calls; None where its chat template knows no calls."""
     if engine not in FORMS:
         found = HERMES if engine.facts.upstream else form_of(engine.facts.template)
         if found is None and "tools" in engine.facts.template:
-            log.warning(
-                "How this model writes calls cannot be found in its chat template; tools are described in words."
-            )
+            log.warning("The form of tool calls cannot be found in the chat template; tools are described in words.")
         FORMS[engine] = found.ending_early(lambda mark: is_end(mark, engine)) if found else None
     return FORMS[engine]
 
@@ -180,8 +176,9 @@ def is_end(mark: str, engine: Engine) -> bool:
     return len(tokens) == 1 and engine.is_end(tokens[0])
 
 
-def with_tools_described(messages: Sequence[Message], tools: ToolSet) -> list[Message]:
+def with_tools_described(messages: Sequence[Message], tools: ToolSet, form: CallForm) -> list[Message]:
     """The conversation with the tools in its system prompt."""
+    words = tools.system_prompt(form if isinstance(form.arguments, JsonArguments) else DESCRIBED)
     if not messages or messages[0].role != "system":
-        return [Message("system", tools.system_prompt()), *messages]
-    return [Message("system", f"{messages[0].content}\n\n{tools.system_prompt()}"), *messages[1:]]
+        return [Message("system", words), *messages]
+    return [Message("system", f"{messages[0].content}\n\n{words}"), *messages[1:]]

@@ -5,7 +5,7 @@ Knows text, chat templates and JSON schemas. Must not know token ids or a protoc
 """
 
 from runtime.engine.calls.bare import BareCalls
-from runtime.engine.calls.form import CallForm
+from runtime.engine.calls.form import CallForm, JsonArguments
 from runtime.engine.calls.grammar import MAY_THINK, NO_THOUGHT, OPEN_THOUGHT, Function, call_grammar
 from runtime.engine.calls.harmony import HarmonyParser, harmony_grammar, is_harmony
 from runtime.engine.calls.known import DESCRIBED, HERMES, form_of
@@ -25,6 +25,7 @@ __all__ = [
     "CallParser",
     "Function",
     "HarmonyParser",
+    "JsonArguments",
     "Part",
     "Text",
     "Thought",

@@ -33,8 +33,8 @@ SIGNS = {"<|tool_call|>": GRANITE, "List of tools: ": LFM2, BEGIN: DESCRIBED}
 
 @lru_cache(maxsize=16)
 def form_of(source: str) -> CallForm | None:
-    """Return the form of calls that a chat template stands for; None for one that does not offer tools."""
-    if "tools" not in source:
+    """Return the form of calls that a chat template stands for; None for one that knows neither tools nor calls."""
+    if "tools" not in source and "tool_calls" not in source:
         return None
     try:
         found = found_form(ChatTemplate(source))
