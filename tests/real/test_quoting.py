@@ -1,4 +1,4 @@
-"""What messages say is text with real vocabularies and real chat templates, each of these with each of those."""
+"""What messages say is text with public vocabularies and public chat templates."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ VOCABULARIES = (
     "aquila", "baichuan", "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "gpt-2", "gpt-neox",
     "llama-bpe", "llama-spm", "mpt", "phi-3", "qwen2", "qwen35", "refact", "starcoder",
 )  # fmt: skip
+SHARES = 4
 MOST_NAMES = 40  # of a vocabulary, as some have thousands
 MARK = re.compile(r"<[|｜/\w][^<>\s'\"{}]*>|\[/?[A-Z_]+\]")
 LIKE_SPACE = str.maketrans("", "", " \n\t▁")  # what some vocabularies put before text, take in, or write for a space
@@ -60,9 +61,16 @@ def shown(vocab: Vocab, ids: list[int]) -> str:
     return text.translate(LIKE_SPACE)
 
 
-def test_names_in_messages_are_text_with_every_template(vocab: Vocab) -> None:
+@pytest.fixture
+def some_templates(request: pytest.FixtureRequest) -> dict[str, str]:
+    """A share of the templates for each vocabulary: every template meets several."""
+    first = VOCABULARIES.index(request.node.callspec.params["vocab"]) % SHARES
+    return dict(list(sources().items())[first::SHARES])
+
+
+def test_names_in_messages_are_text(vocab: Vocab, some_templates: dict[str, str]) -> None:
     n_asked = 0
-    for name, source in sources().items():
+    for name, source in some_templates.items():
         encoder = PromptEncoder(vocab, source, name, 10**6)
         names = sorted(encoder._template.names.names)[:MOST_NAMES]
         try:
@@ -76,7 +84,7 @@ def test_names_in_messages_are_text_with_every_template(vocab: Vocab) -> None:
         assert plain[-len(vocab.encode(harmless.text, special=True)) :] == vocab.encode(harmless.text, special=True)
         assert shown(vocab, ids).endswith(rendered.text.translate(LIKE_SPACE)), name
         assert encoder.unquoted_roles() == [], name
-    assert n_asked > 50
+    assert n_asked > 10
 
 
 @pytest.mark.parametrize("said", ["{}", "<tool_response>{}</tool_response>", '{{"a": "{}"}}'])
