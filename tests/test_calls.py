@@ -252,6 +252,8 @@ def test_text_that_cannot_be_calls_comes_at_once() -> None:
     assert calls.feed("```py") == "```py"
     calls = BareCalls(FUNCTIONS, parallel=True)
     assert [calls.feed('{"'), calls.feed("city"), calls.feed('": 1')] == ["", '{"city', '": 1']
+    calls = BareCalls(FUNCTIONS, parallel=True)
+    assert [calls.feed('{"name": "Ada'), calls.feed('", '), calls.feed('"born')] == ["", '{"name": "Ada", ', '"born']
 
 
 def test_a_schema_that_refers_elsewhere_is_not_fetched() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from runtime.engine.calls.form import KEY, TEXT, CallForm, TaggedArguments, ValueStyle, filled
 from runtime.engine.calls.grammar import Function
 from runtime.engine.calls.json_end import BracketScanner, value_end
-from runtime.engine.calls.matching import HOLE, WAIT, before_overlap, match
+from runtime.engine.calls.matching import KEY_NAME, WAIT, before_overlap, match
 from runtime.engine.calls.schemas import types_of
 from runtime.engine.calls.values import read_value
 
@@ -92,7 +92,7 @@ class TaggedReader:
         key, style, end = max(whole, key=lambda each: (each[2], len(each[0])))
         if key == KEY:
             start = max(0, match(before, self._held))
-            key = HOLE.match(self._held, start)[0]  # type: ignore[index]  # matches anything
+            key = KEY_NAME.match(self._held, start)[0]  # type: ignore[index]  # matches anything
         kinds = self._kinds(key, style)
         self._held, self._value = self._held[end:], Value(key, self._arguments.styles[kinds[0]], kinds)
         self._n += 1

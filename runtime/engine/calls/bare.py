@@ -20,6 +20,8 @@ FIRST_KEYS = ("name", "function", "type", "id", "tool_name", "arguments", "param
 OBJECT = re.compile(r'\{\s*(?:"([a-z_]*)(".*)?)?', re.DOTALL)
 FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 TAG = re.compile(r"</?(?:tools|tool_call)>")
+NAMED = re.compile(r'"(?:name|tool_name)"\s*:\s*"([^"]*)"')
+DECIDED = 1024  # characters, in which the name of a call must come
 LONGEST = 2**17  # characters that are held back
 
 
@@ -41,9 +43,14 @@ class BareCalls:
         if self._is_text:
             return text
         self._held += text
-        if not may_be_calls(self._held) or len(self._held) > LONGEST:
-            return self._released()
-        return ""
+        return "" if self._may_be_calls() else self._released()
+
+    def _may_be_calls(self) -> bool:
+        """Can the text so far be the beginning of nothing but calls?"""
+        if len(self._held) > DECIDED:  # what stands at the beginning has been looked at
+            return len(self._held) < LONGEST
+        name = NAMED.search(self._held)
+        return may_be_calls(self._held) and (name is None or name[1] in self._functions)
 
     def finish(self, is_cut: bool) -> tuple[list[BareCall], str]:
         """Return the calls that the reply was, or what was held back of its text."""

@@ -4,11 +4,15 @@ templates take earlier calls as text.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import lru_cache
 
 from runtime.core.errors import TemplateError
 from runtime.engine.calls.form import JSON, PYTHON, TYPES, CallForm, TaggedArguments, ValueStyle
+from runtime.engine.calls.grammar import Function
+from runtime.engine.calls.parser import ArgumentText, CallBegins, CallParser
+from runtime.engine.calls.past import written_calls
 from runtime.engine.calls.probing import found_form
 from runtime.engine.chat_template import ChatTemplate
 from runtime.engine.past_calls import CallFields
@@ -40,7 +44,20 @@ def form_of(source: str) -> CallForm | None:
         found = found_form(ChatTemplate(source))
     except TemplateError:
         return None
+    if found and not reads_back(found):
+        found = None
     known = next((form for sign, form in SIGNS.items() if sign in source), None)
     if found or known is None:
         return found
     return replace(known, past=CallFields() if "tool_calls" in source else None)
+
+
+def reads_back(form: CallForm) -> bool:
+    """Does the parser read a call that is written in the form?"""
+    arguments = {"city": "Oslo", "days": 3}
+    call = {"function": {"name": "get_weather", "arguments": arguments}}
+    parser = CallParser(form, [Function("get_weather"), Function("get")])
+    parts = [*parser.feed(written_calls(form, [call])), *parser.finish(is_cut=False)]
+    names = [part.name for part in parts if isinstance(part, CallBegins)]
+    read = "".join(part.text for part in parts if isinstance(part, ArgumentText))
+    return names == ["get_weather"] and json.loads(read) == arguments

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from runtime.engine.calls.form import HOLES
+from runtime.engine.calls.form import HOLES, KEY
 
 WAIT, DIFFERS = -1, -2  # more text is needed; the text is another
-HOLE = re.compile(r"[\w.:$-]*")
+NAME_OR_ID, KEY_NAME = re.compile(r"[\w.:$-]*"), re.compile(r"[\w.$-]*")
 
 
 def match(literal: str, text: str, start: int = 0) -> int:
@@ -18,7 +18,7 @@ def match(literal: str, text: str, start: int = 0) -> int:
     i = start
     for character in literal:
         if HOLES.match(character):
-            i = HOLE.match(text, i).end()  # type: ignore[union-attr]  # matches anything
+            i = (KEY_NAME if character == KEY else NAME_OR_ID).match(text, i).end()  # type: ignore[union-attr]  # matches anything
             if i == len(text):
                 return WAIT
             continue
