@@ -59,3 +59,11 @@ FORMS = {
     "hermes": HERMES, "list": LIST, "marked": MARKED, "section": SECTION, "by id": BY_ID, "tags": TAGS, "pairs": PAIRS,
     "typed": TYPED, "python": PYTHON, "one": ONE, "as text": AS_TEXT, "answered": ANSWERED,
 }  # fmt: skip
+
+# As gpt-oss writes it: every message in a channel
+CHANNELS = """{% if tools %}<|start|>developer<|message|>{{ tools | tojson }}<|end|>{% endif %}{% for m in messages %}\
+{% if m.role == 'assistant' and m.tool_calls %}<|start|>assistant to=functions.{{ m.tool_calls[0].function.name }}\
+<|channel|>commentary json<|message|>{{ m.tool_calls[0].function.arguments | tojson }}<|call|>\
+{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>\
+{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}\
+{% if add_generation_prompt %}<|start|>assistant{% endif %}"""

@@ -72,10 +72,15 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     def _grammar(self, engine: Engine) -> Grammar | None:
         """What the reply must look like. Raises ApiError, SettingsError, TemplateError."""
         tools, answer = self.tool_set(), self.format_grammar()
-        if is_harmony(engine.facts.template) and (answer is None or tools):
+        if self._has_channels(engine):
             functions = tools.called() if tools else []
             return harmony_grammar(functions, required=bool(tools and tools.required), answer=answer)
         return tools.grammar(answer, form_for(engine) or DESCRIBED, self._thought(engine)) if tools else answer
+
+    def _has_channels(self, engine: Engine) -> bool:
+        """Does the reply begin with a channel? A grammar of the client's own knows of none."""
+        is_own = self.grammar or self.json_schema is not None
+        return is_harmony(engine.facts.template) and not is_own and not self.written(engine).is_answering
 
     def _thought(self, engine: Engine) -> str:
         """Whether a thought comes before text that may end in calls."""
@@ -109,7 +114,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     def _tool_calls(self, engine: Engine) -> ToolCallParser | None:
         """How calls are found in the reply, where there can be any."""
         tools = self.tool_set()
-        if is_harmony(engine.facts.template):
+        if self._has_channels(engine):
             return ToolCallParser(harmony=HarmonyParser())
         if tools is None:
             return None
