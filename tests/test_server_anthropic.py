@@ -169,7 +169,7 @@ def test_a_conversation_with_tools_becomes_a_chats() -> None:
         ("tool", "Error: no file"),
         ("user", "And now?"),
     ]
-    said = chat.messages[2].message(with_tools=True).more
+    said = chat.messages[2].message().more
     assert said["reasoning_content"] == "A file."
     assert said["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a.py"}}
 

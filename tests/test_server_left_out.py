@@ -106,6 +106,4 @@ def test_arguments_of_earlier_calls_are_an_object(given: Any, expected: Any) -> 
 def test_a_call_without_an_id_has_none_for_the_template() -> None:
     call = {"function": {"name": "f", "arguments": "{}"}}
     (chat,) = ChatRequest.model_validate({"messages": [{"role": "assistant", "tool_calls": [call]}]}).messages
-    assert chat.message(with_tools=True).more["tool_calls"] == [
-        {"type": "function", "function": {"name": "f", "arguments": {}}}
-    ]
+    assert chat.message().more["tool_calls"] == [{"type": "function", "function": {"name": "f", "arguments": {}}}]

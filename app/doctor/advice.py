@@ -201,9 +201,9 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 def unquoted(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """A chat template that cannot be told from what messages say."""
-    if not found["unquoted_roles"]:
+    roles = ", ".join(found.get("unquoted_roles", ()))
+    if not roles:
         return ()
-    roles = ", ".join(found["unquoted_roles"])
     what = f"The chat template of {found['pair']} changes messages ({roles}), so names of control tokens in them count."
     return [(what, "Send the model no text that you do not trust, or choose another one.")]
 

@@ -101,6 +101,17 @@ AnyPart = Annotated[TextPart, BeforeValidator(refuse_media)]
 Content = Annotated[list[AnyPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart])]
 
 
+class OtherPart(RequestModel):
+    """A part of another type, of which a note is left in results and earlier messages."""
+
+    type: str
+
+
+ChatContent = Annotated[
+    list[AnyPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart | OtherPart])
+]
+
+
 def text_of(content: list[TextPart] | None) -> str:
     """The text of a message's or a prediction's content."""
     return "".join(part.text for part in content or ())

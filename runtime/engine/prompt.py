@@ -102,9 +102,8 @@ class PromptEncoder:
             return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
         if isinstance(prompt, Rendered):
             return self._encode_rendered(prompt, self._quoted, may_overflow)
-        if isinstance(prompt, Talk):
-            return [*self._encode_talk(prompt, may_overflow), *self.begun(prompt)]
-        return self._encode_rendered(self._template.render(prompt), self._quoted, may_overflow)
+        talk = prompt if isinstance(prompt, Talk) else Talk(tuple(prompt))
+        return [*self._encode_talk(talk, may_overflow), *self.begun(talk)]
 
     def begun(self, talk: Talk) -> list[int]:
         """The ids of what the next reply begins with."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.fields import RequestModel, as_parts, refuse_media
+from app.server.fields import OtherPart, RequestModel, as_parts, refuse_media
 from app.server.openai.conversation import ChatMessage, joined
 from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
 
@@ -65,6 +65,12 @@ TextContent = Annotated[
 ]
 
 
+ResultContent = Annotated[
+    list[Annotated[TextBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=str | list[TextBlock | OtherPart]),
+]
+
+
 def text_of(blocks: list[TextBlock] | None, between: str = "") -> str:
     """The text of several blocks."""
     return between.join(block.text for block in blocks or ())
@@ -75,7 +81,7 @@ class ToolResultBlock(RequestModel):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: TextContent | None = None
+    content: ResultContent | None = None
     is_error: bool | None = None
 
     def message(self) -> ChatMessage:
@@ -89,7 +95,7 @@ AnyBlock = Annotated[
 ]
 Content = Annotated[
     list[Annotated[AnyBlock, BeforeValidator(check_kind)]],
-    BeforeValidator(as_parts, json_schema_input_type=str | list[AnyBlock]),
+    BeforeValidator(as_parts, json_schema_input_type=str | list[AnyBlock | OtherPart]),
 ]
 
 

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
-from app.server.fields import Content, RequestModel
+from app.server.fields import ChatContent, RequestModel
 from app.server.left_out import NOTED, with_notes
 from app.server.openai.tools import (
     PastToolCall,
@@ -38,7 +38,7 @@ class ChatMessage(RequestModel):
     """A message of the conversation so far."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Content | None = None
+    content: ChatContent | None = None
     name: str | None = None
     tool_calls: list[PastToolCall] | None = None
     tool_call_id: str | None = None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag
 
-from app.server.fields import Content, RequestModel, TextPart, refuse_media, text_of
+from app.server.fields import ChatContent, RequestModel, TextPart, refuse_media, text_of
 from app.server.openai.conversation import ChatMessage
 from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
 
@@ -29,7 +29,7 @@ class InputMessage(RequestModel):
     type: Literal["message"] = "message"
     id: str | None = None
     role: Literal["system", "developer", "user", "assistant"]
-    content: Content
+    content: ChatContent
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """The model's message goes on from its reasoning; system messages at the start are one."""
@@ -86,7 +86,7 @@ class CallOutputItem(RequestModel):
     type: Literal["function_call_output"]
     id: str | None = None
     call_id: str
-    output: Content
+    output: ChatContent
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """A turn of its own."""

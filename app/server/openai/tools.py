@@ -73,7 +73,7 @@ def as_json_text(value: object) -> object:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-Arguments = Annotated[str, BeforeValidator(as_json_text, json_schema_input_type=str | dict[str, Any] | None)]
+Arguments = Annotated[str, BeforeValidator(as_json_text, json_schema_input_type=Any)]
 
 
 class CalledFunction(RequestModel):
