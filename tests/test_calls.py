@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
@@ -17,12 +18,15 @@ from runtime.engine.calls import (
     OPEN_THOUGHT,
     BareCalls,
     CallForm,
+    CallParser,
     Function,
     HarmonyParser,
+    Part,
     call_grammar,
     form_of,
     harmony_grammar,
 )
+from runtime.engine.calls.form import TYPES, TaggedArguments, ValueStyle
 from runtime.engine.calls.known import DESCRIBED, GRANITE, HERMES, LFM2
 from runtime.engine.calls.past import plain_tools, written_calls
 from runtime.engine.chat_template import ChatTemplate
@@ -195,6 +199,111 @@ def test_any_text_is_an_argument(value: str, name: str, size: int) -> None:
     assert read(form, text, (size,)) == ("", calls)
 
 
+OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+COLOUR = {"$defs": {"Colour": {"enum": ["red", "blue"]}}}
+WRITTEN: list[tuple[str, dict[str, Any], str, Any]] = [
+    ("tags", OPTIONAL, "    indented\n", "    indented\n"),
+    ("tags", OPTIONAL, "'a' || 'b'", "'a' || 'b'"),
+    ("tags", OPTIONAL, '"quoted"', '"quoted"'),
+    ("tags", OPTIONAL, "null", None),
+    ("tags", {"allOf": [{"type": "string"}]}, "42", "42"),
+    ("tags", {"type": "string"}, "true", "true"),
+    ("tags", {"type": "string"}, "x = 1\n", "x = 1\n"),
+    ("pairs", {"type": ["integer", "string"]}, "42", 42),
+    ("pairs", {"type": "number"}, "1e999", "1e999"),
+    ("pairs", {"type": "object"}, '{"a": [1, "b"]}', {"a": [1, "b"]}),
+    ("pairs", {}, "a" * 40_000, "a" * 40_000),
+]
+
+
+@pytest.mark.parametrize(("name", "schema", "text", "expected"), WRITTEN)
+@pytest.mark.parametrize("size", [3, 10**6])
+def test_a_value_is_read_by_the_types_of_its_schema(
+    name: str, schema: dict[str, Any], text: str, expected: Any, size: int
+) -> None:
+    function = Function("f", {"type": "object", "properties": {"v": schema}})
+    form = form_in(name)
+    assert isinstance(form.arguments, TaggedArguments)
+    style = form.arguments.styles["string"]
+    reply = f"{form.opening}f{form.head}{form.arguments.first}v{style.before}{text}{style.after}{form.closing}"
+    assert parsed(form, [function], reply, size) == ("", [("f", {"v": expected})])
+
+
+def parsed(form: CallForm, functions: list[Function], reply: str, size: int) -> tuple[str, Calls]:
+    """The text and the calls of these functions in a reply that comes in pieces of this size."""
+    parser, parts = CallParser(form, functions), list[Part]()
+    for at in range(0, len(reply), size):
+        parts += parser.feed(reply[at : at + size])
+    return folded([*parts, *parser.finish(is_cut=False)])
+
+
+def test_a_mark_without_its_line_break_ends_a_value_too() -> None:
+    reply = "<tool_call>\n<function=get>\n<parameter=city>\nfoo</parameter>\n<parameter=days>\n5\n</parameter>\n"
+    reply += "</function>\n</tool_call>"
+    assert read(form_in("tags"), reply, (2,)) == ("", [("get", {"city": "foo", "days": 5})])
+    grammar = call_grammar(form_in("tags"), FUNCTIONS, required=True, parallel=False)
+    assert takes(ready(grammar), reply)
+    assert not takes(ready(grammar), reply.replace("foo", "</parameter>\nfoo"))
+
+
+@pytest.mark.parametrize("text", ['[<|"|>6" nail<|"|>,<|"|>x, y]<|"|>]', '[<|"|><|"|>]'])
+def test_quotation_marks_within_gemmas_are_text(text: str) -> None:
+    style = ValueStyle(":", "", "gemma")
+    arguments = TaggedArguments("", ",", dict.fromkeys(TYPES, style))
+    form = CallForm("<|tool_call>call:", "{", "}<tool_call|>", arguments=arguments, trigger="<|tool_call>")
+    function = Function("f", {"properties": {"v": {"type": "array"}}})
+    expected = ['6" nail', "x, y]"] if "nail" in text else [""]
+    for size in (1, 100):
+        assert parsed(form, [function], f"<|tool_call>call:f{{v:{text}}}<tool_call|>", size) == (
+            "",
+            [("f", {"v": expected})],
+        )
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"anyOf": [{"enum": ["red", "blue"]}, {"type": "null"}]}, "red", "green"),
+        ({"allOf": [{"$ref": "#/$defs/Colour"}]}, "blue", "green"),
+        ({"anyOf": [{"type": "integer", "maximum": 5}, {"type": "null"}]}, "5", "77"),
+        ({"type": "boolean", "enum": [True]}, "true", "false"),
+        ({"enum": ["red", 1]}, "1", "7"),
+        ({"enum": ["a\x7fb", "#/*"]}, "a\x7fb", "a"),
+    ],
+)
+def test_values_written_one_by_one_are_bound_by_their_schemas(schema: dict[str, Any], good: str, bad: str) -> None:
+    whole = {"type": "object", "properties": {"v": schema}, "required": ["v"], **COLOUR}
+    form = form_in("pairs")
+    grammar = call_grammar(form, [Function("f", whole)], required=True, parallel=False)
+    reply = "<tool_call>f<arg_key>v</arg_key><arg_value>{}</arg_value></tool_call>"
+    assert takes(ready(grammar), reply.format(good))
+    assert not takes(ready(grammar), reply.format(bad))
+
+
+def test_a_schema_that_refers_to_a_definition_is_that() -> None:
+    whole = {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"v": {"type": "string"}}}}}
+    function, form = Function("f", whole), form_in("pairs")
+    reply = "<tool_call>f<arg_key>v</arg_key><arg_value>5</arg_value></tool_call>"
+    assert parsed(form, [function], reply, 4) == ("", [("f", {"v": "5"})])
+    grammar = call_grammar(form, [function], required=True, parallel=False)
+    assert takes(ready(grammar), reply)
+    assert not takes(ready(grammar), reply.replace(">v<", ">w<"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_what_an_answer_begins_with_is_no_text_and_a_call_may_follow_it(size: int) -> None:
+    form = replace(form_in("answered"), answer="all\n")
+    assert parsed(form, FUNCTIONS, "all\nHello there", size) == ("Hello there", [])
+    reply = 'all\nLet me check.\n>>>get_weather\n{"city": "Oslo"}'
+    assert parsed(form, FUNCTIONS, reply, size) == ("Let me check.\n", [("get_weather", {"city": "Oslo"})])
+
+
+def test_a_template_that_cannot_be_probed_has_no_form() -> None:
+    deep = '{{ tools }}{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}{"{{ c.function.arguments'
+    assert form_of(deep + " | first }}\": {{ '[' * 90000 }}{% endfor %}{{ m.content }}{% endfor %}") is None
+    assert form_of("{{ tools }}{% for m in messages %}{{ m.content }}{{ 'x' * 200000 }}{% endfor %}") is None
+
+
 ARGUMENTS = {"city": "Oslo", "days": 3}
 BARE = json.dumps({"name": "get_weather", "arguments": ARGUMENTS})
 
@@ -254,6 +363,14 @@ def test_text_that_cannot_be_calls_comes_at_once() -> None:
     assert [calls.feed('{"'), calls.feed("city"), calls.feed('": 1')] == ["", '{"city', '": 1']
     calls = BareCalls(FUNCTIONS, parallel=True)
     assert [calls.feed('{"name": "Ada'), calls.feed('", '), calls.feed('"born')] == ["", '{"name": "Ada", ', '"born']
+
+
+def test_calls_in_their_own_form_and_long_json_are_not_held_back() -> None:
+    calls = BareCalls(FUNCTIONS, parallel=True, trigger="<tool_call>")
+    assert [calls.feed("<tool"), calls.feed('_call>\n{"na'), calls.feed("me")] == ["", '<tool_call>\n{"na', "me"]
+    calls = BareCalls(FUNCTIONS, parallel=True)
+    long = '[{"id": 1, "title": "' + "x" * 2000
+    assert calls.feed(long) == long
 
 
 def test_a_schema_that_refers_elsewhere_is_not_fetched() -> None:

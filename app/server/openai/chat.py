@@ -118,8 +118,9 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             return ToolCallParser(harmony=HarmonyParser())
         if tools is None:
             return None
-        bare = None if tools.required or self.format_grammar() else BareCalls(tools.called(), tools.parallel)
-        return ToolCallParser(tools.called(), form_for(engine) or DESCRIBED, bare)
+        form, is_free = form_for(engine) or DESCRIBED, not tools.required and self.format_grammar() is None
+        bare = BareCalls(tools.called(), tools.parallel, form.trigger) if is_free else None
+        return ToolCallParser(tools.called(), form, bare)
 
     def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
         """For a model that reasons."""

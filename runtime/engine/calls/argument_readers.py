@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 
 from runtime.engine.calls.form import KEY, TEXT, CallForm, TaggedArguments, ValueStyle, filled
 from runtime.engine.calls.grammar import Function
-from runtime.engine.calls.json_end import BracketScanner, value_end
+from runtime.engine.calls.json_end import BracketScanner, ValueScanner
 from runtime.engine.calls.matching import KEY_NAME, WAIT, before_overlap, match
-from runtime.engine.calls.schemas import types_of
+from runtime.engine.calls.schemas import rooted, types_of
 from runtime.engine.calls.values import read_value
 
-CDATA = "<![CDATA["  # around text that holds marks, where arguments are XML
+CDATA, CDATA_END = "<![CDATA[", "]]>"  # around text that holds marks, where arguments are XML
 
 
 class Read(NamedTuple):
@@ -58,11 +58,12 @@ class TaggedReader:
 
     def __init__(self, form: CallForm, function: Function) -> None:
         assert isinstance(form.arguments, TaggedArguments)
-        self._arguments, self._schema = form.arguments, function.schema
+        self._arguments, self._schema = form.arguments, rooted(function.schema)
         self._ends = [literal for literal in (form.between, form.closing) if literal is not None]
         self._properties: dict[str, Any] = self._schema.get("properties") or {}
         self._held, self._n, self._is_streaming = "", 0, False
         self._value: Value | None = None
+        self._scanner = ValueScanner(TEXT)
 
     def feed(self, text: str) -> Read:
         """Take in more text."""
@@ -94,7 +95,12 @@ class TaggedReader:
             start = max(0, match(before, self._held))
             key = KEY_NAME.match(self._held, start)[0]  # type: ignore[index]  # matches anything
         kinds = self._kinds(key, style)
-        self._held, self._value = self._held[end:], Value(key, self._arguments.styles[kinds[0]], kinds)
+        style = self._arguments.styles[kinds[0]]
+        self._held, self._value, self._scanner = (
+            self._held[end:],
+            Value(key, style, kinds),
+            ValueScanner(style.notation),
+        )
         self._n += 1
         return f"{', ' if self._n > 1 else '{'}{json.dumps(key, ensure_ascii=False)}: "
 
@@ -119,30 +125,38 @@ class TaggedReader:
     def _text_value(self, value: Value) -> str | None:
         """A text as far as it is certain."""
         after = filled(value.style.after, key=value.key)
-        text, ends, rest = self._held.partition(after)
+        text, ends, rest = self._held.partition(after.strip())
         if not self._is_streaming and CDATA.startswith(text[: len(CDATA)]):
             return self._whole_value(value)
-        if not ends:
-            at = before_overlap(text, after)
+        if ends:
+            text = text.removesuffix(lead_of(after))
+            self._held, self._value = rest, None
+        else:
+            at = min(before_overlap(text, after), before_overlap(text, after.strip()))
             text, self._held = text[:at], text[at:]
             if not text:
                 return None
         begin = "" if self._is_streaming else '"'
         self._is_streaming = not ends
-        if ends:
-            self._held, self._value = rest, None
         return begin + json.dumps(text, ensure_ascii=False)[1:-1] + ('"' if ends else "")
 
     def _whole_value(self, value: Value) -> str | None:
         """A value of another type, once it is whole."""
         after = filled(value.style.after, key=value.key)
-        end = self._held.find(after) if after else value_end(self._held)
+        is_cdata = self._held.startswith(CDATA)
+        mark = CDATA_END * is_cdata + after.strip()
+        end = self._held.find(mark) if mark else self._scanner.end(self._held)
         if end is None or end < 0:
             return None
-        text, self._held, self._value = self._held[:end], self._held[end + len(after) :], None
-        if text.startswith(CDATA):
-            return json.dumps(text.removeprefix(CDATA).removesuffix("]]>"), ensure_ascii=False)
-        return read_value(text if self._is_text(value) else text.strip(), value.kinds)
+        text, self._held, self._value = self._held[:end], self._held[end + len(mark) :], None
+        if is_cdata:
+            return json.dumps(text.removeprefix(CDATA), ensure_ascii=False)
+        return read_value(text.removesuffix(lead_of(after)), value.kinds, value.style.notation)
+
+
+def lead_of(after: str) -> str:
+    """Return the whitespace that a literal begins with."""
+    return after[: len(after) - len(after.lstrip())]
 
 
 def reader_for(form: CallForm, function: Function) -> ArgumentReader:

@@ -34,8 +34,10 @@ class BareCall(tuple[str, str]):
 class BareCalls:
     """Reads the beginning of a reply, and holds back what may be nothing but calls."""
 
-    def __init__(self, functions: Sequence[Function], parallel: bool) -> None:
+    def __init__(self, functions: Sequence[Function], parallel: bool, trigger: str = "") -> None:
+        """Calls that the `trigger` announces are left to their own parser."""
         self._functions = {function.name: function for function in functions}
+        self._trigger, self._is_named = trigger, False
         self._parallel, self._held, self._is_text = parallel, "", False
 
     def feed(self, text: str) -> str:
@@ -47,10 +49,12 @@ class BareCalls:
 
     def _may_be_calls(self) -> bool:
         """Can the text so far be the beginning of nothing but calls?"""
-        if len(self._held) > DECIDED:  # what stands at the beginning has been looked at
-            return len(self._held) < LONGEST
+        if len(self._held) > DECIDED:
+            return self._is_named and len(self._held) < LONGEST
         name = NAMED.search(self._held)
-        return may_be_calls(self._held) and (name is None or name[1] in self._functions)
+        self._is_named = name is not None and name[1] in self._functions
+        is_announced = bool(self._trigger) and self._held.lstrip().startswith(self._trigger)
+        return may_be_calls(self._held) and (name is None or self._is_named) and not is_announced
 
     def finish(self, is_cut: bool) -> tuple[list[BareCall], str]:
         """Return the calls that the reply was, or what was held back of its text."""
@@ -79,7 +83,10 @@ class BareCalls:
             arguments = next(iter(values_in(arguments)), None)
         if function is None or not isinstance(arguments, dict) or not fits(arguments, function):
             return None
-        return BareCall((function.name, json.dumps(arguments, ensure_ascii=False)))
+        try:
+            return BareCall((function.name, json.dumps(arguments, ensure_ascii=False, allow_nan=False)))
+        except ValueError:  # a number too large for any
+            return None
 
 
 def may_be_calls(text: str) -> bool:
@@ -114,7 +121,7 @@ def values_in(text: str) -> list[Any]:
 def decoded(text: str) -> Iterator[Any]:
     """Yield JSON values one after the other, the members of a list each. Raises ValueError."""
     while text:
-        value, end = json.JSONDecoder().raw_decode(text)
+        value, end = json.JSONDecoder(parse_constant=refuse).raw_decode(text)
         yield from value if isinstance(value, list) else [value]
         text = text[end:].lstrip(" \t\r\n,;")
 

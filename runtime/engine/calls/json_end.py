@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE
+
+QUOTED = {'"': re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL), "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL)}
 OPENING, CLOSING = "{[(", "}])"
 
 
@@ -33,21 +38,46 @@ class BracketScanner:
         return False
 
 
-def value_end(text: str) -> int | None:
-    """Return where a value ends that a comma or a closing bracket follows, and whose texts are in either quotes."""
-    quote, depth, i = "", 0, 0
-    while i < len(text):
-        character = text[i]
-        if quote:
-            i += character == "\\"
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        elif character in OPENING:
-            depth += 1
-        elif character in CLOSING or character == ",":
-            if not depth:
-                return i
-            depth -= character != ","
-        i += 1
-    return None
+class ValueScanner:
+    """Finds the end of a value that a comma or a closing bracket follows, in text that grows."""
+
+    def __init__(self, notation: str) -> None:
+        self._quotes = (GEMMA_QUOTE,) if notation == GEMMA else ('"', "'")
+        self._quote, self._depth, self._at = "", 0, 0
+
+    def end(self, text: str) -> int | None:
+        """Return where the value ends, looking only at what came since the last time."""
+        while self._at < len(text):
+            rest = text[self._at : self._at + len(GEMMA_QUOTE)]
+            quote = next((quote for quote in self._quotes if quote.startswith(rest[: len(quote)])), "")
+            if self._quote:
+                if not self._skip_quoted(text):
+                    return None
+            elif quote and len(rest) < len(quote):
+                return None
+            elif quote:
+                self._quote, self._at = quote, self._at + len(quote)
+            elif self._ends(text[self._at]):
+                return self._at
+            else:
+                self._at += 1
+        return None
+
+    def _skip_quoted(self, text: str) -> bool:
+        """Go behind the quoted text; False where its end has not come."""
+        if self._quote == GEMMA_QUOTE:
+            end = text.find(GEMMA_QUOTE, self._at)
+        else:
+            end = QUOTED[self._quote].match(text, self._at).end()  # type: ignore[union-attr]  # matches anything
+        has_ended = end >= 0 and text.startswith(self._quote, end)
+        if has_ended:
+            self._at, self._quote = end + len(self._quote), ""
+        else:
+            self._at = end if end >= 0 else max(self._at, len(text) - len(GEMMA_QUOTE) + 1)
+        return has_ended
+
+    def _ends(self, character: str) -> bool:
+        if not self._depth and (character in CLOSING or character == ","):
+            return True
+        self._depth += (character in OPENING) - (character in CLOSING)
+        return False

@@ -60,4 +60,7 @@ def reads_back(form: CallForm) -> bool:
     parts = [*parser.feed(written_calls(form, [call])), *parser.finish(is_cut=False)]
     names = [part.name for part in parts if isinstance(part, CallBegins)]
     read = "".join(part.text for part in parts if isinstance(part, ArgumentText))
-    return names == ["get_weather"] and json.loads(read) == arguments
+    try:
+        return names == ["get_weather"] and json.loads(read) == arguments
+    except ValueError:
+        return False

@@ -53,6 +53,7 @@ class CallParser:
         self._opening = form.opening.lstrip()
         self._held, self._has_calls = "", False  # held: not yet known to be text or part of a call
         self._has_text = self._is_text = False  # any so far; since the last call
+        self._is_begun = not form.answer  # is it known what the reply begins with?
         self._spaces = ""  # before text, dropped where a call follows
         self._reader: ArgumentReader | None = None  # of the call whose arguments come
         self._is_between = False  # have arguments ended, so that another call may follow?
@@ -83,26 +84,45 @@ class CallParser:
             return self._read_arguments(self._reader, parts)
         if self._is_between:
             return self._after_call(parts, is_end)
-        return self._outside(parts)
+        return self._outside(parts, is_end)
 
-    def _outside(self, parts: list[Part]) -> bool:
-        trigger = self._form.trigger
-        if not self._functions:
-            self._release(len(self._held), parts)
+    def _outside(self, parts: list[Part], is_end: bool) -> bool:
+        if not self._is_begun and not self._skip_beginning(is_end):
             return False
+        trigger, opening = self._announcement()
         at = self._held.find(trigger) if trigger else 0
-        if at < 0:
-            self._release(before_overlap(self._held, trigger), parts)
+        if at < 0 or not self._functions:
+            self._release(before_overlap(self._held, trigger) if self._functions else len(self._held), parts)
             return False
         if not self._held or (not trigger and self._has_text):
             self._release(len(self._held), parts)
             return False
         if trigger:
             self._release(at, parts)
-        found = self._begin_call(self._opening, parts)
+        found = self._begin_call(opening, parts)
         if found == DIFFERS:
             self._release(max(1, len(trigger)), parts)
         return found != WAIT
+
+    def _skip_beginning(self, is_end: bool) -> bool:
+        """Drop what an answer begins with; False where it has not come whole."""
+        answer = self._form.answer
+        if answer.startswith(self._held) and self._held != answer and not is_end:
+            return False
+        if answer and self._held.startswith(answer):
+            self._held, self._has_text = self._held.removeprefix(answer), True
+        self._is_begun = True
+        return True
+
+    def _announcement(self) -> tuple[str, str]:
+        """The text by which a call is recognised now, and all that comes before its function's name.
+
+        After text, calls that nothing announces are like those after other calls.
+        """
+        if self._form.trigger or not self._has_text:
+            return self._form.trigger, self._opening
+        between = (self._form.between or "").strip()
+        return between, between
 
     def _begin_call(self, before: str, parts: list[Part]) -> int:
         """Begin the call whose name follows this literal: where its arguments begin, WAIT or DIFFERS."""
@@ -154,9 +174,7 @@ class CallParser:
         self._say(text, parts)
 
     def _say(self, text: str, parts: list[Part]) -> None:
-        """Text, but for spaces around calls and what an answer begins with."""
-        if not self._has_text and self._form.answer:
-            text = text.removeprefix(self._form.answer)
+        """Text, but for spaces around calls."""
         text, self._spaces = self._spaces + text, ""
         if text.strip() or (self._is_text and text):
             self._has_text = self._is_text = True

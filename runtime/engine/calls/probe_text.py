@@ -54,7 +54,7 @@ def json_span(text: str, arguments: Arguments, start: int = 0) -> Span | None:
     begin = text.rfind("{", 0, max(0, key))
     try:
         value, end = json.JSONDecoder().raw_decode(text, begin) if begin >= 0 else (None, 0)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return (begin, end) if value == arguments else None
 

@@ -40,8 +40,9 @@ KEYS, WORD = ("zqkeya", "zqkeyb"), "zqvalue"
 SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}
 USER, ANSWER = Message("user", "zqquestion"), Message("assistant", "zqanswer")
 PATIENCE = 2.0  # seconds, after which a template is not tried in another way
+LONGEST = 100_000  # characters of a probe's conversation
 LONGEST_ANSWER = 64  # characters before an answer's text
-EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]*think[^<>]*>\s*){1,2}", re.IGNORECASE)
+EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]{0,40}think[^<>]{0,40}>\s*){1,2}", re.IGNORECASE)
 SCHEMA = {"type": "object", "properties": {key: {"type": "string", "description": "d"} for key in KEYS}}
 TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "parameters": SCHEMA}} for name in NAMES]
 
@@ -67,9 +68,12 @@ def rendered(template: ChatTemplate, turn: Message | None = None) -> str:
     """Return a conversation that ends with this turn, or where one begins. Raises NoFormError."""
     form = TemplateForm({"enable_thinking": False}, begins_reply=turn is None)
     try:
-        return template.render([USER, turn] if turn else [USER], TOOLS, form)
+        text = template.render([USER, turn] if turn else [USER], TOOLS, form)
     except TemplateError as error:
         raise NoFormError from error
+    if len(text) > LONGEST:
+        raise NoFormError
+    return text
 
 
 @dataclass(frozen=True, slots=True)

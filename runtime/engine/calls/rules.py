@@ -59,7 +59,7 @@ class Rules:
 
 def quoted(text: str) -> str:
     """Return the text as a literal."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def excluding(*texts: str, at_start: bool = False) -> str:

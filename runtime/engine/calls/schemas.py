@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from runtime.engine.calls.form import TYPES
-from runtime.sampling.schema import DEFINITIONS, closed, excess, is_usable, unsupported
+from runtime.sampling.schema import DEFINITIONS, as_list, closed, excess, is_usable, unsupported
 
 log = logging.getLogger(__name__)
 Schema = dict[str, Any]
@@ -57,9 +57,22 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
         return {type_of(value) for value in schema.get("enum", [schema.get("const")])}
     if isinstance(schema.get("$ref"), str):
         return _types(resolved(schema["$ref"], root), root, depth - 1)
-    parts = [part for key in ("anyOf", "oneOf") for part in schema.get(key, ()) if isinstance(schema[key], list)]
-    each = [_types(part, root, depth - 1) for part in parts]
+    either, every = parts_of(schema, "anyOf", "oneOf"), parts_of(schema, "allOf")
+    if every:
+        return next(filter(None, (_types(part, root, depth - 1) for part in every)), set())
+    each = [_types(part, root, depth - 1) for part in either]
     return set().union(*each) if all(each) else set()
+
+
+def parts_of(schema: Mapping[str, Any], *keys: str) -> list[Any]:
+    """Return the schemas in lists under these keys."""
+    return [part for key in keys for part in as_list(schema.get(key))]
+
+
+def rooted(schema: Schema) -> Schema:
+    """Return the schema of an object that a schema is nothing but a reference to, with its definitions."""
+    target = resolved(schema["$ref"], schema) if isinstance(schema.get("$ref"), str) else None
+    return {key: schema[key] for key in DEFINITIONS if key in schema} | target if isinstance(target, dict) else schema
 
 
 def resolved(ref: str, root: Mapping[str, Any]) -> Any:
@@ -78,11 +91,35 @@ def type_of(value: Any) -> str:
     return kinds.get(type(value), "object")
 
 
-def texts_of(schema: Any, root: Mapping[str, Any]) -> list[str]:
+def texts_of(schema: Any, root: Mapping[str, Any], depth: int = DEEPEST) -> list[str]:
     """Return the texts that a value must be one of; none where any will do."""
-    if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        schema = resolved(schema["$ref"], root)
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or not depth:
         return []
-    values = [schema["const"]] if "const" in schema else schema.get("enum", [])
-    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+    if isinstance(schema.get("$ref"), str):
+        return texts_of(resolved(schema["$ref"], root), root, depth - 1)
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return [value for value in values if isinstance(value, str)]
+    for part in parts_of(schema, "allOf"):
+        if found := texts_of(part, root, depth - 1):
+            return found
+    each = [
+        texts_of(part, root, depth - 1)
+        for part in parts_of(schema, "anyOf", "oneOf")
+        if "string" in types_of(part, root)
+    ]
+    return [text for texts in each for text in texts] if all(each) else []
+
+
+def narrowed(schema: Schema, kinds: Sequence[str], root: Mapping[str, Any]) -> Schema:
+    """Return a schema without the values that are of other types than these."""
+    if isinstance(schema.get("enum"), list):
+        return schema | {"enum": [value for value in schema["enum"] if type_of(value) in kinds]}
+    for key in ("anyOf", "oneOf"):
+        if parts := parts_of(schema, key):
+            kept = [part for part in parts if set(types_of(part, root)) <= set(kinds)]
+            return schema | {key: kept} if kept else {"type": list(kinds)}
+    if isinstance(schema.get("type"), list):
+        names = [name for name in schema["type"] if ("number" if name == "integer" else name) in kinds]
+        return schema | {"type": names}
+    return schema if set(types_of(schema, root)) <= set(kinds) else {"type": list(kinds)}

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runtime.engine.calls import form as forms
-from runtime.engine.calls.form import KEY, TYPES, TaggedArguments, ValueStyle, filled
+from runtime.engine.calls.form import KEY, TaggedArguments, ValueStyle, filled
 from runtime.engine.calls.rules import USUAL_JSON, Rules, ending_in, excluding, quoted
-from runtime.engine.calls.schemas import texts_of, types_of
+from runtime.engine.calls.schemas import narrowed, rooted, texts_of, types_of
 from runtime.sampling.schema import whole
 
 KEYS = "/[a-zA-Z_][a-zA-Z0-9_.-]{0,63}/"  # where the schema names none
 WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # in Python's notation
+PYTHON_TEXT = r"/'([^'\\\\\n]|\\\\[^\n])*'/"  # beside text in JSON's quotation marks
 GEMMA = {
     "gemma_value": 'gemma_text | GEMMA_NUMBER | "true" | "false" | "null" | gemma_list | gemma_map',
     "gemma_text": '"<|\\"|>" GEMMA_TEXT? "<|\\"|>" | GEMMA_QUOTED',
@@ -32,6 +33,7 @@ GEMMA = {
 
 def tagged_arguments(arguments: TaggedArguments, schema: Mapping[str, Any], rules: Rules, prefix: str) -> str:
     """Add the rules of a function's arguments, named after a prefix, and return the first."""
+    schema = rooted(dict(schema))
     writer = TaggedRules(arguments, schema, rules, prefix)
     properties = schema.get("properties")
     is_closed = schema.get("additionalProperties") is False
@@ -89,10 +91,12 @@ class TaggedRules:
         """Text as it is, up to what ends it."""
         if texts:
             return f"({' | '.join(map(quoted, texts))}) {self._rules.sequence(after)}"
-        name = f"TEXT_{after.encode().hex().upper()}"
-        self._rules.add(name, f"/(.|\\n)+/ & {excluding(after)}")
-        self._rules.add(f"{name}_END", ending_in(after))
-        return f"({name}_END | {name}? {self._rules.sequence(after)})"
+        mark = after.strip()
+        space = self._rules.sequence(after[len(after.rstrip()) :])
+        name = f"TEXT_{mark.encode().hex().upper()}"
+        self._rules.add(name, f"/(.|\\n)+/ & {excluding(mark)}")
+        self._rules.add(f"{name}_END", ending_in(mark))
+        return f"({name}_END | {name}? {self._rules.sequence(mark)}) {space}"
 
     def _notated(self, notation: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
         """Alternatives for a value in a notation other than text."""
@@ -100,7 +104,10 @@ class TaggedRules:
             for name, body in GEMMA.items():
                 self._rules.add(name, body)
             return [{"array": "gemma_list", "object": "gemma_map"}.get(kind, "gemma_value") for kind in kinds]
-        words = [word for kind in kinds for word in WORDS.get(kind, ())] if notation == forms.PYTHON else []
-        narrowed = dict(schema) if set(kinds) >= set(types_of(schema, self._schema)) else {"type": list(kinds)}
-        value = whole(narrowed, self._schema) | USUAL_JSON if narrowed else {"type": list(TYPES)} | USUAL_JSON
-        return [f"%json {json.dumps(value)}", *map(quoted, words)]
+        found = [f"%json {json.dumps(whole(narrowed(dict(schema), kinds, self._schema), self._schema) | USUAL_JSON)}"]
+        if notation == forms.PYTHON:
+            texts = texts_of(schema, self._schema)
+            is_listed = "enum" in schema or "const" in schema
+            found += [quoted(word) for kind in kinds if not is_listed for word in WORDS.get(kind, ())]
+            found += map(quoted, map(repr, texts)) if texts else [PYTHON_TEXT] * ("string" in kinds)
+        return found

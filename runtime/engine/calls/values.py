@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON
+from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON, TEXT
 from runtime.engine.calls.schemas import type_of
 
 ELEMENT = re.compile(r"(?:\]<\]\w+\[>\[)?(</?[\w.-]+>)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-BARE_KEY = re.compile(r"([\w.$-]+)\s*:")
+BARE_KEY = re.compile(r"(?<![\w.$-])([\w.$-]++)\s*+:")
 
 
 def written(value: Any, notation: str) -> str:
@@ -70,19 +70,23 @@ def _elements(parts: Sequence[str]) -> tuple[Any, Sequence[str]]:
     return ([value for _, value in pairs] if is_list else dict(pairs)), parts
 
 
-READERS: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval, from_gemma, from_elements)
+READERS: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval, from_elements)
+FAULTS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
-def read_value(text: str, kinds: Sequence[str]) -> str:
-    """Return as JSON the value that text stands for, of the first notation in which it has one of the JSON types; the
-    text itself where it has none.
+def read_value(text: str, kinds: Sequence[str], notation: str) -> str:
+    """Return as JSON the value that text stands for: the text itself where it has none of the JSON types.
+
+    Where text is written as it is, only values of other types are read from it.
     """
-    for reader in READERS if set(kinds) != {"string"} or text[:1] in "\"'" else ():
+    others = [kind for kind in kinds if kind != "string"] if notation == TEXT else kinds
+    for reader in (from_gemma,) if notation == GEMMA else READERS:
         try:
-            value = reader(text)
-            if type_of(value) in kinds and not (isinstance(value, str) and text[:1] not in "\"'"):
-                return json.dumps(value, ensure_ascii=False)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            value = reader(text.strip())
+            if type_of(value) in others:
+                return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except FAULTS:
             continue
-    is_quoted = len(text) > 1 and text[0] == text[-1] == "'"
+    text = text if notation == TEXT else text.strip()
+    is_quoted = notation == PYTHON and len(text) > 1 and text[0] == text[-1] == "'"
     return json.dumps(text[1:-1] if is_quoted else text, ensure_ascii=False)
