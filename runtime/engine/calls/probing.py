@@ -147,7 +147,8 @@ class Probe:
         answered = self.answered[beginning(self.turn_whole({}), self.answered, self.prompt) :]
         answer, has_answer, _ = answered.partition(ANSWER.content)
         trigger = trigger_of(opening.lstrip(), answered)
-        answer = answer if has_answer and not answer.isspace() and len(answer) < LONGEST_ANSWER else ""
+        is_own = has_answer and not answer.isspace() and not opening.lstrip().startswith(answer)
+        answer = answer if is_own and len(answer) < LONGEST_ANSWER else ""
         return CallForm(opening, head, closing, None, kind, trigger, answer, self.past)
 
     def _with_second(self, form: CallForm, span: Callable[[str, int], Span | None], first: int) -> CallForm:
