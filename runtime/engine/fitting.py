@@ -42,7 +42,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepairStep:
     """A repair for templates that do not take all `probes`, provided that they take the `other` conversation.
 
     Letters are turns: System, User, Assistant, Empty reply, one Call, Double call, teXt and call, Tool's result.
@@ -55,20 +55,20 @@ class Step:
 
 
 STEPS = (
-    Step(("SSU",), turns.one_first_system, "system messages joined"),
-    Step(("SUASU",), turns.late_system_as_user, "a later system message moved into a user turn"),
-    Step(("UDTAU",), past_calls.single_calls, "each call given a message of its own"),
-    Step(("UCU",), past_calls.open_calls_as_text, "a call without a result written as text"),
-    Step(("UTAU",), past_calls.stray_results_as_text, "a result without a call written as text"),
-    Step(("UXTAU",), past_calls.text_before_calls, "text parted from the call after it", "UACTAU"),
-    Step(("UDTTAU",), past_calls.one_result, "tool results joined"),
-    Step(("UEU",), turns.without_empty_replies, "an empty reply left out"),
-    Step(("UCTU",), turns.reply_after_results(""), AFTER_RESULTS, "UCTEU"),
-    Step(("UCTU",), turns.reply_after_results("OK."), AFTER_RESULTS, "UCTAU"),
-    Step(("AU", "SAU", "A"), turns.user_first, "an empty user turn put before the first reply"),
-    Step(("SU",), turns.system_as_user, SYSTEM_MOVED),
-    Step(("UUAU",), turns.one_user_turn, "user messages in a row joined"),
-    Step(("UAAU",), turns.one_reply, "assistant messages in a row joined"),
+    RepairStep(("SSU",), turns.one_first_system, "system messages joined"),
+    RepairStep(("SUASU",), turns.late_system_as_user, "a later system message moved into a user turn"),
+    RepairStep(("UDTAU",), past_calls.single_calls, "each call given a message of its own"),
+    RepairStep(("UCU",), past_calls.open_calls_as_text, "a call without a result written as text"),
+    RepairStep(("UTAU",), past_calls.stray_results_as_text, "a result without a call written as text"),
+    RepairStep(("UXTAU",), past_calls.text_before_calls, "text parted from the call after it", "UACTAU"),
+    RepairStep(("UDTTAU",), past_calls.one_result, "tool results joined"),
+    RepairStep(("UEU",), turns.without_empty_replies, "an empty reply left out"),
+    RepairStep(("UCTU",), turns.reply_after_results(""), AFTER_RESULTS, "UCTEU"),
+    RepairStep(("UCTU",), turns.reply_after_results("OK."), AFTER_RESULTS, "UCTAU"),
+    RepairStep(("AU", "SAU", "A"), turns.user_first, "an empty user turn put before the first reply"),
+    RepairStep(("SU",), turns.system_as_user, SYSTEM_MOVED),
+    RepairStep(("UUAU",), turns.one_user_turn, "user messages in a row joined"),
+    RepairStep(("UAAU",), turns.one_reply, "assistant messages in a row joined"),
 )
 
 

@@ -13,7 +13,7 @@ SPACE = " \t\n\v\f\r"  # what C's isspace means
 BREAK = "\n"  # joins with no other letter in a token of text that follows a bracket or a bar
 
 
-class Mark(Protocol):
+class NamedMark(Protocol):
     """A token that is found in text by its name."""
 
     @property
@@ -33,11 +33,11 @@ class Mark(Protocol):
         """Does it take in the white space after it?"""
 
 
-class Words(Protocol):
+class MarkedVocabulary(Protocol):
     """A vocabulary as far as quoting needs it."""
 
     @property
-    def marks(self) -> Sequence[Mark]:
+    def marks(self) -> Sequence[NamedMark]:
         """The tokens that are found by their names."""
 
     @property
@@ -51,7 +51,7 @@ class Words(Protocol):
 class QuotedEncoder:
     """Encodes conversations whose quoted names are among `names`."""
 
-    def __init__(self, vocab: Words, names: MarkNames) -> None:
+    def __init__(self, vocab: MarkedVocabulary, names: MarkNames) -> None:
         self._vocab, self._names = vocab, names
         named = [mark for mark in vocab.marks if mark.text in names.names]
         self._tokens = frozenset(mark.token for mark in named)

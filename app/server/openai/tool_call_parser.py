@@ -13,10 +13,10 @@ from runtime.engine.calls import (
     CallBegins,
     CallForm,
     CallParser,
+    ContentPart,
     Function,
     HarmonyParser,
     Part,
-    Text,
 )
 
 Delta = dict[str, Any]
@@ -56,7 +56,7 @@ class ToolCallParser:
             elif isinstance(part, ArgumentText):
                 yield self._call(function={"arguments": part.text})
             else:
-                yield {"content" if isinstance(part, Text) else "reasoning_content": part.text}
+                yield {"content" if isinstance(part, ContentPart) else "reasoning_content": part.text}
 
     def _call(self, **fields: Any) -> Delta:
         return {"tool_calls": [{"index": self.n_calls - 1, **fields}]}

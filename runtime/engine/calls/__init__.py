@@ -9,7 +9,7 @@ from runtime.engine.calls.form import CallForm, JsonArguments
 from runtime.engine.calls.grammar import MAY_THINK, NO_THOUGHT, OPEN_THOUGHT, Function, call_grammar
 from runtime.engine.calls.harmony import HarmonyParser, harmony_grammar, is_harmony
 from runtime.engine.calls.known import DESCRIBED, HERMES, form_of
-from runtime.engine.calls.parser import ArgumentText, CallBegins, CallParser, Part, Text, Thought
+from runtime.engine.calls.parser import ArgumentText, CallBegins, CallParser, ContentPart, Part, ThoughtPart
 from runtime.engine.calls.past import past_turns, plain_tools
 
 __all__ = [
@@ -23,12 +23,12 @@ __all__ = [
     "CallBegins",
     "CallForm",
     "CallParser",
+    "ContentPart",
     "Function",
     "HarmonyParser",
     "JsonArguments",
     "Part",
-    "Text",
-    "Thought",
+    "ThoughtPart",
     "call_grammar",
     "form_of",
     "harmony_grammar",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from runtime.engine.calls.form import CallForm
 from runtime.engine.calls.grammar import Function, answer_schema
 from runtime.engine.calls.matching import before_overlap
-from runtime.engine.calls.parser import ArgumentText, CallBegins, Part, Text, Thought
+from runtime.engine.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
 from runtime.engine.calls.rules import USUAL_JSON, Rules, excluding, quoted
 from runtime.sampling.grammar import Grammar
 
@@ -70,7 +70,7 @@ class HarmonyParser:
         text, self._held = self._held, ""
         if self._is_body:
             return [self._part(text)] if text and not is_cut else []
-        return [Text(text)] if text and is_plain else []
+        return [ContentPart(text)] if text and is_plain else []
 
     def _step(self, parts: list[Part]) -> bool:
         return self._read_body(parts) if self._is_body else self._read_header(parts)
@@ -97,4 +97,4 @@ class HarmonyParser:
     def _part(self, text: str) -> Part:
         if RECIPIENT.search(self._header):
             return ArgumentText(text)
-        return Thought(text) if "analysis" in self._header else Text(text)
+        return ThoughtPart(text) if "analysis" in self._header else ContentPart(text)

@@ -15,14 +15,14 @@ from runtime.engine.calls.matching import DIFFERS, WAIT, before_overlap, match
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ContentPart:
     """A part of a reply's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ThoughtPart:
     """A part of a reply's reasoning."""
 
     text: str
@@ -42,7 +42,7 @@ class ArgumentText:
     text: str
 
 
-Part = Text | Thought | CallBegins | ArgumentText
+Part = ContentPart | ThoughtPart | CallBegins | ArgumentText
 
 
 class CallParser:
@@ -74,7 +74,7 @@ class CallParser:
         if not (is_cut or self._reader or self._is_between):
             self._say(self._held, parts)
         if self._spaces and not self._has_calls:
-            parts.append(Text(self._spaces))
+            parts.append(ContentPart(self._spaces))
         self._held = self._spaces = ""
         return parts
 
@@ -174,11 +174,11 @@ class CallParser:
         self._say(text, parts)
 
     def _say(self, text: str, parts: list[Part]) -> None:
-        """Text, but for spaces around calls."""
+        """Add text, but for spaces around calls."""
         text, self._spaces = self._spaces + text, ""
         if text.strip() or (self._is_text and text):
             self._has_text = self._is_text = True
-            parts.append(Text(text))
+            parts.append(ContentPart(text))
         else:
             self._spaces = text
 
