@@ -128,6 +128,8 @@ class GrammarMask:
     ) -> None:
         self.n_vocab, self._ends, self._token_text = n_vocab, ends, token_text
         self._fresh, self._matcher = matcher, matcher.deep_copy()
+        self._only_ends = np.zeros(n_vocab, dtype=np.bool_)
+        self._only_ends[list(ends)] = True
         self._words = np.zeros((n_vocab + 31) // 32, dtype=np.int32)
         self._reply: list[int] = []  # what the reply has said
         self._path: list[int] = []  # what the matcher has consumed beyond that
@@ -150,14 +152,13 @@ class GrammarMask:
         self._path = []
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and `path`.
+        """[n_vocab] which tokens may follow the reply and `path`; those that end a turn where `path` leaves the grammar.
 
-        All of them where `path` has left the grammar: drafters look beyond a token that is not allowed, but the target
-        gives it no chance, so what follows it is never kept, and `begin` would refuse it.
+        Drafts may hold such a path, but the target gives the token at which it leaves no chance, so none of it is kept.
         """
         mask = self._masks.get(path)
         if mask is None:
-            mask = self._masks[path] = self._compute() if self._go_to(path) else np.ones(self.n_vocab, dtype=np.bool_)
+            mask = self._masks[path] = self._compute() if self._go_to(path) else self._only_ends
         return mask
 
     def forced(self) -> Path:
