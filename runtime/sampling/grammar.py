@@ -152,7 +152,7 @@ class GrammarMask:
         self._path = []
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and `path`; those that end a turn where `path` leaves the grammar.
+        """[n_vocab] which tokens may follow the reply and `path`; what ends a turn where `path` leaves the grammar.
 
         Drafts may hold such a path, but the target gives the token at which it leaves no chance, so none of it is kept.
         """
