@@ -56,5 +56,9 @@ class TemplateError(SlipstreamError):
     """A chat template cannot be read or refuses the messages."""
 
 
+class TemplateLimitError(TemplateError):
+    """A chat template takes too long for these messages, or makes too much of them: no other form of them helps."""
+
+
 class StoppedError(Exception):
     """A pass was ended by whoever had asked for it; nothing is wrong."""

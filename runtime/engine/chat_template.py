@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from jinja2 import TemplateError as JinjaError
 
-from runtime.core.errors import TemplateError
+from runtime.core.errors import TemplateError, TemplateLimitError
+from runtime.engine.template_bounds import TooMuchError
 from runtime.engine.template_clock import SECONDS, TemplateTooSlowError, time_limit
 from runtime.engine.template_sandbox import Sandbox
 
@@ -79,7 +80,9 @@ class ChatTemplate:
         except TemplateError:
             raise
         except TemplateTooSlowError as error:
-            raise unusable("failed", f"it takes more than {SECONDS:g} s") from error
+            raise unusable("failed", f"it takes more than {SECONDS:g} s", TemplateLimitError) from error
+        except TooMuchError as error:
+            raise unusable("failed", error, TemplateLimitError) from error
         except Exception as error:  # it may do nearly anything
             raise unusable("failed", error) from error
 
@@ -103,18 +106,18 @@ def copied(value: Any) -> Any:
     return [copied(part) for part in value] if isinstance(value, list) else value
 
 
-def unusable(what: str, why: object) -> TemplateError:
+def unusable(what: str, why: object, kind: type[TemplateError] = TemplateError) -> TemplateError:
     """What is wrong with a template, in a sentence."""
     text = " ".join(str(why)[:LONGEST].split()) or type(why).__name__
     named = text if not isinstance(why, Exception) or isinstance(why, JinjaError) else f"{type(why).__name__}: {text}"
-    return TemplateError(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
+    return kind(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
 
 
 def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
     """The pieces, as long as they are no more than so many characters. Raises TemplateError."""
     for piece in pieces:
         if (most := most - len(piece)) < 0:
-            raise unusable("failed", "it writes without end")
+            raise unusable("failed", "it writes without end", TemplateLimitError)
         yield piece
 
 

@@ -14,7 +14,7 @@ from itertools import count, product
 from operator import itemgetter
 from typing import Any
 
-from runtime.core.errors import TemplateError
+from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import past_calls, turns
 from runtime.engine.chat_template import ChatTemplate, Message
 from runtime.engine.past_calls import CallFields
@@ -83,6 +83,12 @@ class Fitting:
 
         Where nothing makes it take more of them they are left, and the template's own error stays.
         """
+        try:
+            return self._fit(messages)
+        except TemplateLimitError:  # it says nothing of what the template takes
+            return Fitted(tuple(messages))
+
+    def _fit(self, messages: Messages) -> Fitted:
         as_it_is = Fitted(tuple(messages))
         if self._takes_ordinary(messages) or not self._takes("U") or not (n_lost := self._n_lost(messages)):
             return as_it_is
@@ -147,6 +153,8 @@ class Fitting:
         probes, words = shadow(messages)
         try:
             text = self._template.render(probes, self._tools)
+        except TemplateLimitError:
+            raise
         except TemplateError:
             return REFUSED
         return sum(not any(word in text for word in alternatives) for alternatives in words)

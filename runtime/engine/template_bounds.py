@@ -11,7 +11,8 @@ from typing import Any, cast
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
-ROOM = 2**28  # characters that all that is made in one rendering may have
+ROOM = 2**30  # bytes that all that is made in one rendering may have
+CHARACTER = 4  # bytes, at most
 THING = 24  # characters that take the memory of one thing in a list
 BITS = 2**17  # of a whole number; Python writes no more than 14,300
 
@@ -21,21 +22,31 @@ SIZED: tuple[type, ...] = list, tuple, dict, set, frozenset, *VIEWS
 CONTAINERS = *SIZED, Namespace
 
 
+class TooMuchError(SecurityError):
+    """A rendering makes more than it may."""
+
+
 class Meter:
-    """What one rendering has made so far. Raises SecurityError where that becomes too much."""
+    """What one rendering has made so far, in bytes. Raises TooMuchError where that becomes too much."""
 
     def __init__(self) -> None:
         self.used = 0
 
     def afford(self, length: int) -> None:
-        """Refuses what would not fit."""
-        if self.used + length > ROOM:
-            raise SecurityError("it makes too much text or too long a list")
+        """Refuses what would not fit; `length` in characters."""
+        if self.used + CHARACTER * length > ROOM:
+            raise TooMuchError("it makes too much text or too long a list")
 
     def spend(self, length: int) -> None:
-        """Counts what is made now."""
+        """Counts what is made now, in characters."""
         self.afford(length)
-        self.used += length
+        self.used += CHARACTER * length
+
+    def spend_text(self, text: str) -> str:
+        """Counts a text that was made by what it takes, which is mostly one byte a character; returns it."""
+        self.used += text.__sizeof__()
+        self.afford(0)
+        return text
 
 
 def size(value: object) -> int:
@@ -73,6 +84,6 @@ def depth(value: object) -> int:
 
 
 def checked_number(bits: float) -> None:
-    """Raises SecurityError for a whole number that is too long."""
+    """Raises TooMuchError for a whole number that is too long."""
     if bits > BITS:
-        raise SecurityError("it makes too great a number")
+        raise TooMuchError("it makes too great a number")

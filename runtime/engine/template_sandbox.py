@@ -122,7 +122,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return iter(self.gathered(made))
         if isinstance(made, int):
             checked_number(made.bit_length())
-        if not was_there:
+        if isinstance(made, str) and not was_there:
+            self.meter.spend_text(made)
+        elif not was_there:
             self.meter.spend(size(made))
         return made
 
@@ -192,8 +194,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     @pass_eval_context
     def concatenated(self, context: EvalContext, parts: list[Any]) -> str:
         """Return `a ~ b`."""
-        self.meter.spend(sum(map(weight, parts)) * (6 if context.autoescape else 1))
-        return markup_join(parts) if context.autoescape else str_join(parts)
+        self.meter.afford(sum(map(weight, parts)) * (6 if context.autoescape else 1))
+        return self.meter.spend_text(markup_join(parts) if context.autoescape else str_join(parts))
 
     def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         """Return `value[start:stop:step]`."""

@@ -61,12 +61,20 @@ class Hooks(NodeTransformer):
         return hooked(node, "made")
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
-        """`a == b`, `a in b`; a constant is compared in no time."""
+        """`a == b`, `a in b`; a constant is compared in no time, whatever stands on the other side."""
         self.generic_visit(node)
+        if len(node.ops) == 1 and any(map(is_constant, (node.expr, node.ops[0].expr))):
+            return node
         for operand in node.ops:
             operand.expr = compared(operand.expr)
         node.expr = compared(node.expr)
         return node
+
+
+def is_constant(node: nodes.Expr) -> bool:
+    """Is it a text, a number, none or an empty list?"""
+    hooked_list = node.node if isinstance(node, nodes.Filter) and node.name == "made" else node
+    return isinstance(node, nodes.Const) or (isinstance(hooked_list, nodes.List) and not hooked_list.items)
 
 
 def hooked(node: nodes.Node, name: str, *args: nodes.Expr) -> nodes.Filter:

@@ -6,7 +6,6 @@ Knows chat templates by what they render; must not know how a reply is made or s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from operator import not_
@@ -27,7 +26,7 @@ from app.server.openai.tools import (
     form_for,
     with_tools_described,
 )
-from runtime.core.errors import TemplateError
+from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 from runtime.engine.calls import DESCRIBED, CallForm, past_turns, plain_tools
 
@@ -193,8 +192,12 @@ def rendered(
         return engine.render(turns, (), written)
     given = tools.for_template()
     for offered in (given, plain_tools(given)) if "tools" in engine.facts.template else ():
-        with suppress(TemplateError):
+        try:
             return engine.render(turns, offered, written)
+        except TemplateLimitError:
+            raise
+        except TemplateError:
+            continue
     return engine.render(with_tools_described(turns, tools, form), (), written)
 
 
