@@ -11,7 +11,9 @@ import pytest
 from runtime.core.errors import TemplateError
 from runtime.engine.chat_template import ChatTemplate, Message
 from runtime.engine.fitting import Fitted, Fitting
+from runtime.engine.past_calls import single_calls, with_ids
 from runtime.engine.prompt import PromptEncoder, Talk
+from runtime.engine.turns import calls_of
 from tests.support.awkward import AWKWARD, conversation, texts
 
 TURN = "[{{ m.role }}]{{ m.content }}"
@@ -231,3 +233,18 @@ def test_an_encoder_fits_what_it_renders_and_what_it_encodes() -> None:
     assert encoder.render(conversation("SU")).changes
     for prompt in (conversation("SU"), Talk(tuple(conversation("SU")))):
         assert "".join(map(chr, encoder.encode(prompt))) == expected
+
+
+def test_results_of_calls_with_the_same_id_belong_to_them_in_order() -> None:
+    def turn(*names: str) -> Message:
+        calls = [{"id": "call_0", "type": "function", "function": {"name": name, "arguments": {}}} for name in names]
+        return Message("assistant", "", {"tool_calls": calls})
+
+    results = [Message("tool", text, {"tool_call_id": "call_0"}) for text in ("R1", "R2", "R3")]
+    found = with_ids([turn("read", "write"), *results[:2], turn("read"), results[2]])
+    ids = [call["id"] for message in found for call in calls_of(message)]
+    assert len(set(ids)) == 3
+    assert [message.more["tool_call_id"] for message in found if message.role == "tool"] == ids
+    single = single_calls(found)
+    assert [message.content for message in single if message.role == "tool"] == ["R1", "R2", "R3"]
+    assert [call["function"]["name"] for message in single for call in calls_of(message)] == ["read", "write", "read"]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Any
 
 from runtime.engine.chat_template import Message
@@ -76,20 +76,29 @@ USUAL_FIELDS = CallFields()
 
 
 def with_ids(messages: Messages) -> list[Message]:
-    """Gives calls without an id one by their place, and results without one those of the calls before, in order."""
-    n_calls, waiting = 0, list[str]()
+    """Gives calls without an id, or with another call's, one by their place; results have those of the calls before, in
+    order where they are not told apart.
+    """
+    used, waiting = set[str](), list[tuple[str, str]]()  # ids as given and as they are now
+
+    def unused(given: str) -> str:
+        names = (f"call_{n}" for n in count(len(used)))
+        found = given if given and given not in used else next(name for name in names if name not in used)
+        used.add(found)
+        return found
 
     def named(message: Message) -> Message:
-        nonlocal n_calls, waiting
+        nonlocal waiting
         if calls := calls_of(message):
-            calls = [call | {"id": call.get("id") or f"call_{n_calls + i}"} for i, call in enumerate(calls)]
-            n_calls, waiting = n_calls + len(calls), [call["id"] for call in calls]
-            return with_calls(message, calls)
+            given = [str(call.get("id") or "") for call in calls]
+            waiting = [(name, unused(name)) for name in given]
+            return with_calls(message, [call | {"id": new} for call, (_, new) in zip(calls, waiting, strict=True)])
         if message.role != "tool":
             return message
-        name = message.more.get("tool_call_id") or (waiting[0] if waiting else f"call_{n_calls}")
-        waiting = [other for other in waiting if other != name]
-        return replace(message, more={**message.more, "tool_call_id": name})
+        name = str(message.more.get("tool_call_id") or "")
+        found = next((pair for pair in waiting if not name or pair[0] == name), (name, name or f"call_{len(used)}"))
+        waiting = [pair for pair in waiting if pair is not found]
+        return replace(message, more={**message.more, "tool_call_id": found[1]})
 
     return [named(message) for message in messages]
 
