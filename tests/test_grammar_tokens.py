@@ -103,7 +103,7 @@ def test_a_grammar_takes_the_control_tokens_that_it_names(text: str, expected: s
         ('root ::= "a<call>b"', 'start: "a" ("<call>" | token_5) "b"'),
         ('root ::= mark\nmark ::= "[x]" # "[x]"', 'mark: "[x]" | token_7'),
         ("root ::= <own> <[3]>+", "start: token_40 token_3+"),
-        ("root ::= !<own>* [<own>]", "start: other_than_40* /[<own>]/"),
+        ("root ::= !<own>* [<own>]", "start: other_than_token_40* /[<own>]/"),
     ],
 )
 def test_llama_cpps_notation_has_tokens(text: str, rule: str) -> None:
@@ -236,3 +236,17 @@ def test_a_thought_may_end_with_a_control_token_that_its_grammar_takes(engine: L
     (end,) = engine.tokenize("</think>")
     assert end in tokens[: 3 + CHARACTER]  # a character that was begun is finished
     assert "</think>" in "".join(chunk.text for chunk in chunks)
+
+
+def test_rules_of_the_users_own_are_kept_apart(control_path: Path) -> None:
+    with opened_vocabulary(control_path) as vocab:
+        (call,) = vocab.encode("<call>", special=True)
+        b = vocab.encode("b", special=False)
+        own = Grammar("lark", 'start: other_marks "<call>"\n?other_marks: "b"')
+        named = Grammar("gbnf", f'root ::= "<call>" token-{call}\ntoken-{call} ::= "b"')
+        escaped = Grammar("gbnf", 'root ::= "\\x62<call>"')
+        captured = Grammar("lark", 'start: a\na[capture="stop"]: "b<call>"')
+        for grammar, reply in ((own, [*b, call]), (named, [call, *b]), (escaped, [*b, call]), (captured, [*b, call])):
+            (mask,) = masks(vocab, grammar, None)
+            for i, token in enumerate(reply):
+                assert mask.allowed(tuple(reply[:i]))[token], (grammar, i)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+HEX = re.compile(r"\\(?:x([0-9a-fA-F]{2})|.)")
+
 
 @dataclass(frozen=True)
 class ControlTokens:
@@ -50,9 +52,14 @@ def quoted(text: str) -> str:
 def unquoted(literal: str) -> str:
     """Return the text of a literal; "" for one in a notation that JSON does not have, which holds no name."""
     try:
-        return str(json.loads(literal))
+        return str(json.loads(HEX.sub(as_json, literal)))
     except ValueError:
         return ""
+
+
+def as_json(escape: re.Match[str]) -> str:
+    """Return an escape by two hexadecimal digits as JSON has it; others as they are."""
+    return f"\\u00{escape[1]}" if escape[1] else escape[0]
 
 
 def these(ids: Collection[int]) -> str:

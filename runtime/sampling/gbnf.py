@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 
 from runtime.sampling.control_tokens import ControlTokens, all_but, these
 
@@ -14,7 +15,7 @@ def gbnf_as_lark(text: str, control: ControlTokens) -> str:
     """Return the grammar in Lark. Raises ValueError where it is none, or names no token of the vocabulary."""
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
-    rules = TokenRules(control)
+    rules = TokenRules(control, text)
     text = LEXEMES.sub(lambda match: rules.replaced(match[0]), text)
     try:
         return rules.completed(str(gbnf_to_lark(text + rules.text)))
@@ -25,8 +26,9 @@ def gbnf_as_lark(text: str, control: ControlTokens) -> str:
 class TokenRules:
     """The rules that stand for tokens while a grammar is translated: the library's translation knows none."""
 
-    def __init__(self, control: ControlTokens) -> None:
+    def __init__(self, control: ControlTokens, text: str) -> None:
         self._control, self._references = control, dict[str, str]()
+        self._prefix = next(name for n in count() if (name := f"token{n or ''}") not in text)
 
     @property
     def text(self) -> str:
@@ -55,9 +57,9 @@ class TokenRules:
         return self._one(token) if part == source else self._other(token)
 
     def _one(self, token: int) -> str:
-        self._references[name := f"token-{token}"] = these([token])
+        self._references[name := f"{self._prefix}-{token}"] = these([token])
         return name
 
     def _other(self, token: int) -> str:
-        self._references[name := f"other-than-{token}"] = all_but([token, *self._control.ends])
+        self._references[name := f"other-than-{self._prefix}-{token}"] = all_but([token, *self._control.ends])
         return name

@@ -29,7 +29,8 @@ LEXEMES = re.compile(
 SPACE = re.compile(r"\s*")
 RULE = re.compile(r"\s*[!?_]*[a-z]")
 LISTED = re.compile(r"<\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\]>")
-LEXEME = re.compile(r"\[.*\b(?:lazy|stop|suffix|max_tokens|temperature)\b")  # options that make a rule a terminal
+# Options that make a rule a terminal
+LEXEME = re.compile(r'\[(?:[^\]"]|"[^"]*")*?\b(?:lazy|stop|suffix|max_tokens|temperature)\b(?=\s*[=,\]])')
 
 
 def lexemes(text: str) -> Iterator[tuple[str, str]]:
@@ -87,7 +88,7 @@ class LarkGrammar:
     @property
     def _asks_for_others(self) -> bool:
         """Does it refer to `other_marks` and define no such rule?"""
-        names = [(kind, part.partition(":")[0].strip()) for kind, part in self._lexemes]
+        names = [(kind, part.partition(":")[0].partition("[")[0].strip(" \t!?")) for kind, part in self._lexemes]
         return ("name", OTHER_MARKS) in names and ("head", OTHER_MARKS) not in names
 
     @cached_property

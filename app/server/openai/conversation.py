@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import dropwhile
 from operator import not_
 from typing import Annotated, Any, Literal
+from weakref import WeakSet
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -30,6 +31,8 @@ from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 from runtime.engine.calls import DESCRIBED, CallForm, past_turns, plain_tools
 
+WANT_PLAIN_TOOLS: WeakSet[Engine] = WeakSet()  # those whose templates refused tools as clients send them
+FILLED_UP = "tools filled up with what the template reads"
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
 
@@ -145,6 +148,7 @@ class ConversationRequest(RequestModel):
         turns = past_turns([message.message() for message in messages], form)
         written = TemplateForm(self._variables(engine), begins_reply)
         prompt = rendered(engine, turns, tools, written, form or DESCRIBED)
+        prompt = changed(prompt, "calls written as text" * writes_calls_as_text(messages, form))
         # Where the template always begins to think, it is the prompt that ends it
         is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
         return prompt.plus(END) if is_open else prompt
@@ -181,6 +185,11 @@ class ConversationRequest(RequestModel):
         return True
 
 
+def writes_calls_as_text(messages: Sequence[ChatMessage], form: CallForm | None) -> bool:
+    """Does a template that offers tools take earlier calls as text, and are there some?"""
+    return form is not None and form.past is None and any(message.tool_calls for message in messages)
+
+
 def rendered(
     engine: Engine, turns: Sequence[Message], tools: ToolSet | None, written: TemplateForm, form: CallForm
 ) -> Rendered:
@@ -191,14 +200,22 @@ def rendered(
     if tools is None:
         return engine.render(turns, (), written)
     given = tools.for_template()
-    for offered in (given, plain_tools(given)) if "tools" in engine.facts.template else ():
+    for are_plain in (engine in WANT_PLAIN_TOOLS, True) if "tools" in engine.facts.template else ():
         try:
-            return engine.render(turns, offered, written)
+            prompt = engine.render(turns, plain_tools(given) if are_plain else given, written)
         except TemplateLimitError:
             raise
         except TemplateError:
             continue
-    return engine.render(with_tools_described(turns, tools, form), (), written)
+        if are_plain:
+            WANT_PLAIN_TOOLS.add(engine)  # so that it is not tried again
+        return changed(prompt, FILLED_UP * are_plain)
+    return changed(engine.render(with_tools_described(turns, tools, form), (), written), "tools described in words")
+
+
+def changed(prompt: Rendered, what: str) -> Rendered:
+    """Return a prompt that tells one more change, if there is one."""
+    return replace(prompt, changes=(*prompt.changes, what)) if what else prompt
 
 
 def continued(prompt: Rendered, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
