@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from runtime.core.errors import TemplateError
 from runtime.engine import chat_template
 from runtime.engine.chat_template import ChatTemplate, Message
+from runtime.engine.template_clock import TemplateTooSlowError, time_limit
 from tests import support
 
 SECONDS = 0.3
@@ -45,3 +47,22 @@ def test_what_a_template_says_is_wrong_is_cut(source: str) -> None:
     with pytest.raises(TemplateError) as caught:
         ChatTemplate(source).render([Message("user", "x")])
     assert len(str(caught.value)) < 2000
+
+
+def lose_the_first_error() -> None:
+    """Go on for ten seconds; the first error is lost, as in a callback of the garbage collector."""
+    with suppress(TemplateTooSlowError):
+        wait()
+    wait()
+
+
+def wait() -> None:
+    for _ in range(5_000):
+        time.sleep(0.001)
+
+
+def test_the_time_limit_holds_when_the_first_error_is_lost() -> None:
+    start = time.monotonic()
+    with pytest.raises(TemplateTooSlowError), time_limit(0.05):
+        lose_the_first_error()
+    assert time.monotonic() - start < 5

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SECONDS = 3.0
+REPEAT_SECONDS = 0.5  # until the error is raised again when the first one was lost
 
 
 class TemplateTooSlowError(BaseException):
@@ -17,26 +18,32 @@ class TemplateTooSlowError(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TemplateTooSlowError in the block when it takes longer, whatever Python it runs."""
-    thread, lock, is_over, has_fired = threading.get_ident(), threading.Lock(), False, False
+    """Raise TemplateTooSlowError in the block when it takes longer than `seconds`, whatever Python it runs.
 
-    def fire() -> None:
+    It is raised again until the block has ended: Python drops an error that reaches it in a destructor or in a callback
+    of the garbage collector.
+    """
+    thread, lock, is_over, has_fired = threading.get_ident(), threading.Lock(), threading.Event(), False
+
+    def fire_until_over() -> None:
         nonlocal has_fired
-        with lock:
-            if not is_over:
-                has_fired = True
-                error = ctypes.py_object(TemplateTooSlowError)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
+        patience = seconds
+        while not is_over.wait(patience):
+            with lock:
+                if not is_over.is_set():
+                    has_fired, patience = True, REPEAT_SECONDS
+                    error = ctypes.py_object(TemplateTooSlowError)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
 
-    timer = threading.Timer(seconds, fire)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=fire_until_over, name="template clock", daemon=True).start()
     try:
         yield
         with lock:
-            is_over = True
+            is_over.set()
         if has_fired:  # it may be on its way yet
             time.sleep(0.01)
+    except TemplateTooSlowError:
+        is_over.set()
+        raise
     finally:
-        is_over = True
-        timer.cancel()
+        is_over.set()
