@@ -2,14 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 QUESTION ?= What does os.path.join do?
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test test-real test-vulkan check fmt prove clean
+.PHONY: demo test test-slow test-all test-real test-vulkan check fmt prove clean
 
 demo: .venv/run
 	$(BIN)/slipstream run "$(QUESTION)" --stats
 
 test: check
-	$(BIN)/pytest
+	$(PYTEST)
+
+test-slow: .venv/dev # what `make test` leaves out, but for public weights and GPUs
+	$(PYTEST) -m "slow and not real and not device"
+
+test-all: test test-slow
 
 test-real: .venv/dev # skips with a sentence where the weights cannot be fetched
 	$(BIN)/pytest -m real tests/real

@@ -35,11 +35,13 @@ def _heeds_interrupts() -> None:
 
 @pytest.fixture(scope="session")
 def open_demo() -> Iterator[OpenEngine]:
-    """Opens the bundled pair with given options; everything is closed at the end."""
+    """Opens the bundled pair with given options and one thread, as tests run beside each other; all is closed at the
+    end.
+    """
     engines: dict[Options, LoadedEngine] = {}
 
     def open_with(**options: object) -> LoadedEngine:
-        key = Options(**options)  # type: ignore[arg-type]
+        key = Options(**{"threads": 1} | options)  # type: ignore[arg-type]
         if key not in engines:
             engines[key] = LoadedEngine(load_registry()["demo"], key)
         return engines[key]
@@ -53,6 +55,12 @@ def open_demo() -> Iterator[OpenEngine]:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of the demo's architecture with another vocabulary."""
     return write_random(tmp_path_factory.mktemp("models") / "tiny.gguf", TINY)
+
+
+@pytest.fixture
+def models_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`slipstream run` opens its models in this process, a second sooner than in one of their own."""
+    monkeypatch.setattr("app.models.seeking.opener", lambda draft: LoadedEngine)
 
 
 @pytest.fixture

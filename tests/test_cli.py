@@ -11,6 +11,8 @@ from app.cli.report import speed
 from runtime.engine.stats import Pass, Stats
 from tests.support.cli import QUESTION, slipstream
 
+pytestmark = pytest.mark.usefixtures("models_here")
+
 
 def test_the_answer_is_plain_text_on_standard_output() -> None:
     done = slipstream("run", QUESTION)

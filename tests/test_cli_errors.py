@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import failing, slipstream
+from tests.support.cli import failing, spawned
 from tests.support.shapes import TINY, write_random
 
 
@@ -117,7 +117,7 @@ def no_file(path: Path, kind: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("n_bytes", [1.75e8, 2.1e8, 2.5e8])
 def test_memory_that_runs_out_is_one_sentence(n_bytes: float) -> None:
-    done = slipstream("run", "x", "--max-tokens", "2", preexec_fn=lambda: limit(int(n_bytes)))
+    done = spawned("run", "x", "--max-tokens", "2", preexec_fn=lambda: limit(int(n_bytes)))
     assert done.returncode in (0, 1)  # what is enough differs from machine to machine
     assert "Traceback" not in done.stderr
     assert done.returncode == 0 or done.stderr

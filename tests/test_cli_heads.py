@@ -16,6 +16,7 @@ from tests.support.architectures.writer import random_tensors, write, write_fami
 from tests.support.cli import QUESTION, failing, slipstream
 from tests.support.heads import HeadShape, block_head_for, head_for, write_head
 
+pytestmark = pytest.mark.usefixtures("models_here")
 TARGET = load_registry()["demo"].target
 MAKERS = pytest.mark.parametrize("make", [head_for, block_head_for], ids=["eagle", "dflash"])
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.cli import QUESTION, failing, slipstream
 
+pytestmark = pytest.mark.usefixtures("models_here")
 SHORT = "--max-tokens", "4"
 
 

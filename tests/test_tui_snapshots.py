@@ -6,7 +6,6 @@ at them before committing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,9 +51,6 @@ def test_a_screen_looks_as_it_did(
 
 
 async def settled(chat: ChatPilot) -> None:
-    """Waits until the picture stays."""
-    before, now = "", chat.app.export_screenshot()
-    while before != now:
-        await asyncio.sleep(0.3)
-        await chat.pilot.pause()
-        before, now = now, chat.app.export_screenshot()
+    """Wait until nothing moves and all messages are handled."""
+    await chat.pilot.wait_for_scheduled_animations()
+    await chat.pilot.pause()

@@ -26,9 +26,12 @@ DRAFTING = {
     "fixed": Options(drafters=("model", "ngram"), fixed_k=6, threads=1, n_ctx=N_CTX),
     "adaptive": Options(threads=1, n_ctx=N_CTX),
 }
+# One of each kind: dense, sliding window, latent attention, sinks and experts, recurrent, recurrent beside attention
+QUICK = ("llama", "gemma3", "deepseek2", "gptoss", "mamba2", "qwen35")
+PARAMS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TEXT]
 
 
-@pytest.fixture(scope="module", params=TEXT)
+@pytest.fixture(scope="module", params=PARAMS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_family(request.param, tmp_path_factory.mktemp("families"))
 
