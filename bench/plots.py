@@ -1,4 +1,4 @@
-"""The two drawings of docs/how-it-works.md and the one of docs/drafters.md, from numbers of bench/LOG.md: `python -m
+"""The two drawings of docs/how-it-works.md and the one of docs/drafters.md, from numbers of bench/results: `python -m
 bench.plots` writes them into docs/.
 """
 
@@ -12,11 +12,11 @@ from pygal.style import Style
 from app.bench.plots import LOOK, draw
 
 DOCS = Path(__file__).parents[1] / "docs"
-# T(n) / T(1) of the demo target on a shared 2-core AMD EPYC, as measured last on 2026-11-21 (bench/LOG.md).
+# T(n) / T(1) of the demo target on a shared 2-core AMD EPYC, 2026-11-21 (bench/results/passes.md).
 COSTS = {1: 1.00, 2: 1.24, 3: 1.66, 4: 1.55, 5: 1.94, 6: 2.19, 7: 2.72, 8: 2.20, 9: 3.27}
 LENGTHS = 1, 3, 7  # tokens of a draft
 # Shares of draft tokens accepted, block by block, on a stream that changes its subject after half of them
-# (bench/LOG.md, 2026-11-24)
+# (bench/results/training.md)
 ADAPTED = {
     "the head as it was": [0.072, 0.114, 0.130, 0.066, 0.077, 0.079],
     "the head that learns": [0.072, 0.147, 0.183, 0.066, 0.083, 0.216],
