@@ -25,8 +25,7 @@ from typing import Any
 
 import httpx2
 
-from bench.first import PROSE
-from bench.instruments.questions import questions
+from bench.instruments.questions import PROSE, questions
 from bench.instruments.real_texts import KINDS
 from bench.instruments.servers import free_port, serving
 from bench.instruments.timing import ratios, report

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench.instruments.hopeless import hopeless
 from bench.instruments.processes import busy_core
-from bench.instruments.questions import questions
+from bench.instruments.questions import PROSE, questions
 from bench.instruments.real_texts import KINDS
 from bench.instruments.reply_once import MARKS, WHOLE, Job
 from bench.instruments.timing import report
@@ -37,16 +37,6 @@ CASES = "demo;hopeless;smollm2;gemma3;copying;layerskip;lookahead;suffix"
 WARMING = 6  # replies that make a cache folder warm
 SLOW, VERY_SLOW = 0.95, 0.8
 COUNTED = *(f"{mark} tokens" for mark in MARKS), "whole", "whole, own time", "command"
-PROSE = (
-    "Why is the sky blue?",
-    "Give me three tips for sleeping better.",
-    "Write a short letter to a landlord about a broken heater.",
-    "What is the difference between a virus and a bacterium?",
-    "Tell me about the history of the bicycle.",
-    "How do I make a simple tomato soup?",
-    "Explain what inflation means to a teenager.",
-    "Describe a walk through a forest in autumn.",
-)
 BEGINNINGS = tuple(f"{question}\n\nThe short answer:" for question in PROSE)
 
 
