@@ -22,15 +22,15 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.progress import track
 
-from bench.timing import report
+from bench.instruments.architectures.drafting import DRAFTING
+from bench.instruments.architectures.families import FAMILIES, TEXT
+from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.architectures.replies import Asked, Said, replies, requests
+from bench.instruments.architectures.rewinds import ROUNDING, random_rewinds
+from bench.instruments.architectures.shapes import QUIET
+from bench.instruments.timing import report
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine import Options
-from tests.support.architectures.drafting import DRAFTING
-from tests.support.architectures.families import FAMILIES, TEXT
-from tests.support.architectures.mtp import write_drafting
-from tests.support.architectures.replies import Asked, Said, replies, requests
-from tests.support.architectures.rewinds import ROUNDING, random_rewinds
-from tests.support.architectures.shapes import QUIET
 
 N_CTX, MAX_TOKENS = 1024, 64
 N_PASSES, N_FIRST = 48, 240  # of a walk, which begins past the windows
@@ -51,7 +51,7 @@ WAYS |= {
 COLUMNS = ("family", "layers", "answers", "drafts", "same text", "worst difference", "decoded again", "notes")
 PAGE = """# Architectures
 
-Tiny random models of each family, written by `tests/support/architectures`: real metadata, tensors and kinds of
+Tiny random models of each family, written by `bench/instruments/architectures`: real metadata, tensors and kinds of
 layers, weights that say nothing. `python -m bench.architectures --markdown > docs/architectures.md` measured every
 cell below and wrote this page; a quick form of it is part of the tests.
 

@@ -25,11 +25,10 @@ from typing import Any
 
 import httpx2
 
-from bench.demo import questions
-from bench.first import PROSE
-from bench.load import free_port, percentile, serving
-from bench.real_texts import KINDS
-from bench.timing import ratios, report
+from bench.instruments.questions import PROSE, questions
+from bench.instruments.real_texts import KINDS
+from bench.instruments.servers import free_port, serving
+from bench.instruments.timing import ratios, report
 from runtime.models.registry import find_pair, load_registry
 
 SPAWN = get_context("spawn")
@@ -60,7 +59,7 @@ def serve_peer(pipe: Connection, settings: dict[str, Any]) -> None:
     """llama.cpp's server in this process, until nobody is there any more."""
     import xllamacpp
 
-    from bench.ways import common_params
+    from bench.instruments.ways import common_params
 
     server = xllamacpp.Server(common_params(settings))
     pipe.send(server.listening_address)
@@ -132,6 +131,11 @@ def asked(n: int, number: int, kind: str, temperature: float) -> list[str]:
         return [known[(number * n + i) % len(known)] for i in range(n)]
     texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
     return [f"(Note {number}-{n}-{i}, {temperature}.) {texts[(number + i) % len(texts)]}" for i in range(n)]
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value that so large a share of them does not exceed; 0 of none."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
 def main() -> None:

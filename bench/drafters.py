@@ -21,12 +21,15 @@ from unittest.mock import patch
 
 import psutil
 
-from bench.demo import questions
-from bench.head_pairs import planted_heads, random_dflash
-from bench.same_draft import server_rows
-from bench.timing import ratios, report, spread
-from bench.turns import rounds, side_by_side
-from bench.ways import drafts_by
+from bench.instruments.elsewhere import elsewhere
+from bench.instruments.head_pairs import planted_heads, random_dflash
+from bench.instruments.planted import plant, prompts
+from bench.instruments.questions import questions
+from bench.instruments.same_draft import server_rows
+from bench.instruments.shapes import SHAPES
+from bench.instruments.timing import ratios, report, spread
+from bench.instruments.turns import rounds, side_by_side
+from bench.instruments.ways import drafts_by
 from runtime.backends import library
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Message, Options, Prompt, Sampling
@@ -34,9 +37,6 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.loading import profile
 from runtime.models.registry import Pair, load_registry
-from tests.support.elsewhere import elsewhere
-from tests.support.planted import plant, prompts
-from tests.support.shapes import SHAPES
 
 PLAIN, FORMED = "plain", "plain, JSON"
 FORM = Grammar(

@@ -23,30 +23,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from bench.demo import questions
-from bench.hopeless import hopeless
-from bench.processes import busy_core
-from bench.real_texts import KINDS
-from bench.reply_once import MARKS, WHOLE, Job
-from bench.timing import report
+from bench.instruments.hopeless import hopeless
+from bench.instruments.processes import busy_core
+from bench.instruments.questions import PROSE, questions
+from bench.instruments.real_texts import KINDS
+from bench.instruments.reply_once import MARKS, WHOLE, Job
+from bench.instruments.timing import report
+from bench.instruments.weights import MODELS, fetched
 from runtime.models.registry import load_registry
-from tests.support.weights import MODELS, fetched
 
 ROOT = Path(__file__).parents[1]
 CASES = "demo;hopeless;smollm2;gemma3;copying;layerskip;lookahead;suffix"
 WARMING = 6  # replies that make a cache folder warm
 SLOW, VERY_SLOW = 0.95, 0.8
 COUNTED = *(f"{mark} tokens" for mark in MARKS), "whole", "whole, own time", "command"
-PROSE = (
-    "Why is the sky blue?",
-    "Give me three tips for sleeping better.",
-    "Write a short letter to a landlord about a broken heater.",
-    "What is the difference between a virus and a bacterium?",
-    "Tell me about the history of the bicycle.",
-    "How do I make a simple tomato soup?",
-    "Explain what inflation means to a teenager.",
-    "Describe a walk through a forest in autumn.",
-)
 BEGINNINGS = tuple(f"{question}\n\nThe short answer:" for question in PROSE)
 
 
@@ -119,7 +109,7 @@ class Reply:
 def reply(job: Job, cache: Path) -> Reply:
     """One reply in a process of its own. Raises CalledProcessError."""
     env = os.environ | {"XDG_CACHE_HOME": str(cache), "XDG_DATA_HOME": str(cache), "XDG_CONFIG_HOME": str(cache)}
-    command = [sys.executable, "-m", "bench.reply_once", json.dumps(asdict(job))]
+    command = [sys.executable, "-m", "bench.instruments.reply_once", json.dumps(asdict(job))]
     began = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     took, found = time.perf_counter() - began, json.loads(done.stdout.splitlines()[-1])

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.build import BACKENDS, BuildError, built
-from bench.timing import machine
-from tests.support.shapes import SHAPES
+from bench.instruments.shapes import SHAPES
+from bench.instruments.timing import machine
 
 MINUTES = 8.0
 REPORT = Path("gpu-report.md")

@@ -15,7 +15,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,38 +23,24 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.progress import track
 
-from bench.timing import report
+from bench.instruments.architectures.families import FAMILIES
+from bench.instruments.architectures.shapes import QUIET
+from bench.instruments.architectures.writer import random_tensors
+from bench.instruments.hostile_headers import mutated, mutations
+from bench.instruments.timing import report
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
-from tests.support.architectures.families import FAMILIES
-from tests.support.architectures.family import Family, Value
-from tests.support.architectures.shapes import QUIET
-from tests.support.architectures.writer import Tensors, random_tensors, write
 
-HUGE = 2**31 - 1
 PATIENCE = 30.0  # seconds; a tenth is usual
 MOST_MEMORY = 8 << 30  # bytes of addresses
 OPTIONS = Options(drafters=(), threads=1, n_ctx=256)
 RUNS, REFUSED, RAISED = 0, 10, 11  # exit codes
 NAMES = {RUNS: "runs", REFUSED: "refused", RAISED: "raised"}
 FOLDERS = re.compile(r"\S*/")  # before a file's name
-LAYER = re.compile(r"^blk\.\d+\.")
 
 FORKS = get_context("forkserver")  # the library is imported once, and begun in each process anew
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One thing that is changed: a piece of metadata, or a kind of tensor that is left out."""
-
-    key: str = ""
-    value: Value = 0
-    tensor: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.key} = {self.value}" if self.key else f"without {self.tensor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +51,6 @@ class Outcome:
     mutation: str
     end: str
     last: str
-
-
-def mutations(family: Family, tensors: Tensors) -> Iterator[Mutation]:
-    """Everything that is tried with a family."""
-    for key, value in family.metadata.items():
-        yield from (Mutation(key, changed) for changed in others(value))
-    kinds = {LAYER.sub("", name) for name in tensors if LAYER.match(name)}
-    yield from (Mutation(tensor=kind) for kind in sorted(kinds))
-    yield from (Mutation(tensor=name) for name in tensors if not LAYER.match(name))
-
-
-def others(value: Value) -> list[Value]:
-    """What an integer is changed to, the last one of a list; nothing for other values."""
-    if isinstance(value, list):
-        *before, last = value
-        return [[*before, each] for each in (0, last + 1, HUGE)] if type(last) is int else []
-    return [0, value + 1, HUGE] if type(value) is int else []
-
-
-def mutated(path: Path, name: str, family: Family, tensors: Tensors, mutation: Mutation) -> Path:
-    """Writes the family's file with that change. A tensor of layers is missing in the last one that has it."""
-    if mutation.key:
-        family = replace(family, metadata={**family.metadata, mutation.key: mutation.value})
-    without = [each for each in tensors if mutation.tensor and LAYER.sub("", each) == mutation.tensor][-1:]
-    return write(path, name, family, {each: data for each, data in tensors.items() if each not in without})
 
 
 def try_file(path: Path, log: Path) -> None:
@@ -151,7 +112,9 @@ def begin(folder: Path) -> None:
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(folder / kind)
     os.environ |= QUIET
-    FORKS.set_forkserver_preload(["bench.timing", "runtime.engine", "tests.support.architectures.writer"])
+    FORKS.set_forkserver_preload(
+        ["bench.instruments.timing", "runtime.engine", "bench.instruments.architectures.writer"]
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ network, and processors that work at the same time on several machines.
 from __future__ import annotations
 
 import argparse
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,9 +21,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
-from bench.demo import questions
-from bench.relay import delayed
-from bench.timing import Spread, ratios, report
+from bench.instruments.questions import questions
+from bench.instruments.relay import delayed
+from bench.instruments.servers import free_port
+from bench.instruments.timing import Spread, ratios, report
 from runtime.engine import Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
@@ -65,12 +65,6 @@ class Replies:
     rate: float
     texts: list[str]
     stats: list[Stats]
-
-
-def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 @contextmanager
@@ -134,8 +128,8 @@ def pairs(folder: Path, shape: str, wanted: list[str]) -> Iterator[tuple[str, Pa
         asked = tuple([Message("user", text)] for text in questions()[:4])
         yield "demo", load_registry()["demo"], asked
     if "planted" in wanted:
-        from tests.support.planted import MAX_WORDS, plant, prompts
-        from tests.support.shapes import FILE_TYPES, SHAPES
+        from bench.instruments.planted import MAX_WORDS, plant, prompts
+        from bench.instruments.shapes import FILE_TYPES, SHAPES
 
         pair = plant(folder, SHAPES[shape], SHAPES[DRAFT], ACCEPTANCE, file_type=FILE_TYPES["Q8_0"])
         yield f"planted {shape}", pair, tuple(prompts(SHAPES[shape].vocab, (0, 512), MAX_WORDS, 0))

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from bench.learned import begin_training, plant_learned, rest
-from bench.timing import ratios, report
-from bench.turns import rounds, side_by_side
+from bench.instruments.learned import begin_training, plant_learned, rest
+from bench.instruments.planted import MAX_WORDS, plant, prompts
+from bench.instruments.shapes import SHAPES
+from bench.instruments.timing import ratios, report
+from bench.instruments.turns import rounds, side_by_side
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
-from tests.support.planted import MAX_WORDS, plant, prompts
-from tests.support.shapes import SHAPES
 
 KS = (1, 2, 3, 4, 6, 8)
 FINALS = 5  # rounds of the finalists for each round over all ways

@@ -5,7 +5,7 @@
 Rates are tokens per second of decoding, prefill excluded. `times plain` and `same text` compare a way with its side's
 plain decode, and a peer's plain decode with ours. The table comes from rounds over all ways, the ratios of the JSON
 line from further rounds over few of them: so the runs that are divided lie close together, and the server's best
-setting is not the one that was lucky. Knows rounds and the table; which ways there are is in `bench.ways`.
+setting is not the one that was lucky. Knows rounds and the table; which ways there are is in `bench.instruments.ways`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from pathlib import Path
 
 import psutil
 
-from bench.processes import Peer, busy_core
-from bench.timing import interleaved, ratios, report, spread
-from bench.ways import (
+from bench.instruments.elsewhere import elsewhere
+from bench.instruments.processes import Peer, busy_core
+from bench.instruments.timing import interleaved, ratios, report, spread
+from bench.instruments.ways import (
     OWN_THREADS,
     Job,
     Prompt,
@@ -40,7 +41,6 @@ from bench.ways import (
 )
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair, find_pair, load_registry
-from tests.support.elsewhere import elsewhere
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
 FINALS = 3  # rounds of those whose ratios are wanted, for each round over all ways
@@ -159,7 +159,7 @@ def arguments() -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Asks every way, then the finalists again. Raises SlipstreamError."""
-    from bench.demo import questions
+    from bench.instruments.questions import questions
 
     if find_spec("xllamacpp") is None:
         raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")

@@ -15,7 +15,8 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from bench.timing import interleaved, ratios, report, spread
+from bench.instruments.shapes import SHAPES, write_random
+from bench.instruments.timing import interleaved, ratios, report, spread
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.loading.pass_timing import fastest_threads, pass_runner, thread_counts
@@ -24,7 +25,6 @@ from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
-from tests.support.shapes import SHAPES, write_random
 
 PROMPT = 0.25  # of the reply
 

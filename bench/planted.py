@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench.instruments.planted import MAX_WORDS, plant, prompts
+from bench.instruments.shapes import FILE_TYPES, SHAPES
 from runtime.backends import library
-from tests.support.planted import MAX_WORDS, plant, prompts
-from tests.support.shapes import FILE_TYPES, SHAPES
 
 APART = 128  # words of the walk from one prompt's place to the next one's
 

@@ -26,18 +26,18 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from rich.progress import track
 
-from bench.timing import report
+from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.company import Case, Told, alone, in_company, n_different
+from bench.instruments.forms import SCHEMA, follows_schema
+from bench.instruments.heads import block_head_for, head_for, write_head
+from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
+from bench.instruments.timing import report
 from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
-from tests.support.architectures.mtp import write_drafting
-from tests.support.company import Case, Told, alone, in_company, n_different
-from tests.support.forms import SCHEMA, follows_schema
-from tests.support.heads import block_head_for, head_for, write_head
-from tests.support.laws import DRAFTERS, count, exact_law, p_value
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive

@@ -5,7 +5,7 @@ llama.cpp's server with the best of its n-gram settings: `python -m bench.real`.
 turns, round by round, and every ratio is of runs of the same round. Each way has a process of its own; those of the
 server's n-gram settings are opened anew for every reply, because some of them remember replies. Which of these settings
 takes part in a cell is decided by one reply each; which of our fixed ones is named, by the medians. Rates are tokens
-per second of decoding, prefill excluded. Knows cells and the table; the ways are `bench.ways`'.
+per second of decoding, prefill excluded. Knows cells and the table; the ways are `bench.instruments.ways`'.
 """
 
 from __future__ import annotations
@@ -21,15 +21,25 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench.instruments.elsewhere import elsewhere
+from bench.instruments.processes import Peer
+from bench.instruments.real_texts import KINDS
+from bench.instruments.timing import interleaved, machine, ratios, report, spread
+from bench.instruments.ways import (
+    Job,
+    Prompt,
+    Server,
+    Way,
+    examine_server,
+    open_ours,
+    open_server,
+    prepare,
+    server_settings,
+)
+from bench.instruments.weights import MODELS, FetchError, fetched
 from bench.peers import count
-from bench.processes import Peer
-from bench.real_texts import KINDS
-from bench.timing import interleaved, machine, ratios, report, spread
-from bench.ways import Job, Prompt, Server, Way, examine_server, open_ours, open_server, prepare, server_settings
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair
-from tests.support.elsewhere import elsewhere
-from tests.support.weights import MODELS, FetchError, fetched
 
 CONTEXT = 2048
 TEMPERATURES = 0.0, 0.8

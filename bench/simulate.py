@@ -12,22 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from bench.demo import questions
-from bench.timing import report
+from bench.instruments.questions import questions
+from bench.instruments.timing import report
+from bench.instruments.traces import MAX_K, NAME, Trace, World, fixed
+from bench.instruments.worlds import made_up_worlds, together, worlds
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.policy import best_length
-from tests.support.traces import LAWS, MAX_K, NAME, Trace, World, fixed, made_up
-from tests.support.traces_together import Together, plain_together
 
 
 def clairvoyant(trace: Trace) -> float:
@@ -54,59 +53,6 @@ def hindsight(trace: Trace) -> float:
         right = trace.run(place)
         left[place] = min(trace.passes[k] + trace.draft_seconds(k) + left[place + 1 + k] for k in range(right + 1))
     return left[0]
-
-
-# Made-up traces: costs of real machines, text of a chosen kind.
-
-Costs = tuple[Sequence[float], float, float]  # milliseconds: passes by width - 1, a first draft token, a further one
-COSTS: dict[str, Costs] = {
-    "1B, 2 cores": ([46, 67, 79, 82, 129, 132, 138, 143, 150], 6.0, 4.0),
-    "demo, 2 cores": ([2.08, 3.4, 4.0, 4.3, 5.0, 5.6, 6.1, 6.3, 7.7], 0.85, 0.37),
-    "1B Q4_K_M": ([46, 73, 99, 123, 154, 180, 205, 230, 255], 6.0, 4.0),
-    "GPU": ([10, 10.3, 10.6, 10.9, 11.2, 11.5, 11.8, 12.1, 17], 1.5, 1.4),
-    "draft as slow": ([46, 67, 79, 82, 129, 132, 138, 143, 150], 50.0, 46.0),
-}
-
-
-def made_up_worlds(n: int, seed: int) -> Iterator[World]:
-    """Every law at every cost."""
-    for where, costs in COSTS.items():
-        for what, law in LAWS.items():
-            yield World(f"{where}: {what}", [made_up(law, costs, n, seed)])
-
-
-# Worlds: texts that one controller meets one after the other.
-
-STRETCH, SHORT = 200, 20  # tokens of a text, and of a short reply
-SURE, HALF, HOPELESS = "informed 0.9", "informed 0.5", "unsure 0.1"
-
-
-def changed(costs: Costs, plain: float = 1, wide: float = 1, draft: float = 1) -> Costs:
-    """The same machine when plain passes, wider ones and draft tokens take so many times as long."""
-    passes, first, rest = costs
-    return [plain * passes[0], *(wide * seconds for seconds in passes[1:])], draft * first, draft * rest
-
-
-def turns(costs: Costs) -> dict[str, list[tuple[str, Costs]]]:
-    """What comes in turns, a law and costs each: costs jump and come back, drafts stall, texts are of two kinds."""
-    return {
-        "twice as slow and back": [(SURE, costs), (SURE, changed(costs, 2, 2, 2))],
-        "wide passes dear and back": [(SURE, costs), (SURE, changed(costs, wide=1.5))],
-        "drafts stall and back": [(SURE, costs), (SURE, changed(costs, draft=20))],
-        "good and bad texts": [(SURE, costs), (HOPELESS, costs)],
-    }
-
-
-def worlds(n: int, seed: int) -> Iterator[World]:
-    """Of `n` tokens each: what changes while one process decodes, and short replies in processes of their own."""
-    for where in ("1B, 2 cores", "demo, 2 cores", "GPU"):
-        for what, pieces in turns(COSTS[where]).items():
-            each = [pieces[i % len(pieces)] for i in range(n // STRETCH)]
-            traces = [made_up(LAWS[law], costs, STRETCH, seed + i) for i, (law, costs) in enumerate(each)]
-            yield World(f"{where}: {what}", traces)
-        for law in (SURE, HALF, HOPELESS):
-            traces = [made_up(LAWS[law], COSTS[where], SHORT, seed + i) for i in range(n // SHORT)]
-            yield World(f"{where}: short replies, {law}", traces, restarts=True)
 
 
 def estimated(trace: Trace) -> Trace:
@@ -159,15 +105,6 @@ def compare(worlds: Sequence[World]) -> dict[str, float]:
         "clairvoyant": sum(clairvoyant(trace) for trace in traces) / ours,
         "hindsight": sum(hindsight(trace) for trace in traces) / ours,
     }
-
-
-def together(n: int, seed: int) -> Iterator[tuple[str, float]]:
-    """Several texts at once, against passes without drafts that all of them share."""
-    for where, (law, n_replies) in product(
-        ("1B, 2 cores", "demo, 2 cores", "GPU"), product((SURE, HALF, HOPELESS), (2, 4, 8))
-    ):
-        traces = [made_up(LAWS[law], COSTS[where], n, seed + i) for i in range(n_replies)]
-        yield f"{where}: {n_replies} at once, {law}", plain_together(traces) / Together(traces).run()
 
 
 def main() -> None:

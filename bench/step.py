@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench.crossing_step import microseconds_per_crossing
-from bench.timing import interleaved, report, spread
+from bench.instruments.crossing_step import microseconds_per_crossing
+from bench.instruments.timing import interleaved, report, spread
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter
 from runtime.drafters.model import ModelDrafter

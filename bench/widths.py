@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.timing import report
+from bench.instruments.shapes import FILE_TYPES, Q4_K, SHAPES, requantize, write_random
+from bench.instruments.timing import report
 from runtime.backends import library
 from runtime.backends.devices import devices
 from runtime.backends.llama import LlamaBackend
@@ -20,7 +21,6 @@ from runtime.backends.model import LlamaModel
 from runtime.loading.exactness import self_test
 from runtime.loading.pass_timing import n_cores, pass_runner, timed
 from runtime.loading.profile import PADDED
-from tests.support.shapes import FILE_TYPES, Q4_K, SHAPES, requantize, write_random
 
 WIDTHS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16
 WIDEST = max(WIDTHS)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.clock import Clock
+from bench.instruments.shapes import TINY, write_random
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from tests.support.clock import Clock
-from tests.support.shapes import TINY, write_random
 
 OpenEngine = Callable[..., LoadedEngine]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.learned import begin_training, plant_learned, rest
+from bench.instruments.learned import begin_training, plant_learned, rest
+from bench.instruments.planted import plant, prompts
+from bench.instruments.shapes import DRAFT_10M
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning import conditions
 from runtime.memory.pressure import Thresholds
-from tests.support.planted import plant, prompts
-from tests.support.shapes import DRAFT_10M
 
 SHAPE = replace(DRAFT_10M, vocab=8192)
 NEVER = Thresholds(0, 0, 0, 0, 0, 0)

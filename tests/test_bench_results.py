@@ -15,8 +15,8 @@ from app.bench.results import Sample
 from app.bench.runs import Runs
 from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
+from bench.instruments.facts import facts
 from tests.support.bench import FACTS, PLAN, STEPS, made
-from tests.support.facts import facts
 
 
 def test_a_ratio_is_of_the_same_round_so_a_slow_round_leaves_it_alone() -> None:

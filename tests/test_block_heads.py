@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, said_both_ways, write_head
+from bench.instruments.shapes import TINY, write_random
 from runtime.backends.contexts import open_backend
 from runtime.backends.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
@@ -27,9 +30,6 @@ from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
-from tests.support.architectures.writer import write_family
-from tests.support.heads import PROMPT, HeadShape, block_head_for, head_for, said_both_ways, write_head
-from tests.support.shapes import TINY, write_random
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
 N_GUESSED = 5  # by a block of six

@@ -8,6 +8,8 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import pytest
 
+from bench.instruments.architectures.families import TEXT
+from bench.instruments.architectures.writer import write_family
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
@@ -15,8 +17,6 @@ from runtime.memory.footprint import ContextSpec, estimate
 from runtime.models.cache_layout import cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from tests.support.architectures.families import TEXT
-from tests.support.architectures.writer import write_family
 
 N_CTX, N_ROWS, N_BATCH = 8192, 5, 512
 MIB = 2**20

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.shapes import TINY, write_random
 from tests.support.cli import failing, spawned
-from tests.support.shapes import TINY, write_random
 
 
 @pytest.mark.parametrize(

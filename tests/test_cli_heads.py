@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from bench.instruments.architectures.families import FAMILIES
+from bench.instruments.architectures.writer import random_tensors, write, write_family
+from bench.instruments.heads import HeadShape, block_head_for, head_for, write_head
 from runtime.models.registry import load_registry
-from tests.support.architectures.families import FAMILIES
-from tests.support.architectures.writer import random_tensors, write, write_family
 from tests.support.cli import QUESTION, failing, slipstream
-from tests.support.heads import HeadShape, block_head_for, head_for, write_head
 
 pytestmark = pytest.mark.usefixtures("models_here")
 TARGET = load_registry()["demo"].target

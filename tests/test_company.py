@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from bench.instruments.company import alone, begun, in_company, n_different
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import SettingsError
@@ -23,7 +24,6 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.joint_passes import BLURRED, NARROWEST, STALL
 from runtime.speculative.step import Due, RequestState
-from tests.support.company import alone, begun, in_company, n_different
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")

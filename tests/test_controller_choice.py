@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bench.instruments.traces import NAME, adaptive, controller_for, fixed, step
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.probes import SHARE
 from runtime.speculative.control.reasons import Reason
 from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
-from tests.support.traces import NAME, adaptive, controller_for, fixed, step
 
 
 def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:

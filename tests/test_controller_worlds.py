@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.simulate import COSTS, together, worlds
-from tests.support.traces import LAWS, World, made_up
-from tests.support.traces_together import Together
+from bench.instruments.traces import LAWS, World, made_up
+from bench.instruments.traces_together import Together
+from bench.instruments.worlds import COSTS, together, worlds
 
 WORLDS = {world.name: world for world in worlds(n=1200, seed=1)}
 TOGETHER = dict(together(n=400, seed=1))

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from bench.instruments.toy import ToyBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.drafter import Drafter
 from runtime.core.errors import ModelError
@@ -24,7 +25,6 @@ from runtime.speculative.degradation import Degradation
 from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
-from tests.support.toy import ToyBackend
 from tests.support.waiting import wait_for
 
 GREEDY = Sampling(temperature=0)

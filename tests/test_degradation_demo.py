@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.instruments.elsewhere import elsewhere
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.memory.pressure import Level, Thresholds
 from runtime.models.registry import load_registry
-from tests.support.elsewhere import elsewhere
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
 from tests.support.waiting import wait_for
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.architectures.writer import write_family
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.training import collecting, extra, job
 from runtime.training.collecting import REPLIES, SAMPLES
 from runtime.training.extra import TrainingError
-from tests.support.architectures.writer import write_family
 from tests.support.cli import failing
 from tests.support.distilling import DEMO, Distilling, asked, distilling, folders, kept
 from tests.support.memory import reading

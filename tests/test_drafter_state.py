@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.instruments.clock import Clock
+from bench.instruments.traces import NAME, adaptive, controller_for, step
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Decision
@@ -12,9 +14,7 @@ from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 from runtime.speculative.control.policy import Policy, Price
 from runtime.speculative.control.probes import MOST_EARNED
-from tests.support.clock import Clock
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
-from tests.support.traces import NAME, adaptive, controller_for, step
 
 
 @pytest.mark.parametrize("has_own", [False, True])

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import UNKNOWN_TOKEN, Budget, Pick
 from runtime.drafters import lookup
 from runtime.drafters.lookup import END, Lookup, tail_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from tests.support.toy import ToyBackend
 
 
 def budget(k: int, go_on: Callable[[float], bool] = lambda confidence: True) -> Budget:

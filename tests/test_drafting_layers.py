@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.instruments.architectures.families import FAMILIES
+from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.heads import PROMPT
+from bench.instruments.planted_heads import plant_mtp
 from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -26,10 +30,6 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_model_header
 from runtime.models.heads import wanted_by
 from runtime.models.registry import Pair
-from tests.support.architectures.families import FAMILIES
-from tests.support.architectures.mtp import write_drafting
-from tests.support.heads import PROMPT
-from tests.support.planted_heads import plant_mtp
 
 RUN = [
     name

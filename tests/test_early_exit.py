@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
 from runtime.backends import llama, nodes
 from runtime.backends.early_exit import ExitCheck
@@ -19,7 +20,6 @@ from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft
 from runtime.core.errors import ContextError, ModelError
 from tests.support.early_exit import CACHES, EXACT, EXITS, MOST, N_CTX, SHAPE, SHORT, Backends, Walk, array
-from tests.support.shapes import write_random
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
 from runtime.backends import early_exit, nodes
 from runtime.backends.early_exit import EarlyExitBackend, ExitCheck
@@ -23,7 +24,6 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.models.registry import load_registry
 from tests.support.early_exit import SHAPE, array
-from tests.support.shapes import write_random
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter
 from runtime.drafters.model import ModelDrafter
@@ -16,7 +17,6 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
-from tests.support.toy import ToyBackend
 
 GREEDY, SEEDED, UNSEEDED = Sampling(temperature=0), Sampling(temperature=1.5, seed=4), Sampling(temperature=1.5)
 

@@ -12,12 +12,12 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
+from bench.instruments.shapes import K_QUANTS, requantize, write_random
+from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.loading.exactness import self_test
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from tests.conftest import OpenEngine
-from tests.support.shapes import K_QUANTS, requantize, write_random
-from tests.support.toy import ToyBackend
 
 
 class Rounding(ToyBackend):

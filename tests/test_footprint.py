@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bench.instruments.elsewhere import elsewhere
+from bench.instruments.shapes import DRAFT_10M, write_random
 from runtime.backends import library
 from runtime.core.errors import ModelError
 from runtime.engine import Engine, Options
@@ -21,9 +23,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.header_strings import Strings
 from runtime.models.registry import AS_TRAINED, Pair, load_registry
-from tests.support.elsewhere import elsewhere
 from tests.support.footprint import Case, measured
-from tests.support.shapes import DRAFT_10M, write_random
 
 
 def facts(kind: str = "Q8_0", width: int = 1024, layers: int = 8, vocab: int = 1000, heads: int = 16) -> ModelFacts:

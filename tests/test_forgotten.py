@@ -14,6 +14,7 @@ import pytest
 
 from app.chats.store import Store, default_path
 from app.models import consent
+from bench.instruments.heads import head_for, write_head
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning import conditions
@@ -23,7 +24,6 @@ from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair
 from tests.support.cli import slipstream
 from tests.support.distilling import DEMO, Distilling, distilling, folders
-from tests.support.heads import head_for, write_head
 from tests.support.tui import opened, piloted
 from tests.test_learning import Still
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub.utils import _http
 
-from bench.fuzz import fuzz
-from bench.fuzzed import READERS
+from bench.instruments.fuzz import fuzz
+from bench.instruments.fuzzed import READERS
 from runtime.engine import chat_template
 from runtime.models.hub import fetch, patience
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.instruments.forms import SCHEMA, follows_schema
 from runtime.core.drafter import Budget, Pick
 from runtime.core.errors import SettingsError
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.engine import Engine, Grammar, Message, Sampling
 from runtime.sampling.grammar import GrammarMask, compile_grammar
 from tests.conftest import OpenEngine
-from tests.support.forms import SCHEMA, follows_schema
 
 LARK = 'start: "def " NAME "(): return " NUMBER\nNAME: /[a-z]{3,8}/\nNUMBER: /[0-9]{1,4}/'
 WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",), "fixed_k": 8}, {"branches": 2}, {}]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.heads import HeadShape, block_head_for, head_for, write_head
+from bench.instruments.planted_heads import plant_mtp
+from bench.instruments.shapes import Shape, write_random
 from tests.support.head_memory import Pair
-from tests.support.heads import HeadShape, block_head_for, head_for, write_head
-from tests.support.planted_heads import plant_mtp
-from tests.support.shapes import Shape, write_random
 
 WIDE = Shape(width=256, layers=6, heads=4, kv_heads=2, ffn=768, vocab=49_152)
 SLOTS = pytest.mark.parametrize("slots", [1, 9])

@@ -9,6 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.architectures.families import TEXT
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.heads import PROMPT, head_for, said_both_ways, write_head
+from bench.instruments.shapes import TINY, write_random
 from runtime.backends import staging
 from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
@@ -29,10 +33,6 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
-from tests.support.architectures.families import TEXT
-from tests.support.architectures.writer import write_family
-from tests.support.heads import PROMPT, head_for, said_both_ways, write_head
-from tests.support.shapes import TINY, write_random
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
 TARGET = replace(TINY, layers=4)

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.company import Case, alone, in_company, n_different
+from bench.instruments.heads import PROMPT, block_head_for, head_for, write_head
+from bench.instruments.shapes import TINY, write_random
 from runtime.core.draft import Tokens
 from runtime.core.drafter import Budget, Drafting
 from runtime.drafters.dflash import DflashDrafter
@@ -15,10 +19,6 @@ from runtime.drafters.head import HeadDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
-from tests.support.architectures.writer import write_family
-from tests.support.company import Case, alone, in_company, n_different
-from tests.support.heads import PROMPT, block_head_for, head_for, write_head
-from tests.support.shapes import TINY, write_random
 
 CASES: list[Case] = [
     (Ids(PROMPT[: 20 + 4 * i]), Sampling(temperature, seed=i), None) for i in range(3) for temperature in (0.0, 0.9)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from app.models import check, listing
 from app.models import pull as pull_command
 from app.models.cli import app as models
-from bench import fuzz
+from bench.instruments.header import sample
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.models.hub import fetch
 from runtime.models.hub.cache import cached, cached_path, remove
@@ -28,7 +28,7 @@ from runtime.models.registry import find_pair, hub_name, load_registry
 from runtime.models.shards import is_first_shard
 from tests.support.hub_server import Behaviour, serving
 
-CONTENT = fuzz.sample() + bytes(range(256)) * 1024
+CONTENT = sample() + bytes(range(256)) * 1024
 NAME, FILE = "owner/small", "small-Q4_K_M.gguf"
 FILES = {
     f"{NAME}/{FILE}": CONTENT,

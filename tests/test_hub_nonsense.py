@@ -16,11 +16,12 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub.utils import _http
 
+from bench.instruments.raw_http import http
 from runtime.models.hub import fetch, patience
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError
 from tests.support.hub_server import COMMIT
-from tests.support.raw_hub import answering, as_json, http, model
+from tests.support.raw_hub import answering, as_json, model
 
 CONTENT = b"hello"
 CHECKSUM = hashlib.sha1(b"blob 5\0" + CONTENT, usedforsecurity=False).hexdigest().encode()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
 from runtime.speculative import verify as verify_module
-from tests.support.laws import DRAFTERS, count, exact_law, p_value
 
 N_DRAWS = 1500
 FALSE_ALARM = 1e-6  # per cell; the draws are seeded, so a test that passes once passes always

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.instruments.toy import ToyBackend
 from runtime.core.backend import Backend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Answer, Budget, Pick
@@ -24,7 +25,6 @@ from runtime.loading import exit_layer
 from runtime.loading.exit_layer import agreement_with, best_exit, own_text, settle
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
-from tests.support.toy import ToyBackend
 
 QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
 

@@ -11,6 +11,8 @@ import pytest
 
 from app.models import pair as command
 from app.models import seeking
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from runtime.backends import library, repacking
 from runtime.backends.model import LlamaModel
 from runtime.engine import Options, Sampling
@@ -21,8 +23,6 @@ from runtime.loading.layout import LayoutTrial
 from runtime.models.header import TensorInfo, read_header
 from runtime.models.registry import Pair
 from runtime.tools.layouts import WIDTH, compare
-from tests.support.architectures.writer import write_family
-from tests.support.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 
 FREE = LayoutTrial(1, 13, 13, 0.98, 0.96)
 

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from bench.instruments.heads import head_for, write_head
 from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.learning import conditions, trainer
@@ -25,7 +26,6 @@ from runtime.learning.windows import LEAD, LENGTH, Window, Windows, missed, wind
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass
 from runtime.training.adapting import Job, adapt, is_better
-from tests.support.heads import head_for, write_head
 from tests.support.waiting import wait_for
 
 DEMO = load_registry()["demo"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.heads import head_for, write_head
 from runtime.engine import Message, Options, Sampling, forget_replies
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning import conditions
@@ -27,7 +28,6 @@ from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
 from runtime.training.measuring import DEPTH, accepted, measure, share
 from tests.support.cli import slipstream
-from tests.support.heads import head_for, write_head
 from tests.support.waiting import wait_for
 from tests.test_learning import BETTER, Still
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.instruments.toy import ToyBackend
 from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel, load_error
@@ -26,7 +27,6 @@ from runtime.models.facts import WORDS
 from runtime.models.header import Header
 from runtime.models.header_strings import Strings
 from runtime.models.registry import load_registry
-from tests.support.toy import ToyBackend
 
 
 class Words:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.drafters.lookahead import LookaheadDrafter, Pool, WindowShape, best_shape
 from runtime.engine import Options, Sampling
@@ -21,7 +22,6 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.loop import SpecLoop
 from tests.support.control import asks
-from tests.support.toy import ToyBackend
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
 

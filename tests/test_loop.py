@@ -8,6 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bench.instruments.clock import Clock
+from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.core.errors import ModelError
@@ -18,8 +20,6 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
 from runtime.speculative.loop import SpecLoop
 from runtime.speculative.step import RequestState
-from tests.support.clock import Clock
-from tests.support.toy import ToyBackend
 
 GREEDY = Sampling(temperature=0)
 

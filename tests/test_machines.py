@@ -22,7 +22,8 @@ from app.doctor.advice import problems as problems_of
 from app.doctor.advice import with_rpc
 from app.doctor.command import in_words, rpc_in_words
 from app.settings import read_settings
-from bench.relay import delayed
+from bench.instruments.relay import delayed
+from bench.instruments.servers import free_port
 from runtime.backends import rpc, workers
 from runtime.backends.model import load_error
 from runtime.backends.workers import WorkerError, ask
@@ -42,7 +43,7 @@ from runtime.process.client import EngineProcess
 from runtime.process.losses import Losses
 from runtime.process.model_process import ProcessLostError
 from runtime.tools.worker import WorkerFacts, look_at_one
-from tests.support.far import BUILD, GIB, free_port, needs_rpc, real_worker, speaking, worker_of
+from tests.support.far import BUILD, GIB, needs_rpc, real_worker, speaking, worker_of
 from tests.support.waiting import PATIENCE
 
 QUESTION = [Message("user", "What does os.path.join do?")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime.memory.pressure import MIB
+from runtime.memory.pressure import MIB, Level, Reading, Thresholds, judge
 from runtime.memory.system import MemoryReader, stalls
 
 
@@ -47,6 +47,17 @@ def test_limits_of_cgroup_v2_and_of_those_above_are_read(tmp_path: Path) -> None
     system = place(tmp_path, **V2, **above, **files)
     assert group(system) == [(400, 1000), (50, 900)]
     assert system().stalled_some == 0.125
+
+
+@pytest.mark.parametrize(("taken", "level"), [(0.5, Level.OK), (0.93, Level.TIGHT), (0.98, Level.CRITICAL)])
+def test_the_usual_thresholds_see_a_full_cgroup_on_an_empty_machine(tmp_path: Path, taken: float, level: Level) -> None:
+    limit = 1 << 30
+    changed = {
+        "sys__fs__cgroup__a__b__memory.max": f"{limit}",
+        "sys__fs__cgroup__a__b__memory.current": f"{int(taken * limit)}",
+    }
+    own = tuple(found for found in place(tmp_path, **V2 | changed)().pools if "cgroup" in found.name)
+    assert judge(Reading(own), Thresholds()).level == level
 
 
 def test_a_limit_of_cgroup_v1_is_read(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from app.cli.oneshot import choose
 from app.models import pair as command
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.heads import block_head_for, head_for, write_head
 from runtime.backends.shrink import RECIPES
 from runtime.core.errors import DraftError, ModelError, SettingsError
 from runtime.engine import Options, Sampling
@@ -21,8 +23,6 @@ from runtime.models.hub.cache import cached
 from runtime.models.registry import Pair, load_registry
 from runtime.tools import made_drafts, pairing, self_drafts
 from runtime.tools.pairing import Target, Trial, candidates, remembered
-from tests.support.architectures.writer import write_family
-from tests.support.heads import block_head_for, head_for, write_head
 
 DEMO = load_registry()["demo"]
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.shapes import Shape, write_random
 from runtime.backends import nodes
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.model import LlamaModel
@@ -22,8 +24,6 @@ from runtime.loading import exit_layer
 from runtime.loading.exit_layer import best_words, settle
 from runtime.models import trimmed
 from runtime.models.registry import Pair
-from tests.support.architectures.writer import write_family
-from tests.support.shapes import Shape, write_random
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=2048)
 FEW = SHAPE.vocab // 4

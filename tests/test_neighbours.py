@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from bench.processes import busy_core
+from bench.instruments.processes import busy_core
 from runtime.loading import neighbours
 from runtime.loading.neighbours import LONGEST, WINDOW, Neighbours
 

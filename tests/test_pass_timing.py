@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bench.instruments.clock import Clock
 from runtime.loading.calibration import FAR_BUDGET, Calibration, far_budget
 from runtime.loading.pass_timing import fastest_threads, measure
 from runtime.speculative.control.costs import PassCosts
-from tests.support.clock import Clock
 
 
 def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost(clock: Clock) -> None:

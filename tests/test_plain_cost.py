@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from bench.instruments.traces import NAME
 from runtime.speculative.control.controller import Controller
 from tests.support.control import PASSES, asks, costs_of, n_taken, said
-from tests.support.traces import NAME
 
 
 def test_what_sampling_costs_is_charged_by_the_token() -> None:

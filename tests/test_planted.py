@@ -4,8 +4,6 @@ planted.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -14,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.planted import plant, prompts, walk
+from bench.instruments.shapes import FILE_TYPES, Shape
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.engine import Chunk, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from runtime.sampling.logits import softmax
-from tests.support.planted import plant, prompts, walk
-from tests.support.shapes import FILE_TYPES, Shape
 
 TARGET = Shape(width=128, layers=2, heads=2, kv_heads=1, ffn=256, vocab=2048)
 DRAFT = replace(TARGET, layers=1)
@@ -157,39 +155,3 @@ def test_other_file_types_hold_the_same_walk(tmp_path: Path, name: str) -> None:
     assert tokens(chunks) == WALK[:300]
     assert acceptance(chunks) == pytest.approx(0.7, abs=0.1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["draft.gguf", "target.gguf"]
-
-
-def test_the_command_writes_a_pair_that_the_command_line_runs(tmp_path: Path) -> None:
-    python, files = [sys.executable, "-m"], ["target.gguf", "draft.gguf", "prompts.txt"]
-    writing = [
-        *python,
-        "bench.planted",
-        str(tmp_path),
-        "--shape",
-        "tiny",
-        "--draft",
-        "tiny",
-        "--acceptance",
-        "0.9",
-        "0.1",
-    ]
-    said = subprocess.check_output(writing, text=True)
-    assert [line.split()[0] for line in said.splitlines()] == [str(tmp_path / name) for name in files]
-    target, draft, asked = (str(tmp_path / name) for name in files)
-    assert Path(asked).read_text(encoding="utf8").startswith("Go on after ")
-    command = [
-        *python,
-        "app.cli",
-        "run",
-        "Go",
-        "--raw",
-        "--model",
-        target,
-        "--draft",
-        draft,
-        "--temperature",
-        "0",
-        "--max-tokens",
-        "9",
-    ]
-    assert len(subprocess.check_output(command, text=True, stdin=subprocess.DEVNULL).split()) == 9

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, write_head
+from bench.instruments.shapes import TINY, write_random
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import probing
 from runtime.memory.pressure import MemoryPool, Reading
 from runtime.models import mtp
 from runtime.models.registry import Pair
-from tests.support.architectures.mtp import write_drafting
-from tests.support.architectures.writer import write_family
-from tests.support.heads import PROMPT, HeadShape, block_head_for, head_for, write_head
-from tests.support.shapes import TINY, write_random
 
 TRIED = "was tried in a process of its own, where llama.cpp 0.3.36 ended it (signal"
 

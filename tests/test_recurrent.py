@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.architectures.families import FAMILIES
+from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.architectures.writer import write_family
 from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -19,9 +22,6 @@ from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.cache_layout import SNAPSHOTTED
 from runtime.models.registry import Pair
-from tests.support.architectures.families import FAMILIES
-from tests.support.architectures.mtp import write_drafting
-from tests.support.architectures.writer import write_family
 
 N_CTX = 512
 HYBRID, PURE = "qwen35", "mamba2"  # with snapshots, and without

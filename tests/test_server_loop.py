@@ -16,10 +16,10 @@ from app.server.endpoint import prepared
 from app.server.generation import GenerationRequest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
+from bench.instruments.facts import facts
 from runtime.engine import Options, Rendered
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from tests.support.facts import facts
 from tests.support.serving import READ_FILE, Running, running
 from tests.support.waiting import PATIENCE
 

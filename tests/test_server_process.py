@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from app.server.command import return_memory
+from bench.instruments.elsewhere import elsewhere
 from runtime.engine import Options
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
-from tests.support.elsewhere import elsewhere
 from tests.support.serving import Running, running
 
 DEMO = load_registry()["demo"]

@@ -15,10 +15,10 @@ from app.server.errors import ApiError
 from app.server.scheduled_task import ScheduledTask
 from app.server.task import CompletionTask
 from app.server.worker import Worker
+from bench.instruments.facts import facts
 from runtime.core.errors import ModelError
 from runtime.engine import Chunk, Sampling
 from tests.conftest import OpenEngine
-from tests.support.facts import facts
 from tests.support.serving import Running, endless_request, is_idle, open_plain, running
 from tests.support.waiting import PATIENCE, wait_for
 

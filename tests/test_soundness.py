@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.hostile_headers import Mutation, mutated
+from bench.instruments.architectures.families import FAMILIES
+from bench.instruments.architectures.writer import random_tensors
+from bench.instruments.hostile_headers import Mutation, mutated
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_model_header
 from runtime.models.registry import load_registry
 from runtime.models.soundness import contradiction
-from tests.support.architectures.families import FAMILIES
-from tests.support.architectures.writer import random_tensors
 
 DEMO = load_registry()["demo"]
 HUGE = 2**31 - 1

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from bench.instruments.clock import Clock
 from runtime.core.clock import steadiest
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.threads import BLOCK, INTERVAL, ThreadChoice, Threads, Watch
-from tests.support.clock import Clock
 
 
 def decode(seconds: Callable[[int], float], steps: int, choice: ThreadChoice, costs: PassCosts) -> list[int]:

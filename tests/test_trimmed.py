@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 
 from app.models.info import describe
+from bench.instruments.architectures.writer import write_family
+from bench.instruments.planted import FIRST_WORD, plant, word
+from bench.instruments.shapes import K_QUANTS, TINY, Shape, requantize, write_random
 from runtime.backends import trimmed as trimmed_backends
 from runtime.backends.model import LlamaModel
 from runtime.backends.trimmed import Words, open_trimmed
@@ -32,9 +35,6 @@ from runtime.models.registry import Pair
 from runtime.models.trimmed import Trim, choose, is_worth_it, n_kept, pieces, trim_of, write
 from runtime.tools import trimmed_drafts
 from runtime.tools.trimmed_drafts import are_alike, is_copy, prove
-from tests.support.architectures.writer import write_family
-from tests.support.planted import FIRST_WORD, plant, word
-from tests.support.shapes import K_QUANTS, TINY, Shape, requantize, write_random
 
 VOCABULARY = 4096
 N_KEPT = VOCABULARY // 4

@@ -16,6 +16,7 @@ from app.chats.said import latest_replies
 from app.chats.store import Store
 from app.cli.main import app
 from app.models import pair as command
+from bench.instruments.shapes import TINY, write_random
 from runtime.backends.vocab import HeaderVocab
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.loading.profile import replies_of
@@ -27,7 +28,6 @@ from runtime.models.trimmed import n_kept
 from runtime.tools import made_drafts, self_drafts, trimmed_drafts
 from runtime.tools.made_drafts import made_here, trim_in
 from runtime.tools.pairing import Target, Trial, is_settled, remembered
-from tests.support.shapes import TINY, write_random
 
 VOCABULARY = 4096
 SMALL, LARGE = replace(TINY, vocab=VOCABULARY), replace(TINY, vocab=VOCABULARY, layers=12)

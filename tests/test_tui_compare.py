@@ -9,9 +9,9 @@ import pytest
 
 from app.tui.dialogs.compare_screen import Side
 from app.tui.widgets.message_view import MessageView
+from bench.instruments.facts import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message
-from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
 

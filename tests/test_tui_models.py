@@ -9,12 +9,12 @@ from threading import Event
 from textual.widgets import Markdown
 
 from app.tui.widgets.message_view import MessageView
+from bench.instruments.facts import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message, Options, Sampling
 from runtime.models.registry import Pair, load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
-from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, opened, piloted
 

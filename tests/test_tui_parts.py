@@ -26,6 +26,7 @@ from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import depths, observed, sections
 from app.tui.numbers import ChatNumbers, fitted, kept, line, sentence, stats_of, summary, times
 from app.tui.widgets.panel import rolling
+from bench.instruments.facts import facts
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.engine.stats import Stats, Told
@@ -35,7 +36,6 @@ from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from runtime.speculative.control.reasons import Reason
 from tests.conftest import OpenEngine
-from tests.support.facts import facts
 from tests.support.scripted import ScriptedEngine
 
 

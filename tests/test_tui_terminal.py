@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.tui.background.unsent import SAVE
-from bench.load import free_port
+from bench.instruments.servers import free_port
 
 PATIENCE = 90.0  # seconds until something must be seen on a busy machine
 ROOT = Path(__file__).parents[1]

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.instruments.laws import DRAFTERS, generate, make_loop
+from bench.instruments.toy import ToyBackend
 from runtime.core.draft import Distribution, Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative import verify as verify_module
 from runtime.speculative.verify import verify
-from tests.support.laws import DRAFTERS, generate, make_loop
-from tests.support.toy import ToyBackend
 
 
 @pytest.mark.parametrize("drafters", DRAFTERS)

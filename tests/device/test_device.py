@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.heads import head_for, write_head
+from bench.instruments.planted import prompts
+from bench.instruments.shapes import TINY
 from runtime.backends.devices import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -29,9 +32,6 @@ from runtime.models.cache_layout import HALVES
 from runtime.models.registry import Pair
 from runtime.process.client import EngineProcess
 from tests.device.conftest import Open
-from tests.support.heads import head_for, write_head
-from tests.support.planted import prompts
-from tests.support.shapes import TINY
 
 GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.8, seed=5)
 PROMPT = prompts(TINY.vocab, [0], 48)[0]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.bench.prompts import LIBRARY, TIDES
+from bench.instruments.forms import SCHEMA
+from bench.instruments.weights import MODELS
 from runtime.engine import Engine, Grammar, Message, Prompt, Sampling
-from tests.support.forms import SCHEMA
-from tests.support.weights import MODELS
 
 N_CONTEXT = 2560
 # As people run it: on some processors the kernels for Gemma's weights are exact for narrow passes only, unless asked

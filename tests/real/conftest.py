@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.weights import MODELS, FetchError, fetched
 from runtime.backends import library
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.real.asking import CASES, CELLS, N_CONTEXT, SHORT, WAYS, Said, ask
-from tests.support.weights import MODELS, FetchError, fetched
 
 FindPair = Callable[[str], Pair]
 SayPlainly = Callable[[str, bool, str], Said]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.instruments.forms import follows_schema
 from tests.real.asking import CASES, DEFAULT, FORM, LONG, LONG_CELLS, SHORT, Said, ask
 from tests.real.conftest import Drafting
-from tests.support.forms import follows_schema
 
 LOOK_ANYWHERE = "model", "layerskip", "lookahead"  # draft without a repeated text, a form or a prediction
 WINDOW = 512  # tokens that most of Gemma's layers see

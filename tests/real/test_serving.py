@@ -10,11 +10,11 @@ from typing import Any
 import openai
 import pytest
 
+from bench.instruments.forms import SCHEMA, follows_schema
 from runtime.engine import Options
 from runtime.process.client import EngineProcess
 from tests.real.asking import CASES, QUESTION
 from tests.real.conftest import FindPair, SayPlainly
-from tests.support.forms import SCHEMA, follows_schema
 from tests.support.serving import running
 from tests.support.waiting import PATIENCE
 from tests.test_server import WEATHER

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.weights import MODELS
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
@@ -17,7 +18,6 @@ from runtime.models.trimmed import choose, is_worth_it, n_kept, write
 from runtime.tools.trimmed_drafts import are_alike
 from tests.real.asking import CASES, SHORT, ask
 from tests.real.conftest import FindPair, SayPlainly
-from tests.support.weights import MODELS
 
 
 @pytest.mark.parametrize("model", MODELS)

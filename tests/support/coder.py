@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
+from bench.instruments.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 
 FIM = {"pre": "<|fim_prefix|>", "suf": "<|fim_suffix|>", "mid": "<|fim_middle|>", "sep": "<|file_sep|>"}
 TEMPLATE = (

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.support.weights import FOLDER, PATIENCE, FetchError
+from bench.instruments.weights import FOLDER, PATIENCE, FetchError
 
 NAME = "llama_cpp_python-0.3.36"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"

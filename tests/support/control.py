@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.instruments.traces import LAWS, NAME, Trace, made_up, unsure
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
-from tests.support.traces import LAWS, NAME, Trace, made_up, unsure
 
 
 def costs_of(*seconds: float) -> PassCosts:

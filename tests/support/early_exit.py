@@ -5,11 +5,11 @@ from __future__ import annotations
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from bench.instruments.shapes import Shape
 from runtime.backends.early_exit import EarlyExitBackend
 from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft, Logits
-from tests.support.shapes import Shape
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=512)
 EXITS, MOST, N_CTX = (2, 4), 8, 600

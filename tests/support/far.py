@@ -99,11 +99,6 @@ def speaking(speak: Speak, port: int = 0) -> Iterator[str]:
     thread.join()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextmanager
 def real_worker(port: int) -> Iterator[subprocess.Popen[bytes]]:
     """`slipstream worker` with the build that has RPC."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
-from tests.support.shapes import N_BASE, TINY, add_layers, add_matrix, begin, byte_alphabet, finish
+from bench.instruments.shapes import N_BASE, TINY, add_layers, add_matrix, begin, byte_alphabet, finish
 
 CONTROL = ["<|end|>", "<|turn|>", "<unk>"]
 OWN = ["<call>", "</think>", "<b>"]  # the last one is HTML, and the template does not write it

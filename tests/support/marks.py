@@ -12,11 +12,11 @@ import numpy as np
 from gguf import TokenType
 from numpy.typing import NDArray
 
+from bench.instruments.shapes import TINY, add_layers, add_matrix, begin, byte_alphabet, finish
 from runtime.backends.vocab import Vocab
 from runtime.engine import Grammar
 from runtime.engine.binding import masks, shown_pieces
 from runtime.sampling.control_tokens import quoted
-from tests.support.shapes import TINY, add_layers, add_matrix, begin, byte_alphabet, finish
 
 ANSWER = (
     '%json {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}, "required": ["a"], '

@@ -8,15 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from bench.instruments.raw_http import http
 from tests.support.hub_server import COMMIT
 
 Answer = Callable[[bytes], bytes]  # of a request's head
-
-
-def http(body: bytes, *headers: bytes, status: bytes = b"200 OK", length: bytes | None = None) -> bytes:
-    """An answer as a hub could send it."""
-    n = str(len(body)).encode() if length is None else length
-    return b"\r\n".join([b"HTTP/1.1 " + status, b"Connection: close", b"Content-Length: " + n, *headers, b"", body])
 
 
 def as_json(value: object) -> bytes:

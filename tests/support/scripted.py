@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bench.instruments.facts import facts
 from runtime.core.errors import ContextError, ModelError
 from runtime.engine import Chunk, Ids, Message, Sampling, Talk
 from runtime.engine.stats import Stats
@@ -17,7 +18,6 @@ from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.explain import Explanation, Pass, explain
-from tests.support.facts import facts
 
 SECONDS = 0.01  # of a pass, by token
 TEMPLATE = [0, 0, 0]  # opens the model's turn

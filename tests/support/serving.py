@@ -16,10 +16,10 @@ import httpx2
 from app.server.command import EngineServer, ServerSettings
 from app.server.sockets import Addresses, listening
 from app.server.worker import OpenEngine
+from bench.instruments.facts import facts
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from tests.support.facts import facts
 from tests.support.waiting import PATIENCE, wait_for
 
 READ_FILE: dict[str, Any] = {

@@ -1,0 +1,151 @@
+"""EAGLE-3 and DFlash heads with random weights: they go with a target and are never right but by chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+
+from bench.instruments.shapes import finish
+from runtime.engine import Ids, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.registry import Pair
+
+PROMPT = tuple(range(300, 340))  # ids that tiny targets have
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """What a head is made for, and what of its own it has."""
+
+    width: int  # of the target
+    vocab: int
+    layers: tuple[int, ...] = (0, 1, 1)
+    heads: int = 2
+    ffn: int = 64
+    words: int = 0  # tokens that it drafts; 0: all, by the target's output
+    own_table: bool = False
+    unknown: int = 0  # added to the highest token that it drafts
+    block: int = 0  # tokens of a block, of a DFlash head; 0: an EAGLE-3 head
+    depth: int = 1  # layers
+    window: int = 0  # tokens that every other layer looks back; 0: all look at all
+    has_parts: bool = False  # positions have parts, as those of its target
+    mask: int | None = 1
+    extra: str = ""  # the name of a tensor that makes it another kind of head
+
+    @property
+    def length(self) -> int:
+        """Values of an attention head."""
+        return self.width // self.heads
+
+    @property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns by name."""
+        n, read = self.width, self.width if self.block else 2 * self.width
+        found = {"fc.weight": (n, max(1, len(self.layers)) * n)}
+        for i in range(self.depth):
+            found |= {
+                f"blk.{i}.attn_q.weight": (n, read), f"blk.{i}.attn_k.weight": (self.length, read),
+                f"blk.{i}.attn_v.weight": (self.length, read), f"blk.{i}.attn_output.weight": (n, n),
+                f"blk.{i}.ffn_gate.weight": (self.ffn, n), f"blk.{i}.ffn_up.weight": (self.ffn, n),
+                f"blk.{i}.ffn_down.weight": (n, self.ffn),
+            }  # fmt: skip
+        if self.own_table:
+            found["token_embd.weight"] = self.vocab, n
+        if self.words:
+            found["output.weight"] = self.words, n
+        return found | ({self.extra: (self.vocab, 4)} if self.extra else {})
+
+    @property
+    def norms(self) -> dict[str, int]:
+        """Values by name."""
+        found = {"output_norm.weight": self.width}
+        own = {"attn_q_norm": self.length, "attn_k_norm": self.length} if self.block else {"attn_norm_2": self.width}
+        for i in range(self.depth):
+            found |= {f"blk.{i}.{name}.weight": n for name, n in own.items()}
+            found |= {f"blk.{i}.{name}.weight": self.width for name in ("attn_norm", "ffn_norm")}
+        return found | ({"enc.output_norm.weight": self.width} if self.block else {})
+
+
+def head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
+    """The shape that fits the target in that file."""
+    facts = ModelFacts(read_model_header(target))
+    n = facts.n_trunk_layers
+    layers = (min(1, n - 1), n // 2, n - 1)
+    return HeadShape(facts.own("embedding_length"), facts.n_vocab, layers, words=words, **more)
+
+
+def block_head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
+    """The shape of a DFlash head of two layers."""
+    return head_for(target, words, block=6, depth=2, **more)
+
+
+def write_head(path: Path, shape: HeadShape, seed: int = 0) -> Path:
+    """Writes one without a vocabulary's words."""
+    rng = np.random.default_rng(seed)
+    writer = begin_head(path, shape)
+    if shape.words:
+        tokens = np.sort(rng.choice(shape.vocab, shape.words, replace=False)).astype(np.int64)
+        tokens[-1] += shape.unknown
+        writer.add_tensor("d2t", tokens, raw_dtype=GGMLQuantizationType.I64)
+    for name, (rows, columns) in shape.matrices.items():
+        values = rng.standard_normal((rows, columns)) * columns**-0.5
+        writer.add_tensor(name, values.astype(np.float32))
+    for name, n in shape.norms.items():
+        writer.add_tensor(name, (1 + 0.1 * rng.standard_normal(n)).astype(np.float32))
+    return finish(writer, path)
+
+
+def begin_head(path: Path, shape: HeadShape, kv_heads: int = 1) -> GGUFWriter:
+    """A writer that knows the metadata."""
+    writer = GGUFWriter(str(path), "dflash" if shape.block else "eagle3")
+    writer.add_context_length(2048)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.depth)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(shape.length)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_vocab_size(shape.vocab)
+    writer.add_array(f"{writer.arch}.target_layers", list(shape.layers))
+    (add_block if shape.block else add_width)(writer, shape)
+    return writer
+
+
+def add_width(writer: GGUFWriter, shape: HeadShape) -> None:
+    """What only an EAGLE-3 head says."""
+    writer.add_uint32("eagle3.target_hidden_size", shape.width)
+
+
+def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
+    """What only a DFlash head says."""
+    writer.add_uint32("dflash.block_size", shape.block)
+    writer.add_key_length(shape.length)
+    writer.add_value_length(shape.length)
+    if shape.mask is not None:
+        writer.add_mask_token_id(shape.mask)
+    if shape.has_parts:
+        writer.add_rope_dimension_sections([shape.length // 2, 0, 0, 0])
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+        writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.depth)])
+
+
+def said_both_ways(pair: Pair, drafter: str, sampling: Sampling, slots: int) -> tuple[list[tuple[int, ...]], int]:
+    """What the pair says to PROMPT without drafts and with three of that drafter in each pass, and how many it made."""
+    options = Options(512, fixed_k=3, threads=1, slots=slots)
+    said, n_drafted = list[tuple[int, ...]](), 0
+    for drafters in ((), (drafter,)):
+        engine = LoadedEngine(pair, replace(options, drafters=drafters))
+        chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
+        said.append(tuple(token for chunk in chunks for token in chunk.tokens))
+        n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
+        engine.close()
+    return said, n_drafted

@@ -1,0 +1,96 @@
+"""The law of what a loop says, counted over many short replies of the toy model and compared with the exact one.
+
+Used by the tests in a quick version and by `python -m bench.prove` in a long one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from bench.instruments.toy import ToyBackend
+from runtime.core.drafter import Drafter
+from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
+from runtime.drafters.model import ModelDrafter
+from runtime.drafters.ngram import NgramDrafter
+from runtime.sampling.logits import Row
+from runtime.sampling.sampler import Sampler, Sampling, distribution
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.loop import SpecLoop
+
+N_VOCAB = 6
+CONTEXT = [1, 2, 1, 5, 1, 2]  # its end stood before, so that n-gram lookup has something to say
+SETTINGS = Sampling(temperature=2.5, top_p=0.95)
+Make = Callable[[], list[Drafter]]
+DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side branches)
+    "good model": (lambda: [ModelDrafter(ToyBackend(blur=0.2), N_VOCAB)], 0),
+    "poor model": (lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)], 0),
+    "ngram": (lambda: [NgramDrafter()], 0),
+    "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
+    "lookahead": (lambda: [LookaheadDrafter(WindowShape(2, 3))], 0),
+    "model and lookahead as one tree": (
+        lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(WindowShape(2, 2))],
+        1,
+    ),
+    "ngram as a tree": (lambda: [NgramDrafter()], 2),
+    "model as a tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB)], 2),
+    "model and ngram as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB), NgramDrafter()], 1),
+}
+
+
+def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> SpecLoop:
+    """A loop over the toy model that drafts `k` tokens at every step."""
+    costs = PassCosts()
+    costs.set(1, 1.0)
+    return SpecLoop(
+        ToyBackend(), drafters, Controller(costs, {d.name: 0.01 for d in drafters}, max_k=8, fixed_k=k), branches
+    )
+
+
+def generate(loop: SpecLoop, sampler: Sampler, n: int, start: list[int] = CONTEXT) -> list[int]:
+    """The first `n` tokens of a reply, whose drafts may reach past them."""
+    context = np.array(start, dtype=np.int32)
+    while (position := len(context) - len(start)) < n:
+        step = loop.step(loop.request, context, sampler, position, 100)
+        context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
+    return context[len(start) :].tolist()[:n]
+
+
+def exact_law(sampling: Sampling = SETTINGS) -> NDArray[np.float64]:
+    """[n_vocab, n_vocab] of the first two tokens after CONTEXT, by enumeration."""
+    model, law = ToyBackend(), np.zeros((N_VOCAB, N_VOCAB))
+    first = distribution(Row(model.row(CONTEXT)), sampling)
+    for a, p in zip(first.ids, first.probs, strict=True):
+        second = distribution(Row(model.row([CONTEXT[-1], int(a)])), sampling)
+        law[a, second.ids] = p * second.probs
+    return law
+
+
+def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float64]:
+    """[n_vocab, n_vocab] of the first two tokens over replies of either rule."""
+    make, branches = DRAFTERS[name]
+    loop, counts = make_loop(make() if k else [], k, branches), np.zeros((N_VOCAB, N_VOCAB))
+    for draw in range(n_draws):
+        sampler = Sampler(
+            Sampling(SETTINGS.temperature, SETTINGS.top_k, SETTINGS.top_p, SETTINGS.min_p, draw if is_coupled else None)
+        )
+        if not is_coupled:
+            sampler.rng = random.Random(draw)
+        a, b = generate(loop, sampler, 2)
+        counts[a, b] += 1
+    return counts
+
+
+def p_value(counts: NDArray[np.float64], law: NDArray[np.float64]) -> float:
+    """P(chi-square >= observed) of the pairs that are expected more than five times; 0 when the impossible happened."""
+    if counts[law == 0].any():
+        return 0.0
+    expected = counts.sum() * law
+    kept = expected > 5
+    statistic = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
+    return float(chi2.sf(statistic, kept.sum() - 1))

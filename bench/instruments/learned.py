@@ -1,0 +1,57 @@
+"""Heads that learn, for benchmarks: one that was planted as if it had been learned from another, and a process that
+computes beside an engine as a training of its head does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench.instruments.planted_heads import plant_eagle
+from bench.instruments.shapes import Shape
+from runtime.engine.loaded import LoadedEngine
+from runtime.learning.place import place_of
+from runtime.learning.trainer import Trainer
+from runtime.learning.versions import Measured, Versions
+from runtime.models.registry import Pair
+
+ENDLESS = "from runtime.training.adapting import *\ngive_way(); end_with_parent()\nwhile True: pass"
+IDLE = 0.3  # seconds between two replies, in which a training computes
+
+
+def plant_learned(pair: Pair, shape: Shape, acceptance: float | tuple[float, float], change: int) -> Pair:
+    """The planted pair, whose target has that shape, with a head that is never right in the draft's place; from that
+    one was learned which is right so often, as `plant` says.
+    """
+    original = plant_eagle(pair, shape, 0.0)
+    found = plant_eagle(pair, shape, acceptance, change=change, name="learned")
+    assert original.draft is not None
+    assert found.draft is not None
+    place = place_of(original.target, original.draft)
+    place.make(original.target, original.draft)
+    new = Path(shutil.move(found.draft, place.work / "new.gguf"))
+    Versions(place).take(new, Measured(0.0, 1.0, 1, 1.0, 0.0), 1, "")
+    return replace(original, learn=True, name=pair.name)
+
+
+def begin_training(engine: LoadedEngine) -> Trainer:
+    """Has a process that computes without end take the place of trainings; it is held until `rest` and by every reply.
+
+    Raises SystemExit where the engine's head does not learn.
+    """
+    if engine._learner is None:
+        raise SystemExit(f"The head does not learn here: {engine.learning}.")
+    training = engine._learner._training = Trainer([sys.executable, "-c", ENDLESS])
+    training.start()
+    training.hold()
+    return training
+
+
+def rest(engine: LoadedEngine, training: Trainer) -> None:
+    """What happens between two replies: what was rejected is kept, and the training computes for a moment."""
+    engine.tend()
+    training.go_on()
+    time.sleep(IDLE)

@@ -1,0 +1,186 @@
+"""Pairs of models whose agreement is dialled, for tests and benchmarks.
+
+Both models hold the same walk, one random cycle over up to 4096 words, as an associative memory: a word's embedding is
+a direction, and the head's row of the word after it points the same way. Embeddings are so long that what the random
+layers add, at full cost, hardly turns them. In a chosen share of places the draft reads another word than stands there,
+and so continues from where the walk is not: acceptance is decided word by word, while the draft is as sure as ever. A
+pair may also agree up to one place of the walk, and hardly after it.
+
+Words are text (" bake duzi"), and text is split back into them: a raw prompt that ends in a word goes on from it, any
+other from the walk's beginning. The models know nothing but the walk: no language, no chat template, no end of
+generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+from numpy.typing import NDArray
+
+from bench.instruments.shapes import N_BASE, Shape, add_layers, add_vocabulary, begin, finish, requantize
+from runtime.models.registry import Pair
+
+SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeio"]
+FIRST_WORD = N_BASE + 2 * len(SYLLABLES)  # before it: syllables, and syllables after a space
+MAX_WORDS = len(SYLLABLES) ** 2
+N_CTX = 4096
+CERTAIN = 16.0  # the logit of a word of probability 1: far above what a hundred thousand others add up to
+LOUD = 64.0  # an embedding's length over what a layer adds to it
+SIGNS = np.array([-1, 1], dtype=np.float32)
+HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=np.float32)
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+def plant(
+    folder: Path,
+    target: Shape,
+    draft: Shape,
+    acceptance: float | tuple[float, float],
+    *,
+    change: int = 256,
+    likely: float = 0.7,
+    hesitation: float = 0.0,
+    words: int = MAX_WORDS,
+    file_type: int = lib.LLAMA_FTYPE_MOSTLY_Q8_0,
+    seed: int = 0,
+    n_ctx: int = N_CTX,
+) -> Pair:
+    """Writes target.gguf and draft.gguf of these shapes (the vocabulary is the target's) and a file type of llama.h's
+    enum llama_ftype.
+
+    acceptance: share of words after which the draft is right; of two shares, the second holds from `change` words into
+    the walk to its end. likely: probability of the walk's next word at temperature 1; the rest, above 0, is for
+    skipping one word (two thirds of it) or two. hesitation: share of noise in what the draft reads where it is wrong;
+    from 0.5 to 0.8, its confidence tells where it is right. words: at most so many are in the walk, after which it
+    begins again; widths below 192 have no room for thousands. n_ctx: tokens of context that the models are said to be
+    trained on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    order = walk(target.vocab, words, seed)
+    read = misread(len(order), acceptance, change, np.random.default_rng([seed, 1]))
+    own, rngs = np.arange(len(order)), [np.random.default_rng([seed, model]) for model in (2, 3)]
+    path = write(folder / "target.gguf", target, order, own, likely, 0.0, file_type, rngs[0], n_ctx)
+    draft_path = write(
+        folder / "draft.gguf",
+        replace(draft, vocab=target.vocab),
+        order,
+        read,
+        likely,
+        hesitation,
+        file_type,
+        rngs[1],
+        n_ctx,
+    )
+    return Pair(folder.name, path, draft_path, description=f"planted, acceptance {acceptance}", context=n_ctx)
+
+
+def walk(n_vocab: int, words: int = MAX_WORDS, seed: int = 0) -> Ids:
+    """The walk's token ids [n] in order; n is a multiple of 4."""
+    n = min(words, MAX_WORDS, n_vocab - FIRST_WORD) // 4 * 4
+    return FIRST_WORD + np.random.default_rng([seed, 0]).permutation(n)
+
+
+def prompts(n_vocab: int, places: Iterable[int], words: int = MAX_WORDS, seed: int = 0) -> list[str]:
+    """Raw prompts after which the walk goes on from these places."""
+    order = walk(n_vocab, words, seed)
+    return [f"Go on after {word(int(order[place % len(order)]))}" for place in places]
+
+
+def word(token: int) -> str:
+    """What a token of the walk says."""
+    first, second = divmod(token - FIRST_WORD, len(SYLLABLES))
+    return SYLLABLES[first] + SYLLABLES[second]
+
+
+def misread(n: int, acceptance: float | tuple[float, float], change: int, rng: np.random.Generator) -> Ids:
+    """For each place of the walk [n] the one that the draft reads: its own, or for a random share another of that
+    share.
+    """
+    first, then = acceptance if isinstance(acceptance, tuple) else (acceptance, acceptance)
+    wrong = np.flatnonzero(rng.random(n) >= np.where(np.arange(n) < change, first, then))
+    read, shuffled = np.arange(n), rng.permutation(wrong)
+    read[shuffled] = np.roll(shuffled, 1)
+    return read
+
+
+def directions(n: int, width: int, rng: np.random.Generator) -> Floats:
+    """Random signs [n, width] of which any four in a row are orthogonal, so that close places do not disturb each
+    other.
+    """
+    signs = rng.choice(SIGNS, size=(n, width // 4, 1))
+    return (signs * HADAMARD[np.arange(n) % 4, None]).reshape(n, width)
+
+
+def write(
+    path: Path,
+    shape: Shape,
+    order: Ids,
+    read: Ids,
+    likely: float,
+    hesitation: float,
+    file_type: int,
+    rng: np.random.Generator,
+    n_ctx: int,
+) -> Path:
+    """Writes one model; `read` [n] says which place of the walk it takes each for."""
+    places = directions(len(order), shape.width, rng)
+    source = path.with_suffix(".q8_0")
+    writer = begin(source, shape, n_ctx=n_ctx)
+    add_words(writer, shape.vocab)
+    add_rows(writer, "token_embd.weight", embeddings(shape.vocab, order, places, read, hesitation, rng))
+    writer.add_tensor("output_norm.weight", np.full(shape.width, shape.width**-0.5, dtype=np.float32))
+    add_rows(writer, "output.weight", head(shape.vocab, order, places, likely))
+    add_layers(writer, shape, rng)
+    finish(writer, source)
+    if file_type == lib.LLAMA_FTYPE_MOSTLY_Q8_0:
+        return source.replace(path)
+    try:
+        return requantize(source, file_type, path)
+    finally:
+        source.unlink()
+
+
+def add_words(writer: GGUFWriter, n_vocab: int) -> None:
+    """Syllables, words of two after a space, and as many unreachable tokens as are missing; in all `n_vocab`."""
+    pairs = [(first, second) for first in SYLLABLES for second in SYLLABLES][: n_vocab - FIRST_WORD]
+    tokens = [
+        *SYLLABLES,
+        *(f"Ġ{syllable}" for syllable in SYLLABLES),
+        *(f"Ġ{first}{second}" for first, second in pairs),
+    ]
+    tokens += [f"w{i}" for i in range(n_vocab - N_BASE - len(tokens))]
+    merges = [*(" ".join(syllable) for syllable in SYLLABLES), *(f"Ġ {syllable}" for syllable in SYLLABLES)]
+    add_vocabulary(writer, tokens, [*merges, *(f"Ġ{first} {second}" for first, second in pairs)])
+
+
+def embeddings(
+    n_vocab: int, order: Ids, places: Floats, read: Ids, hesitation: float, rng: np.random.Generator
+) -> Floats:
+    """[n_vocab, width]: what each word is read as; whatever is no word, as the walk's last, after which it begins."""
+    noise = rng.choice(SIGNS, size=places.shape)
+    share = np.where(read == np.arange(len(read)), 0, hesitation)[:, None]
+    rows: Floats = np.tile(places[-1], (n_vocab, 1))
+    rows[order] = np.sqrt(1 - share) * places[read] + np.sqrt(share) * noise
+    rows *= LOUD
+    return rows
+
+
+def head(n_vocab: int, order: Ids, places: Floats, likely: float) -> Floats:
+    """[n_vocab, width]: each word's row points to the three places before it, by the chance of coming from there."""
+    rows = np.zeros((n_vocab, places.shape[1]), dtype=np.float32)
+    for back, probability in enumerate((likely, (1 - likely) * 2 / 3, (1 - likely) / 3), start=1):
+        rows[order] += (CERTAIN + np.log(probability)) * np.roll(places, back, axis=0)
+    return rows / np.float32(places.shape[1] ** 0.5)
+
+
+def add_rows(writer: GGUFWriter, name: str, rows: Floats) -> None:
+    """One Q8_0 tensor of given values."""
+    writer.add_tensor(name, quantize(rows, GGMLQuantizationType.Q8_0), raw_dtype=GGMLQuantizationType.Q8_0)

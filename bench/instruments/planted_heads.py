@@ -1,0 +1,142 @@
+"""Heads for planted targets (see planted.py) that are right as often as is dialled: what a head that pays brings and
+costs, without a training.
+
+A row of the head becomes the direction of its token alone, from which the target's output tells the word after it; in
+the wrong places the head's own table reads another word. Its layers cost what a trained head's cost, and its attention
+looks at its own row only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+
+from bench.instruments.architectures.families import FAMILIES
+from bench.instruments.architectures.vocabularies import ADDERS
+from bench.instruments.architectures.writer import random_tensors, write
+from bench.instruments.heads import begin_head, head_for
+from bench.instruments.planted import (
+    LOUD,
+    MAX_WORDS,
+    N_CTX,
+    Floats,
+    add_words,
+    directions,
+    embeddings,
+    head,
+    misread,
+    walk,
+)
+from bench.instruments.shapes import Shape, finish
+from runtime.models.registry import Pair
+
+LIKELY, CHANGE = 0.7, 256  # as a pair is planted where nothing else is asked for
+SHARP = 2.0  # length of queries and keys over a direction's: a row's own key is far above all others
+QUIET = 0.02  # size of the feed-forward layer's weights
+WALK = "walk"  # a vocabulary of its words
+
+
+def plant_eagle(
+    pair: Pair,
+    shape: Shape,
+    acceptance: float | tuple[float, float],
+    words: int = MAX_WORDS,
+    seed: int = 0,
+    *,
+    change: int = CHANGE,
+    name: str = "eagle",
+) -> Pair:
+    """The planted pair, whose target has that shape, with an EAGLE-3 head in the draft model's place, a file of that
+    name beside the target's. It drafts all of the walk's words, and those of as many other tokens.
+    """
+    rng, order, places = walked(shape.vocab, shape.width, words, seed)
+    wanted = replace(head_for(pair.target), heads=shape.heads, ffn=shape.ffn)
+    told = " then ".join(f"{share:.0%}" for share in np.atleast_1d(acceptance))
+    path = pair.target.with_name(f"{name} {told}.gguf")
+    writer = begin_head(path, wanted, kv_heads=shape.heads)
+    writer.add_bool("eagle3.norm_before_residual", True)
+    same, n = np.eye(shape.width, dtype=np.float32), shape.width
+    own = {"q": SHARP * same, "k": SHARP * same, "v": same}  # of what a row reads, which is its token, then a state
+    drafted = np.unique(np.append(order, rng.permutation(shape.vocab)[: len(order)]))
+    writer.add_tensor("d2t", drafted, raw_dtype=GGMLQuantizationType.I64)
+    read = misread(len(order), acceptance, change, rng)
+    tensors = {
+        "token_embd": embeddings(shape.vocab, order, places, read, 0.0, rng),
+        "output": head(shape.vocab, order, places, LIKELY)[drafted],
+        "fc": np.zeros((n, 3 * n), dtype=np.float32),
+        **{f"blk.0.attn_{name}": np.hstack([matrix, 0 * same]) for name, matrix in own.items()},
+        "blk.0.attn_output": LOUD * same,
+        **feed_forward("blk.0", shape, rng),
+    }
+    add_all(writer, tensors, n, ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"))
+    return replace(pair, draft=finish(writer, path), name=f"planted {name} {told}")
+
+
+def plant_mtp(
+    folder: Path,
+    name: str,
+    width: int,
+    layers: int,
+    vocab: int,
+    acceptance: float,
+    words: int = MAX_WORDS,
+    seed: int = 0,
+) -> Pair:
+    """A model of that family, `layers` deep without the one that only drafts, which knows the walk and drafts it. One
+    that is always right has no table of its own.
+    """
+    rng, order, places = walked(vocab, width, words, seed)
+    own = {"block_count": layers + 1, "embedding_length": width, "feed_forward_length": 3 * width}
+    kind = FAMILIES[name]
+    ADDERS[WALK] = partial(add_words, n_vocab=vocab)
+    family = replace(
+        kind,
+        metadata={**kind.metadata, **own, "context_length": N_CTX},
+        vocabulary=WALK,
+        dropped=r"nextn\.(embed_tokens|shared_head_head)" if acceptance == 1 else r"nextn\.shared_head_head",
+        is_tied=False,
+    )
+    tensors, last = random_tensors(name, folder, seed, family), f"blk.{layers}.nextn"
+    read = misread(len(order), acceptance, CHANGE, rng)
+    same, even = np.eye(width, dtype=np.float32), np.full(width, width**-0.5, dtype=np.float32)
+    tensors |= {
+        "token_embd.weight": embeddings(vocab, order, places, np.arange(len(order)), 0.0, rng),
+        f"{last}.eh_proj.weight": np.hstack([LOUD * same, 0 * same]),  # of a token, and of the state before it
+        f"{last}.enorm.weight": np.ones(width, dtype=np.float32),
+        f"{last}.shared_head_norm.weight": even,
+        "output.weight": head(vocab, order, places, LIKELY),
+        "output_norm.weight": even,
+    }
+    if acceptance < 1:
+        tensors[f"{last}.embed_tokens.weight"] = embeddings(vocab, order, places, read, 0.0, rng)
+    path = write(folder / f"{name} {acceptance:.0%}.gguf", name, family, tensors)
+    return Pair(f"planted mtp, {name} {acceptance:.0%}", path, context=N_CTX)
+
+
+def walked(vocab: int, width: int, words: int, seed: int) -> tuple[np.random.Generator, np.ndarray, Floats]:
+    """Chance for the head; the walk that the target of such a pair knows, and the directions of its words."""
+    order = walk(vocab, words, seed)
+    places = directions(len(order), width, np.random.default_rng([seed, 2]))
+    return np.random.default_rng([seed, 4]), order, places
+
+
+def feed_forward(layer: str, shape: Shape, rng: np.random.Generator) -> dict[str, Floats]:
+    """Small random weights."""
+    n, inner = shape.width, shape.ffn
+    shapes = {"ffn_gate": (inner, n), "ffn_up": (inner, n), "ffn_down": (n, inner)}
+    return {f"{layer}.{name}": QUIET * rng.standard_normal(each, dtype=np.float32) for name, each in shapes.items()}
+
+
+def add_all(writer: GGUFWriter, tensors: dict[str, Floats], width: int, norms: tuple[str, ...]) -> None:
+    """Matrices in Q8_0, and norms that change nothing but the last."""
+    for name, rows in tensors.items():
+        kind = GGMLQuantizationType.Q8_0
+        writer.add_tensor(f"{name}.weight", quantize(rows, kind), raw_dtype=kind)
+    for name in norms:
+        writer.add_tensor(f"{name}.weight", np.ones(width, dtype=np.float32))
+    writer.add_tensor("output_norm.weight", np.full(width, width**-0.5, dtype=np.float32))

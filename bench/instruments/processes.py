@@ -1,0 +1,141 @@
+"""Ways to answer, each in a process of its own that stays alive: two builds of llama.cpp never meet, and an abort costs
+one way.
+
+Also a process that keeps a core busy. Knows processes, pipes and rates; knows no model library.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from bench.instruments.ways import Answer, Job, Prompt, Way, WayError
+
+SPAWN = get_context("spawn")  # a fork would take one library's locks and threads into another's process
+ROUND_SECONDS = 30.0  # a way that takes longer over the prompts of a round leaves the rest of them out
+PATIENCE = 900.0  # seconds to load, and for one answer
+OPENED = Answer("", 0, 0)
+
+
+class Peer:
+    """A way in its own process: started when first asked, alive until closed.
+
+    One that fails once is not asked again.
+    """
+
+    def __init__(self, job: Job, way: Way, is_kept: bool = True) -> None:
+        self.job, self.way, self.is_kept = job, way, is_kept
+        self.failure = ""
+        self.texts: dict[str, set[str]] = {}  # what was said to each question, in all rounds
+        self.drafted = self.accepted = self.tokens = 0
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def rate(self, prompts: Sequence[Prompt]) -> float:
+        """Tokens per second of one round; not a number when the way has failed."""
+        try:
+            return math.nan if self.failure else self._round(prompts)
+        except WayError as error:
+            self.failure = str(error)
+            return math.nan
+        finally:
+            if self.failure or not self.is_kept:
+                self.close()
+
+    def forget(self) -> None:
+        """What was said and counted so far."""
+        self.texts.clear()
+        self.drafted = self.accepted = self.tokens = 0
+
+    def _round(self, prompts: Sequence[Prompt]) -> float:
+        self._start()
+        began, tokens, seconds = time.perf_counter(), 0.0, 0.0
+        for prompt in prompts:
+            answer = self._ask(prompt)
+            tokens, seconds = tokens + answer.tokens, seconds + answer.seconds
+            if time.perf_counter() - began > ROUND_SECONDS:
+                break
+        if not tokens:
+            raise WayError("no reply was longer than a token")
+        return tokens / seconds
+
+    def _start(self) -> None:
+        if self._process is None:
+            self._pipe, theirs = SPAWN.Pipe()
+            self._process = SPAWN.Process(target=serve, args=(theirs, self.job, self.way), daemon=True)
+            self._process.start()
+            theirs.close()  # or the end of the process would not be seen here
+            self._exchange(None)
+
+    def _ask(self, prompt: Prompt) -> Answer:
+        answer = self._exchange(prompt)
+        self.texts.setdefault(prompt.question, set()).add(answer.text)
+        self.drafted, self.accepted = self.drafted + answer.drafted, self.accepted + answer.accepted
+        self.tokens += int(answer.tokens)
+        return answer
+
+    def _exchange(self, prompt: Prompt | None) -> Answer:
+        """Sends the prompt, if there is one, and waits for what comes."""
+        assert self._process is not None
+        assert self._pipe is not None
+        try:
+            if prompt is not None:
+                self._pipe.send(prompt)
+            if not self._pipe.poll(PATIENCE):
+                raise WayError(f"nothing came for {PATIENCE:g} seconds")
+            came: Answer | str = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join(5)
+            raise WayError(f"the process ended with code {self._process.exitcode}") from None
+        if isinstance(came, str):
+            raise WayError(came)
+        return came
+
+    def close(self) -> None:
+        """Ends the process; may be called twice."""
+        if self._process is not None and self._pipe is not None:
+            self._pipe.close()
+            self._process.join(5)
+            self._process.kill()
+            self._process.join()
+            self._process = self._pipe = None
+
+
+def serve(pipe: Connection, job: Job, way: Way) -> None:
+    """A peer's process: opens the way, then answers until the other end is closed.
+
+    A text instead of an answer says what went wrong.
+    """
+    try:
+        answer = way.opens(job, way)
+        pipe.send(OPENED)
+        while True:
+            pipe.send(answer(pipe.recv()))
+    except (EOFError, KeyboardInterrupt):
+        pass
+    except Exception as error:  # whatever a peer's library raises costs its row only
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def spin() -> None:
+    """Keeps a core busy as long as there is someone to do it for."""
+    parent = parent_process()
+    while parent is not None and parent.is_alive():
+        sum(range(100_000))
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """One core is busy inside."""
+    process = SPAWN.Process(target=spin, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()

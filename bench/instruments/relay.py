@@ -1,0 +1,69 @@
+"""A relay that delays what goes through it, in each direction, as a network would.
+
+Bandwidth is not limited: what is sent at once arrives at once, later. Knows sockets and the clock.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from queue import SimpleQueue
+
+SIZE = 2**18  # bytes that are read at once
+Late = tuple[float, bytes]  # when it is due, and what; b"": the end
+
+
+def relay(listening: socket.socket, port: int, seconds: float) -> None:
+    """Passes every connection on to that port of this machine, until the process is ended."""
+    while True:
+        here, _ = listening.accept()
+        there = socket.create_connection(("127.0.0.1", port))
+        for source, sink in ((here, there), (there, here)):
+            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            late = SimpleQueue[Late]()
+            threading.Thread(target=take, args=(source, late, seconds), daemon=True).start()
+            threading.Thread(target=give, args=(sink, late), daemon=True).start()
+
+
+def take(source: socket.socket, late: SimpleQueue[Late], seconds: float) -> None:
+    """Notes what comes and when it is due."""
+    data = b"more"
+    while data:
+        try:
+            data = source.recv(SIZE)
+        except OSError:
+            data = b""
+        late.put((time.perf_counter() + seconds, data))
+
+
+def give(sink: socket.socket, late: SimpleQueue[Late]) -> None:
+    """Sends it then; the end too."""
+    while True:
+        due, data = late.get()
+        time.sleep(max(0.0, due - time.perf_counter()))
+        with suppress(OSError):
+            if data:
+                sink.sendall(data)
+                continue
+            sink.shutdown(socket.SHUT_WR)
+        return
+
+
+@contextmanager
+def delayed(port: int, seconds: float) -> Iterator[int]:
+    """The port of a relay to that port, in a process of its own; without a delay there is none."""
+    if not seconds:
+        yield port
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        process = get_context("fork").Process(target=relay, args=(listening, port, seconds), daemon=True)
+        process.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            process.kill()
+            process.join()

@@ -1,0 +1,81 @@
+"""One reply in a process of its own, as a command makes it: `python -m bench.instruments.reply_once JOB`.
+
+JOB is a JSON object. Prints the seconds of the reply, prompt included, up to the first chunk that reaches each of MARKS
+tokens, and of the whole; and what it did in its slowest passes. Knows the engine; compares nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.registry import USUAL, Pair
+
+MARKS = 20, 60, 200  # tokens
+WHOLE = 0  # the mark of the whole reply
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is asked of which pair; without drafters it is plain decode."""
+
+    target: str
+    draft: str | None
+    drafters: tuple[str, ...] | None  # None: the usual
+    question: str
+    is_raw: bool
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a reply took."""
+
+    seconds: dict[int, float]  # a token, up to each mark that was reached, and of the whole
+    own: dict[int, float]  # of them, those for which the replying thread had a core
+    n: int
+    text: str  # a checksum
+    drafted: int
+    accepted: int
+    worst: list[tuple[float, str, int, int]]  # the slowest passes: seconds, drafter, drafted, tokens
+
+
+def timed(engine: LoadedEngine, job: Job) -> Timed:
+    """Makes the reply."""
+    asked = job.question if job.is_raw else [Message("user", job.question)]
+    marks, seconds, own, n, text = list(MARKS), dict[int, float](), dict[int, float](), 0, ""
+    began, worked = time.perf_counter(), time.thread_time()
+    for chunk in engine.reply(asked, Sampling(job.temperature, seed=job.seed), MARKS[-1]):
+        n, text = n + len(chunk.tokens), text + chunk.text
+        while marks and n >= marks[0]:
+            mark = marks.pop(0)
+            seconds[mark], own[mark] = (time.perf_counter() - began) / n, (time.thread_time() - worked) / n
+    seconds[WHOLE], own[WHOLE] = (time.perf_counter() - began) / max(n, 1), (time.thread_time() - worked) / max(n, 1)
+    slowest = sorted(engine.passes(), key=lambda each: -each.seconds)[:3]
+    worst = [(round(each.seconds, 4), each.drafter, each.n_drafted, each.n_tokens) for each in slowest]
+    drafted, accepted = (sum(getattr(each, name) for each in engine.passes()) for name in ("n_drafted", "n_accepted"))
+    return Timed(seconds, own, n, hashlib.sha256(text.encode()).hexdigest()[:12], drafted, accepted, worst)
+
+
+def main() -> None:
+    """Loads, answers once, prints."""
+    job = Job(**json.loads(sys.argv[1]))
+    drafters = tuple(USUAL if job.drafters is None else job.drafters)
+    pair = Pair("first", Path(job.target), Path(job.draft) if job.draft else None, context=2048, drafters=drafters)
+    engine = LoadedEngine(pair, Options(drafters=drafters))
+    try:
+        found = timed(engine, job)
+    finally:
+        engine.close()
+    print(json.dumps({name: getattr(found, name) for name in found.__slots__}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Servers in processes of their own: a port to serve at, and `slipstream serve` until the block ends."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryFile
+
+import httpx2
+
+LOADING = 120  # seconds at most
+
+
+def free_port() -> int:
+    """Return one on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def serving(pair: str, more: list[str]) -> Iterator[str]:
+    """The address of a server of its own."""
+    port = free_port()
+    command = [sys.executable, "-m", "app.cli", "serve", pair, "--port", str(port), "--quiet", *more]
+    # A pipe that nobody reads would be full one day, and the server would wait for it
+    with TemporaryFile("w+") as said, subprocess.Popen(command, stderr=said, text=True) as server:
+        try:
+            wait_until_loaded(f"http://127.0.0.1:{port}", server)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait()
+            said.seek(0)
+            complaints = said.read().strip().splitlines()[1:]
+            print("\n".join(complaints) if complaints else "the server said nothing else")
+
+
+def wait_until_loaded(url: str, server: subprocess.Popen[str]) -> None:
+    """Raises SystemExit when it ends, or takes too long."""
+    end = time.monotonic() + LOADING
+    with httpx2.Client() as client:  # one, as making them keeps a core busy while the server times its passes
+        while server.poll() is None and time.monotonic() < end:
+            with suppress(httpx2.HTTPError):
+                if client.get(f"{url}/health").status_code == 200:
+                    return
+            time.sleep(0.1)
+    raise SystemExit("The server did not start. Run `slipstream serve` to see why.")

@@ -1,0 +1,192 @@
+"""Made-up traces of acceptance and their replay through the controller, without a model or a clock.
+
+A trace says for every place in a text how sure the drafter would be of its token there and whether the target agrees.
+All times are the trace's own. Used by tests and by the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.instruments.clock import Clock
+from runtime.core.drafter import Answer
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import Decision
+from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.kept import kept, take_up
+
+MAX_K = 8
+NAME = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Places in a text, and what passes and drafts cost there, in seconds."""
+
+    name: str
+    confidences: Sequence[float]
+    # Of acceptance, where they are known; else estimated from the outcomes of alike confidences
+    chances: Sequence[float]
+    agrees: Sequence[bool]
+    passes: Sequence[float]  # by width - 1
+    first: float
+    rest: float
+
+    def run(self, place: int, most: int = MAX_K) -> int:
+        """How many tokens from `place` on the target would accept."""
+        return next(
+            (k for k, agrees in enumerate(self.agrees[place : place + most]) if not agrees),
+            min(most, len(self.agrees) - place),
+        )
+
+    def draft_seconds(self, n_thought: int) -> float:
+        """Of so many draft tokens, the declined included."""
+        return self.first + (n_thought - 1) * self.rest if n_thought else 0.0
+
+    def pass_seconds(self, width: int) -> float:
+        """Of a pass over so many rows, also of several replies."""
+        wider = max(0, width - len(self.passes))
+        return self.passes[width - wider - 1] + wider * (self.passes[-1] - self.passes[0]) / (len(self.passes) - 1)
+
+    @property
+    def plain_seconds(self) -> float:
+        """Of the whole text without drafts."""
+        return len(self.agrees) * self.passes[0]
+
+
+class Proposed(NamedTuple):
+    """What the drafter said at a place, and how much of it is verified."""
+
+    said: Sequence[float]  # confidences
+    k: int
+    is_asked: bool
+    is_probe: bool
+
+
+def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K) -> Proposed:
+    """What the controller has drafted there after it began a step."""
+    most, k = min(controller.max_k, room, len(trace.agrees) - place - 1), 0
+    decision = controller.decide(NAME) if most > 0 else Decision.SKIP
+    controller.note(NAME, decision)
+    clock = controller.passes.clock = Clock()
+    criterion = controller.criterion(NAME)
+    while decision.asks and k < most:
+        clock.advance(trace.rest if criterion.confidences else trace.first)
+        answer = criterion.should_continue(trace.confidences[place + k])
+        k += bool(answer)
+        if answer is not Answer.CONTINUE:
+            break
+    return Proposed(criterion.confidences, k, decision.asks, controller.is_probing(NAME))
+
+
+def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:
+    """Tells the controller what came of that, and how long it took; returns how many tokens came."""
+    said, k, is_asked, _ = proposed
+    right, n_rest = min(k, trace.run(place)), max(0, len(said) - 1)
+    rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(said)), 1e-12)
+    n_known = min(len(said), right + 1)
+    outcome = DraftOutcome(
+        NAME, said, n_known, trace.run(place, n_known), draft - rest, rest, n_rest, k > 0, is_probe=proposed.is_probe
+    )
+    controller.learn([outcome] if is_asked else [], right + 1, draft, verify, draft + verify)
+    return right + 1
+
+
+def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
+    """One step of the controller at a place: (tokens that came, seconds)."""
+    controller.begin(0)
+    proposed = propose(controller, trace, place)
+    draft, verify = trace.draft_seconds(len(proposed.said)), trace.passes[proposed.k]
+    came = learn(controller, trace, place, proposed, draft, verify)
+    if proposed.k or controller.plain_passes.is_steady:
+        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
+    return came, draft + verify
+
+
+def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:
+    """As after loading: costs are measured, nothing else is known."""
+    costs = PassCosts()
+    for width, seconds in enumerate(trace.passes[: max_k + 1], start=1):
+        costs.set(width, seconds)
+    return Controller(costs, {NAME: trace.rest}, max_k)
+
+
+def adaptive(trace: Trace, controller: Controller | None = None) -> float:
+    """Seconds of the whole text."""
+    controller, place, total = controller or controller_for(trace), 0, 0.0
+    while place < len(trace.agrees):
+        came, seconds = step(controller, trace, place)
+        place, total = place + came, total + seconds
+    return total
+
+
+def fixed(trace: Trace, k: int) -> float:
+    """Seconds with always `k` drafted tokens."""
+    place, total = 0, 0.0
+    while place < len(trace.agrees):
+        total += trace.draft_seconds(k) + trace.passes[k]
+        place += 1 + min(k, trace.run(place))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Texts that come one after the other; where it `restarts`, each in a process that knows what the last has left."""
+
+    name: str
+    traces: Sequence[Trace]
+    restarts: bool = False
+
+    def lived(self) -> float:
+        """Seconds of all of them as the controller decides."""
+        controller, total = controller_for(self.traces[0]), 0.0
+        for trace in self.traces:
+            if self.restarts:
+                known, controller = kept(controller), controller_for(trace)
+                take_up(controller, known)
+            total += adaptive(trace, controller)
+        return total
+
+
+Law = Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]  # length -> (confidences, chances)
+
+
+def unsure(chance: float) -> Law:
+    """A drafter whose confidence says nothing."""
+    return lambda n, rng: (np.full(n, 0.85), np.full(n, chance))
+
+
+def informed(mean: float, noise: float = 0.05) -> Law:
+    """Confidence is about the chance, which comes in stretches."""
+
+    def law(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        levels = rng.beta(3 * mean, 3 * (1 - mean), size=n // 6 + 1).repeat(6)[:n]
+        return np.clip(levels + rng.normal(0, noise, n), 0.01, 0.999), levels
+
+    return law
+
+
+def collapsing(before: float, after: float) -> Law:
+    """Acceptance changes in mid-text, confidence does not."""
+    return lambda n, rng: (np.full(n, 0.85), np.concatenate([np.full(n // 2, before), np.full(n - n // 2, after)]))
+
+
+LAWS = {f"unsure {chance}": unsure(chance) for chance in (0.1, 0.3, 0.5, 0.7, 0.9)}
+LAWS |= {f"informed {mean}": informed(mean) for mean in (0.3, 0.5, 0.7, 0.9)}
+LAWS |= {"0.9, then 0.1": collapsing(0.9, 0.1), "0.1, then 0.9": collapsing(0.1, 0.9)}
+
+
+def made_up(law: Law, costs: tuple[Sequence[float], float, float], n: int, seed: int, name: str = "") -> Trace:
+    """`n` places by a law, at the costs (milliseconds) of a machine."""
+    rng = np.random.default_rng(seed)
+    confidences, chances = law(n, rng)
+    passes, first, rest = costs
+    agrees = (rng.random(n) < chances).tolist()
+    return Trace(
+        name, confidences.tolist(), chances.tolist(), agrees, [1e-3 * t for t in passes], 1e-3 * first, 1e-3 * rest
+    )

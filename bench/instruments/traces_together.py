@@ -1,0 +1,73 @@
+"""Texts that are made at once, whose steps share passes: their replay through the controller, by scripted times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.instruments.traces import MAX_K, Proposed, Trace, controller_for, learn, propose, step
+from runtime.speculative.control.controller import Controller
+
+FURTHER = 0.1  # of a draft pass, for each further reply that has a row in it
+
+
+class Together:
+    """Several texts at the costs of the first, and one controller."""
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self.traces, self.places = traces, [0] * len(traces)
+        self.controller: Controller = controller_for(traces[0])
+        self.seconds, self.n_drafted = 0.0, 0
+
+    def live(self) -> list[int]:
+        """Texts that have not ended."""
+        return [i for i, trace in enumerate(self.traces) if self.places[i] < len(trace.agrees)]
+
+    def run(self) -> float:
+        """Seconds until the last has ended; each has a step in its turn."""
+        while live := self.live():
+            for i in live:
+                if self.controller.n_worth(len(live)) == 1:
+                    self.controller.n_waiting = len(live) - 1
+                    came, seconds = step(self.controller, self.traces[i], self.places[i])
+                    self.places[i] += came
+                    self.seconds += seconds
+                else:
+                    self._step(live)
+                    break
+        return self.seconds
+
+    def _step(self, live: Sequence[int]) -> None:
+        """One pass for all of them."""
+        controller, first = self.controller, self.traces[0]
+        controller.n_waiting = len(live) - 1
+        proposed = {i: self._propose(i, len(live), MAX_K // len(live) or (i == live[0])) for i in live}
+        width = len(live) + sum(each.k for each in proposed.values())
+        verify, draft = first.pass_seconds(width), self._draft_seconds(list(proposed.values()))
+        own = {i: controller.passes.shares[each.k] for i, each in proposed.items()}
+        n_said = sum(len(each.said) for each in proposed.values())
+        controller.passes.joint.learn_drafts([each.k for each in proposed.values()])
+        controller.passes.learn((), width, 0, verify)
+        for i, each in proposed.items():
+            share = verify * own[i] / sum(own.values())
+            thought = draft * len(each.said) / max(n_said, 1)
+            self.places[i] += learn(controller, self.traces[i], self.places[i], each, thought, share)
+        self.seconds += verify + draft
+        self.n_drafted += width - len(live)
+
+    def _propose(self, i: int, n: int, room: int) -> Proposed:
+        self.controller.begin(0, n_together=n)
+        return propose(self.controller, self.traces[i], self.places[i], room)
+
+    def _draft_seconds(self, proposed: Sequence[Proposed]) -> float:
+        """Of passes that have a token of each reply that goes on."""
+        first, seconds = self.traces[0], 0.0
+        for depth in range(max(len(each.said) for each in proposed)):
+            n = sum(len(each.said) > depth for each in proposed)
+            seconds += (first.rest if depth else first.first) * (1 + FURTHER * (n - 1))
+        return seconds
+
+
+def plain_together(traces: Sequence[Trace]) -> float:
+    """Seconds without drafts, in passes that all share which have not ended."""
+    lengths = sorted((len(trace.agrees) for trace in traces), reverse=True)
+    return sum(traces[0].pass_seconds(sum(length > place for length in lengths)) for place in range(lengths[0]))
