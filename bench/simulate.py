@@ -143,7 +143,7 @@ def main() -> None:
 def report_together(n: int, n_seeds: int) -> None:
     """A row per case: tokens per second over those of passes without drafts."""
     seeded = [dict(together(n, seed)) for seed in range(n_seeds)]
-    found = {name: statistics.fmean(each[name] for each in seeded) for name in seeded[0]}
+    found = {name: statistics.fmean(each[name]() for each in seeded) for name in seeded[0]}
     rows = [[name, f"{ratio:.3f}"] for name, ratio in found.items()]
     summary = {"least": round(min(found.values()), 3), "mean": round(statistics.geometric_mean(found.values()), 3)}
     report("replies at once / the same without drafts, simulated", ["case", "plain"], rows, dict(summary))

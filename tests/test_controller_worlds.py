@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from bench.instruments.traces import LAWS, World, made_up
@@ -14,6 +16,11 @@ TOGETHER = dict(together(n=400, seed=1))
 
 def times_plain(world: World) -> float:
     return sum(trace.plain_seconds for trace in world.traces) / world.lived()
+
+
+@cache
+def times_plain_together(case: str) -> float:
+    return TOGETHER[case]()
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -30,13 +37,13 @@ def test_short_replies_gain_from_what_the_ones_before_have_learned(where: str) -
 
 @pytest.mark.parametrize("case", TOGETHER)
 def test_replies_at_once_are_never_much_slower_than_without_drafts(case: str) -> None:
-    assert TOGETHER[case] > 0.97
+    assert times_plain_together(case) > 0.97
 
 
 def test_replies_at_once_gain_where_rows_are_cheap() -> None:
-    assert TOGETHER["GPU: 2 at once, informed 0.9"] > 1.6
-    assert TOGETHER["GPU: 4 at once, informed 0.9"] > 1.3
-    assert TOGETHER["1B, 2 cores: 2 at once, informed 0.9"] > 1.25
+    assert times_plain_together("GPU: 2 at once, informed 0.9") > 1.6
+    assert times_plain_together("GPU: 4 at once, informed 0.9") > 1.3
+    assert times_plain_together("1B, 2 cores: 2 at once, informed 0.9") > 1.25
 
 
 def test_drafts_shrink_with_the_number_of_replies() -> None:
