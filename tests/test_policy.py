@@ -20,8 +20,16 @@ def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
     chance = known.chance(0.85)
     drafted = [policy.includes(depth, chance ** (depth + 1), 0.85) for depth in range(4)]
     assert drafted == [True, True, True, False]  # four rows cost little more than three, five half as much again
+
+
+def test_a_draft_ends_where_all_of_it_is_too_unlikely_to_come() -> None:
+    """Each token is worth its cost by itself, and a third one is met in one of five steps."""
+    known = Acceptance()
+    for i in range(100):
+        known.observe([0.85, 0.85], int(i % 5 < 3), 1)
+    policy = Policy(known, [46 + 10.0 * k for k in range(9)], Price(4, 4, 0), 1 / 46)
     criterion = StoppingCriterion(policy, known, None, lambda k: 1e9)
-    assert [criterion.should_continue(0.85) for _ in range(3)] == [CONTINUE, CONTINUE, LAST]
+    assert [criterion.should_continue(0.85) for _ in range(2)] == [CONTINUE, LAST]
 
 
 def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
