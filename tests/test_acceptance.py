@@ -59,3 +59,12 @@ def test_acceptance_is_censored_by_the_window() -> None:
     assert known.chance(0.95) < 0.1
     # Never tried: only the offset speaks of it
     assert known.chance(0.5) == pytest.approx(Acceptance().chance(0.5), abs=0.4)
+
+
+def test_a_token_that_nothing_came_to_compare_with_says_nothing() -> None:
+    """All of a window was accepted: what lies behind it, nobody knows."""
+    known = Acceptance()
+    for _ in range(100):
+        known.observe([0.95, 0.95, 0.5], 2, 2)
+    assert known.n_seen == 200
+    assert known.chance(0.95) > 0.95

@@ -114,3 +114,13 @@ def test_weights_keep_their_layout_where_the_kernels_of_another_are_not_to_be_tr
     monkeypatch.setattr(lib, "llama_model_load_from_file", spied)
     LlamaModel(tiny, exact=exact).close()
     assert asked == [wanted]
+
+
+def test_a_context_is_read_again_from_the_first_token_that_differs(backends: tuple[LlamaBackend, LlamaBackend]) -> None:
+    memo, fresh = backends
+    context = tokens(7, 60)
+    memo.forward(context, Draft((1, 2, 3)))
+    edited = context[:45].copy()
+    edited[30] = (edited[30] + 1) % N_VOCAB
+    assert memo.n_cached(edited) == 30
+    assert np.array_equal(memo.forward(edited).copy(), fresh.forward(edited))

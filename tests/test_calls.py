@@ -183,6 +183,12 @@ def test_with_an_answers_schema_a_reply_is_one_or_the_other() -> None:
     assert not takes(ready(grammar), "text")
 
 
+def test_a_mark_that_comes_in_pieces_is_no_text() -> None:
+    call = written_calls(HERMES, turn(CALLS["one argument"]).more["tool_calls"])
+    text, calls = read(HERMES, f"Let me look. {call}", (16, 3))
+    assert (text.strip(), calls) == ("Let me look.", CALLS["one argument"])
+
+
 def test_a_mark_that_begins_no_call_is_text() -> None:
     assert read(HERMES, "The mark <tool_call> begins a call.", (1,)) == ("The mark <tool_call> begins a call.", [])
     unknown = '<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>'

@@ -13,7 +13,7 @@ from runtime.engine.chat_template import ChatTemplate, Message
 from runtime.engine.fitting import Fitted, Fitting
 from runtime.engine.past_calls import single_calls, with_ids
 from runtime.engine.prompt import PromptEncoder, Talk
-from runtime.engine.turns import calls_of
+from runtime.engine.turns import calls_of, late_system_as_user, one_reply
 from tests.support.awkward import AWKWARD, conversation, texts
 
 TURN = "[{{ m.role }}]{{ m.content }}"
@@ -176,6 +176,18 @@ def test_joined_replies_keep_their_calls_and_thoughts() -> None:
     assert [m.role for m in found] == ["user", "assistant", "tool"]
     assert (found[1].content, found[1].more["reasoning_content"]) == ("text1.", "Hm0.\n\nHm1.")
     assert len(found[1].more["tool_calls"]) == 1
+
+
+def test_what_a_later_system_message_says_is_said_by_the_user() -> None:
+    turns = conversation("SUASU")
+    found = late_system_as_user(turns)
+    assert [m.role for m in found] == ["system", "user", "assistant", "user"]
+    assert found[-1].content == f"{turns[3].content}\n\n{turns[4].content}"
+
+
+def test_replies_that_are_joined_keep_the_calls_of_all() -> None:
+    (joined,) = one_reply([*conversation("C"), *conversation("D")])
+    assert len(joined.more["tool_calls"]) == 3
 
 
 def test_what_cannot_be_fitted_keeps_the_templates_own_error() -> None:

@@ -119,6 +119,19 @@ def test_the_grammar_is_only_a_memo(open_demo: OpenEngine, walks: list[tuple[int
         assert old.forced() == fresh.forced()
 
 
+def test_after_a_path_is_allowed_what_is_allowed_once_it_was_said(open_demo: OpenEngine) -> None:
+    vocab = open_demo(drafters=()).vocab
+    right = vocab.encode('{"function": "list", "safe": true, "arity": 2}', special=False)
+    guessing, saying = (
+        GrammarMask(compile_grammar(GRAMMARS[0], vocab.grammar_tokenizer), vocab.n_vocab) for _ in range(2)
+    )
+    for n in range(len(right) - 3):
+        guessing.begin(np.array(right[:n], dtype=np.int32))
+        saying.begin(np.array(right[: n + 3], dtype=np.int32))
+        assert np.array_equal(guessing.allowed(tuple(right[n : n + 3])), saying.allowed(()))
+        assert guessing.allowed(())[right[n]]
+
+
 class Fragile:
     """A matcher that breaks for good on token 9, as llguidance's does when a limit is reached."""
 

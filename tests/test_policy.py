@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from runtime.core.drafter import CONTINUE, LAST
 from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
-from runtime.speculative.control.policy import Policy, Price, best_length, transitions
+from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, best_length, transitions
+from runtime.speculative.control.valuation import Market, value
 from tests.support.control import PASSES
 
 
@@ -15,6 +20,16 @@ def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
     chance = known.chance(0.85)
     drafted = [policy.includes(depth, chance ** (depth + 1), 0.85) for depth in range(4)]
     assert drafted == [True, True, True, False]  # four rows cost little more than three, five half as much again
+
+
+def test_a_draft_ends_where_all_of_it_is_too_unlikely_to_come() -> None:
+    """Each token is worth its cost by itself, and a third one is met in one of five steps."""
+    known = Acceptance()
+    for i in range(100):
+        known.observe([0.85, 0.85], int(i % 5 < 3), 1)
+    policy = Policy(known, [46 + 10.0 * k for k in range(9)], Price(4, 4, 0), 1 / 46)
+    criterion = StoppingCriterion(policy, known, None, lambda k: 1e9)
+    assert [criterion.should_continue(0.85) for _ in range(2)] == [CONTINUE, LAST]
 
 
 def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
@@ -35,3 +50,14 @@ def test_what_a_drafter_said_elsewhere_is_expected_where_it_said_nothing_yet() -
     for after in (0, 3, UNKNOWN):  # of these, the last alone was met
         assert chance_of_a_sure_start(0.999, after) > 0.5
         assert chance_of_a_sure_start(0.05, after) < 0.1
+
+
+def test_of_a_draft_of_one_token_only_the_seconds_of_the_first_count() -> None:
+    def gain(first: float, rest: float) -> float:
+        state = DrafterState(first, is_model_free=False)
+        state.rest_seconds = rest
+        value(state, 0, Market([46.0, 50.0], 0, 0.0, 1 / 46), 1 / 46)
+        return state.expected_gain
+
+    assert gain(4.0, 40.0) == pytest.approx(gain(4.0, 1.0))
+    assert gain(4.0, 40.0) > 2 * gain(40.0, 4.0)

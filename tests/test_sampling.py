@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from runtime.core.draft import Logits, Path
 from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import gumbel
-from runtime.sampling.logits import Row, logprobs, softmax
+from runtime.sampling.logits import Row, logprobs, nucleus, softmax
 from runtime.sampling.sampler import Sampler, Sampling, distribution
 
 
@@ -197,3 +197,17 @@ def test_logprobs_are_the_models_own() -> None:
 def test_a_senseless_setting_is_named(field: str, value: object) -> None:
     with pytest.raises(SettingsError, match=field):
         Sampling(**{field: value})  # type: ignore[arg-type]
+
+
+def test_the_nucleus_ends_with_the_token_by_which_it_reaches_p() -> None:
+    probs = np.array([0.125, 0.5, 0.25, 0.125])
+    assert nucleus(probs, 0.75).tolist() == [1, 2]
+    assert nucleus(probs, 0.76).tolist() == [1, 2, 0]
+    assert nucleus(probs, 0.01).tolist() == [1]
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("temperature", [0.0, 0.01])
+def test_a_drafter_guesses_under_what_binds_the_target(seed: int | None, temperature: float) -> None:
+    sampler = begun(Sampling(temperature, seed=seed, logit_bias=((2, -9.0),)), [2], OnlyEven())
+    assert sampler.pick(row(1, 2, 3, 4)).token == sampler.choose(row(1, 2, 3, 4)) == 0

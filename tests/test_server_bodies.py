@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.server.request_body import Inflater
 from tests.support.serving import open_plain, running
 
 CHAT = json.dumps({"messages": [{"role": "user", "content": "What is a deque?"}], "max_tokens": 2}).encode()
@@ -52,6 +53,10 @@ def test_a_bomb_is_refused_before_it_is_unpacked(client: httpx2.Client, path: st
     refused = post(client, bomb, "gzip", path)
     assert refused.status_code == 413
     assert "longer than 32 MiB" in refused.json()["error"]["message"]
+
+
+def test_no_more_is_unpacked_than_is_wanted() -> None:
+    assert Inflater(31).feed(gzip.compress(b" " * 2**20), 1000) == b" " * 1000
 
 
 def test_a_body_that_unpacks_to_the_limit_is_read(client: httpx2.Client) -> None:

@@ -10,8 +10,10 @@ import httpx2
 import openai
 import pytest
 
-from runtime.engine import Options
+from app.server.usage import Tally
+from runtime.engine import Chunk, Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, events, running
@@ -268,3 +270,12 @@ def test_choices_of_a_chat(client: openai.OpenAI) -> None:
             roles += [choice.index] * bool(choice.delta.role)
     assert texts == [choice.message.content for choice in whole.choices]
     assert roles == [0, 1, 2]
+
+
+def test_a_prompt_counts_once_however_many_replies_it_has() -> None:
+    tally = Tally(n_prompts=2, n_choices=3)
+    for n in (5, 5, 5, 7, 7, 7):
+        tally.add(Chunk("", finish_reason="stop", stats=Stats(prompt_n=n)))
+    usage: Any = tally.usage()["usage"]
+    assert tally.is_complete
+    assert usage["prompt_tokens"] == usage["total_tokens"] == 5 + 7

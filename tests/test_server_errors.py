@@ -244,7 +244,7 @@ def test_what_was_said_is_not_logged(
 
 def test_this_machine_is_told_from_others() -> None:
     assert all(map(is_loopback, ("localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "::1")))
-    assert not any(map(is_loopback, ("", "0.0.0.0", "192.168.1.2", "localhost.evil.example", "::")))
+    assert not any(map(is_loopback, ("", "0.0.0.0", "192.168.1.2", "localhost.evil.example", "evil-localhost", "::")))
 
 
 def test_a_unix_socket_needs_no_host_name() -> None:

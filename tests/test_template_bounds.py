@@ -13,6 +13,7 @@ import pytest
 from runtime.core.errors import TemplateError
 from runtime.engine import chat_template
 from runtime.engine.chat_template import ChatTemplate, Message
+from runtime.engine.template_bounds import ROOM, Meter, TooMuchError, weight
 from runtime.engine.template_clock import TemplateTooSlowError, time_limit
 from tests import support
 
@@ -47,6 +48,19 @@ def test_what_a_template_says_is_wrong_is_cut(source: str) -> None:
     with pytest.raises(TemplateError) as caught:
         ChatTemplate(source).render([Message("user", "x")])
     assert len(str(caught.value)) < 2000
+
+
+def test_what_a_rendering_makes_adds_up() -> None:
+    meter = Meter()
+    for _ in range(4):
+        meter.spend(ROOM // 16)
+    with pytest.raises(TooMuchError):
+        meter.spend(ROOM // 16)
+
+
+def test_a_list_weighs_what_is_in_its_lists() -> None:
+    text = "x" * 1000
+    assert weight([[text, [text]], {"key": text}]) > 3000
 
 
 def lose_the_first_error() -> None:

@@ -74,6 +74,15 @@ def test_every_node_has_the_logits_of_its_path_and_the_cache_stays_exact(
         context += [*path_of(draft, int(rng.integers(-1, len(draft)))), int(rng.integers(0, 500))]
 
 
+def test_a_branch_stands_behind_the_context_as_its_trunk_does(backends: tuple[LlamaBackend, LlamaBackend]) -> None:
+    trees, plain = backends
+    context, draft = np.arange(30, dtype=np.int32), Draft((7, 8, 9, 5), (-1, -1, 1, 0))
+    got = trees.forward(context, draft).copy()
+    for node in range(-1, len(draft)):
+        path = np.array([*context, *path_of(draft, node)], dtype=np.int32)
+        assert np.array_equal(plain.forward(path)[0], got[node + 1])
+
+
 def test_what_a_tree_decoded_is_not_decoded_again(backends: tuple[LlamaBackend, LlamaBackend]) -> None:
     trees, context = backends[0], np.arange(40, dtype=np.int32)
     trees.forward(context, Draft((7, 8, 9, 5), (-1, -1, 1, 0)))

@@ -99,6 +99,26 @@ def test_a_vanishing_residual_falls_back_to_the_target() -> None:
     assert verify_module.residual(same, same) is same
 
 
+def test_what_is_left_is_what_the_target_has_more_of() -> None:
+    left = verify_module.residual(
+        Distribution(np.array([0, 2]), np.array([0.5, 0.5])), Distribution(np.array([1, 2]), np.array([0.6, 0.4]))
+    )
+    assert left.ids.tolist() == [0, 2]
+    assert left.probs == pytest.approx([0.5 / 0.6, 0.1 / 0.6])
+
+
+@pytest.mark.parametrize(("chance", "said"), [(0.49, (1, 2)), (0.51, (0,))], ids=["accepted", "rejected"])
+def test_a_draft_token_is_accepted_by_its_ratio_and_else_replaced_from_the_residual(
+    chance: float, said: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drafted token's p / q is 0.3 / 0.6, and the target has more than the draft of token 0 alone."""
+    draft = Draft((1,), probs=(Distribution(np.arange(3), np.array([0.1, 0.6, 0.3])),))
+    logits = np.log(np.array([[0.5, 0.3, 0.2], [1e-9, 1e-9, 1.0]], dtype=np.float32))
+    sampler, chances = Sampler(Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)), iter([chance, 0.7])
+    monkeypatch.setattr(sampler.rng, "random", lambda: next(chances))
+    assert verify(draft, logits, sampler).tokens == said
+
+
 def test_an_empty_budget_drafts_nothing() -> None:
     class Eager(Drafter):
         name = "model"

@@ -12,8 +12,9 @@ from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine import Sampling, Talk
 from runtime.engine.chat_template import Message
 from runtime.engine.prompt import PromptEncoder
-from runtime.engine.window import fit, to_block, without_oldest
+from runtime.engine.window import PromptWindow, fit, to_block, without_oldest
 from tests.conftest import OpenEngine
+from tests.support.scripted import Encoder, ScriptedEngine
 
 SYSTEM = Message("system", "Be brief.")
 TALK = [
@@ -35,6 +36,20 @@ def test_the_oldest_turn_goes_whole() -> None:
 
 def test_the_last_question_and_the_system_prompt_stay() -> None:
     assert without_oldest([SYSTEM, Message("user", "e")]) == [SYSTEM, Message("user", "e")]
+
+
+def test_a_system_message_stays_wherever_it_stands() -> None:
+    late = [*TALK[1:3], SYSTEM, *TALK[3:]]
+    assert [m.content for m in without_oldest(late, 2)] == ["Be brief.", "e"]
+
+
+def test_turns_go_for_the_reply_as_well() -> None:
+    """Before it begins for all of it, up to a quarter of the context; when that is full, for what it has said."""
+    talk = [Message(role, "one two three four") for _ in range(20) for role in ("user", "assistant")][:-1]
+    window = PromptWindow(talk, Encoder(ScriptedEngine("")), 80, drops=True)  # type: ignore[arg-type]
+    assert 40 < len(window.begin(10)) <= 70
+    assert 30 < len(window.begin(None)) <= 60
+    assert 0 < len(window.shrink(45)) <= 15
 
 
 def test_no_more_turns_go_than_must() -> None:
