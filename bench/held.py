@@ -19,14 +19,14 @@ from bench.timing import ratios, report
 from bench.turns import rounds
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.learning.trainer import Trainer
+from runtime.learning.trainer import TrainerProcess
 from runtime.models.registry import load_registry
 
 QUESTIONS = "What does os.path.join do?", "Explain textwrap.wrap.", "What is a deque?", "How does json.dumps work?"
 PLAIN, HEAD, LEARNS = "plain", "head", "head that learns"
 
 
-def rate(engine: LoadedEngine, training: Trainer | None, question: str) -> float:
+def rate(engine: LoadedEngine, training: TrainerProcess | None, question: str) -> float:
     """Tokens per second of a reply that begins while the training computes, where there is one."""
     if training:
         rest(engine, training)
