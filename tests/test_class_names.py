@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -33,7 +35,8 @@ def test_each_class_name_of_the_runtime_and_the_app_stands_for_one_class() -> No
     files = [path for room in ("runtime", "app") for path in sorted((ROOT / room).rglob("*.py"))]
     sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf8") for path in files}
     assert len(places_by_class(sources)) > 100
-    assert not (found := shared_names(sources)), "\n" + "\n".join(found)
+    if found := shared_names(sources):
+        pytest.fail("\n".join(found), pytrace=False)
 
 
 def test_a_name_that_stands_for_two_classes_is_told_with_both_places() -> None:
