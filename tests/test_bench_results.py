@@ -11,7 +11,7 @@ import pytest
 
 from app.bench.hindsight import Guesser, right_at, seconds_by_length, shortest
 from app.bench.plan import ADAPTIVE, PLAIN, Cell
-from app.bench.results import Sample
+from app.bench.results import TimedReply
 from app.bench.runs import Runs
 from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
@@ -32,8 +32,8 @@ def test_a_ratio_is_of_the_same_round_so_a_slow_round_leaves_it_alone() -> None:
 
 def test_a_reply_that_has_no_counterpart_counts_for_no_ratio() -> None:
     results = made()
-    results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 1, 1, 1000, 1e-3, STEPS))
-    results.samples.append(Sample(ADAPTIVE, Cell("question", 0.0), 0, 3, 1000, 1e-3, STEPS))
+    results.samples.append(TimedReply(ADAPTIVE, Cell("question", 0.0), 1, 1, 1000, 1e-3, STEPS))
+    results.samples.append(TimedReply(ADAPTIVE, Cell("question", 0.0), 0, 3, 1000, 1e-3, STEPS))
     assert results.ratio(ADAPTIVE, PLAIN, [Cell("question", 0.0)]) == made().ratio(
         ADAPTIVE, PLAIN, [Cell("question", 0.0)]
     )

@@ -18,14 +18,14 @@ from bench.instruments.heads import head_for, write_head
 from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.learning import conditions, trainer
-from runtime.learning.learner import PAUSE, QUIET, Learner, Made
+from runtime.learning.learner import PAUSE, QUIET, BackgroundLearner, Made
 from runtime.learning.place import Place, forget, place_of, places, root
-from runtime.learning.trainer import Trainer
+from runtime.learning.trainer import TrainerProcess
 from runtime.learning.versions import KEPT, Measured, Versions
 from runtime.learning.windows import LEAD, LENGTH, Window, Windows, missed, window_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass
-from runtime.training.adapting import Job, adapt, is_better
+from runtime.training.adapting import AdaptationJob, adapt, is_better
 from tests.support.waiting import wait_for
 
 DEMO = load_registry()["demo"]
@@ -269,7 +269,7 @@ class World:
 
     def __init__(self, place: Place, files: tuple[Path, Path]) -> None:
         self.now, self.training = 0.0, Still()
-        self.learner = Learner(*files, N_VOCAB, place, self.training, lambda: self.now)
+        self.learner = BackgroundLearner(*files, N_VOCAB, place, self.training, lambda: self.now)
 
     def answer(self, n: int = 1, seed: int = 0) -> None:
         for i in range(n):
@@ -400,8 +400,8 @@ def test_a_pair_says_why_its_head_does_not_learn(monkeypatch: pytest.MonkeyPatch
 # The process
 
 
-def running(text: str) -> Trainer:
-    process = Trainer([sys.executable, "-c", text])
+def running(text: str) -> TrainerProcess:
+    process = TrainerProcess([sys.executable, "-c", text])
     process.start()
     return process
 
@@ -445,8 +445,8 @@ def test_a_held_training_ends_with_the_process_that_began_it(tmp_path: Path) -> 
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(100)"
     )
     parent = (
-        f"import os, sys, time\nfrom pathlib import Path\nfrom runtime.learning.trainer import Trainer\n"
-        f"t = Trainer([sys.executable, '-c', {child!r}]); t.start(); path = Path({str(tmp_path / 'pid')!r})\n"
+        f"import os, sys, time\nfrom pathlib import Path\nfrom runtime.learning.trainer import TrainerProcess\n"
+        f"t = TrainerProcess([sys.executable, '-c', {child!r}]); t.start(); path = Path({str(tmp_path / 'pid')!r})\n"
         "while not (path.exists() and path.read_text()): time.sleep(0.01)\n"
         "t.hold(); os.kill(os.getpid(), 9)"
     )
@@ -472,7 +472,7 @@ def demo_place(tmp_path: Path) -> Iterator[tuple[Place, Path]]:
     forget()
 
 
-def copied(job: Job) -> None:
+def copied(job: AdaptationJob) -> None:
     job.new.write_bytes(job.head.read_bytes())
 
 
@@ -492,7 +492,7 @@ def test_no_head_is_trained_on_what_it_is_measured_on(demo_place: tuple[Place, P
     place, head = demo_place
     seen: dict[str, set[str]] = {}
 
-    def train(job: Job) -> None:
+    def train(job: AdaptationJob) -> None:
         seen["trained"] = {each.key for each in job.windows}
         copied(job)
 
@@ -515,7 +515,7 @@ def test_a_rise_within_the_error_is_none() -> None:
 def test_a_training_whose_texts_were_forgotten_leaves_nothing(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
 
-    def train(job: Job) -> None:
+    def train(job: AdaptationJob) -> None:
         copied(job)
         forget()
         place.make(DEMO.target, head)
@@ -529,7 +529,7 @@ def test_a_training_whose_texts_were_forgotten_leaves_nothing(demo_place: tuple[
 def test_a_training_that_writes_after_a_forget_finds_no_folder(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
 
-    def train(job: Job) -> None:
+    def train(job: AdaptationJob) -> None:
         forget()
         place.make(DEMO.target, head)
         copied(job)
@@ -543,7 +543,7 @@ def test_a_disk_that_is_full_loses_nothing(demo_place: tuple[Place, Path]) -> No
     place, head = demo_place
     adapt(place, DEMO.target, head, copied, saying(BETTER))
 
-    def train(job: Job) -> None:
+    def train(job: AdaptationJob) -> None:
         raise OSError(28, os.strerror(28), str(job.new))
 
     with pytest.raises(OSError, match="No space"):
@@ -564,7 +564,7 @@ def test_a_head_that_was_gone_back_from_meanwhile_is_not_replaced(demo_place: tu
     place, head = demo_place
     adapt(place, DEMO.target, head, copied, saying(BETTER))
 
-    def train(job: Job) -> None:
+    def train(job: AdaptationJob) -> None:
         copied(job)
         Versions(place).revert(0)
 

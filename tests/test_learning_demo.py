@@ -20,7 +20,7 @@ from bench.instruments.heads import head_for, write_head
 from runtime.engine import Message, Options, Sampling, forget_replies
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning import conditions
-from runtime.learning.learner import Learner
+from runtime.learning.learner import BackgroundLearner
 from runtime.learning.place import Place, forget, place_of, root
 from runtime.learning.versions import Measured, Versions
 from runtime.learning.windows import Window, Windows
@@ -58,7 +58,7 @@ def engine(pair: Pair) -> Iterator[LoadedEngine]:
     engine.close()
 
 
-def still(engine: LoadedEngine) -> Learner:
+def still(engine: LoadedEngine) -> BackgroundLearner:
     """The engine's learner, which begins no process."""
     learner = engine._learner
     assert learner is not None

@@ -17,7 +17,7 @@ from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning import conditions, learner, trainer
 from runtime.learning.place import forget, place_of, root
-from runtime.learning.trainer import Trainer
+from runtime.learning.trainer import TrainerProcess
 from runtime.learning.versions import Versions
 from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
@@ -120,7 +120,7 @@ def test_a_training_without_its_modules_says_what_to_install(
     head = pair.draft or Path()
     place = place_of(pair.target, head)
     place.make(pair.target, head)
-    training = Trainer(trainer.command(place.path, pair.target, head, 10**10))
+    training = TrainerProcess(trainer.command(place.path, pair.target, head, 10**10))
     training.start()
     wait_for(lambda: not training.is_running)
     ended = training.ended()

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.anthropic.conversation import BILLING, Conversation
+from app.server.anthropic.conversation import BILLING, AnthropicConversation
 from tests.support.serving import Running, open_plain, running
 
 QUESTION = "What does os.path.join do?"
@@ -159,7 +159,7 @@ def test_a_conversation_with_tools_becomes_a_chats() -> None:
         {"type": "text", "text": "A"},
         {"type": "text", "text": "B"},
     ]
-    chat = Conversation.model_validate({"messages": TURNS, "system": system}).chat()
+    chat = AnthropicConversation.model_validate({"messages": TURNS, "system": system}).chat()
     found = [(each.role, "".join(part.text for part in each.content or ())) for each in chat.messages]
     assert found == [
         ("system", "A\n\nB"),

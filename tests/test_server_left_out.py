@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.server.anthropic.conversation import Conversation
+from app.server.anthropic.conversation import AnthropicConversation
 from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
 
@@ -23,7 +23,7 @@ def chat_texts(messages: list[Any]) -> list[str]:
 
 
 def anthropic_texts(messages: list[Any]) -> list[str]:
-    return [message.text for message in Conversation.model_validate({"messages": messages}).chat().messages]
+    return [message.text for message in AnthropicConversation.model_validate({"messages": messages}).chat().messages]
 
 
 def responses_texts(items: list[Any]) -> list[str]:
@@ -96,7 +96,9 @@ def test_arguments_of_earlier_calls_are_an_object(given: Any, expected: Any) -> 
     call = {"function": {"name": "f", "arguments": given}}
     (chat,) = ChatRequest.model_validate({"messages": [{"role": "assistant", "tool_calls": [call]}]}).messages
     use = {"type": "tool_use", "id": "1", "name": "f", "input": given}
-    (block,) = Conversation.model_validate({"messages": [{"role": "assistant", "content": [use]}]}).chat().messages
+    (block,) = (
+        AnthropicConversation.model_validate({"messages": [{"role": "assistant", "content": [use]}]}).chat().messages
+    )
     item = {"type": "function_call", "call_id": "1", "name": "f", "arguments": given}
     (turn,) = ResponsesRequest.model_validate({"input": [item]}).chat.messages
     for message in (chat, block, turn):

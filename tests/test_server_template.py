@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.anthropic.blocks import InputMessage
+from app.server.anthropic.blocks import AnthropicMessage
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
@@ -118,7 +118,7 @@ def test_a_template_is_told_what_it_asks_for() -> None:
 def test_parts_of_a_text_are_lines() -> None:
     parts = [{"type": "text", "text": text} for text in ("", "a", "b")]
     assert written(PLAIN, {"role": "user", "content": parts}).text == "[user]Hi[user]a\nb[a]"
-    (message,) = InputMessage.model_validate({"role": "user", "content": parts}).chat_messages()
+    (message,) = AnthropicMessage.model_validate({"role": "user", "content": parts}).chat_messages()
     assert message.text == "a\nb"
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from app.cli.oneshot import Output, Request, run
 from app.terminal import inert, marked
+from bench.instruments.facts import facts
 from runtime.engine import Chunk, Sampling
 from runtime.engine.stats import Stats
-from tests.support.facts import facts
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from bench.instruments.planted import FIRST_WORD, plant, word
 from bench.instruments.shapes import K_QUANTS, TINY, Shape, requantize, write_random
 from runtime.backends import trimmed as trimmed_backends
 from runtime.backends.model import LlamaModel
-from runtime.backends.trimmed import Words, open_trimmed
+from runtime.backends.trimmed import TrimmedWords, open_trimmed
 from runtime.core.draft import Draft
 from runtime.core.errors import DraftError, ModelError
 from runtime.engine import Grammar, Options, Sampling
@@ -239,8 +239,8 @@ def test_conversations_share_passes_of_a_copy(tmp_path: Path) -> None:
 def test_a_library_that_takes_no_vectors_is_found_out_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copy_of(write_random(tmp_path / "whole.gguf", SMALL))
     model = LlamaModel(path)
-    right = Words.vectors
-    monkeypatch.setattr(Words, "vectors", lambda self, tokens: right(self, tokens) * np.float32(1.5))
+    right = TrimmedWords.vectors
+    monkeypatch.setattr(TrimmedWords, "vectors", lambda self, tokens: right(self, tokens) * np.float32(1.5))
     with pytest.raises(DraftError, match="cannot be given the vectors"):
         open_trimmed(model, kept_of(path), 128, 1, 16)
     model.close()

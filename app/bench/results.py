@@ -16,7 +16,7 @@ from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TimedReply:
     """One reply, without its text."""
 
     way: str
@@ -47,7 +47,7 @@ class Results:
     """Everything that was measured, in order."""
 
     plan: Plan
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[TimedReply] = field(default_factory=list)
     n_compared: int = 0  # replies whose tokens were held against plain decode's
     n_different: int = 0  # of them, where kernels were exact: each is a bug
     n_rounded: int = 0  # the same where kernels round differently by width, so that texts may differ
@@ -72,9 +72,9 @@ class Results:
                 ratios.append(over / under)
         return Spread.of(ratios)
 
-    def _rounds(self, way: str, cells: Iterable[Cell]) -> dict[int, dict[tuple[Cell, int], Sample]]:
+    def _rounds(self, way: str, cells: Iterable[Cell]) -> dict[int, dict[tuple[Cell, int], TimedReply]]:
         """Round -> (cell, prompt) -> the reply."""
-        wanted, rounds = set(cells), dict[int, dict[tuple[Cell, int], Sample]]()
+        wanted, rounds = set(cells), dict[int, dict[tuple[Cell, int], TimedReply]]()
         for sample in self.samples:
             if sample.way == way and sample.cell in wanted:
                 rounds.setdefault(sample.round, {})[sample.cell, sample.prompt] = sample
@@ -113,15 +113,15 @@ class Results:
                 found[cell] = sum(ceilings.values()) / taken
         return found
 
-    def _replies(self, cell: Cell) -> dict[tuple[str, int], list[Sample]]:
+    def _replies(self, cell: Cell) -> dict[tuple[str, int], list[TimedReply]]:
         """(way, prompt) -> its replies."""
-        replies = dict[tuple[str, int], list[Sample]]()
+        replies = dict[tuple[str, int], list[TimedReply]]()
         for sample in self.samples:
             if sample.cell == cell:
                 replies.setdefault((sample.way, sample.prompt), []).append(sample)
         return replies
 
-    def _ceiling(self, replies: dict[tuple[str, int], list[Sample]], prompt: int) -> float:
+    def _ceiling(self, replies: dict[tuple[str, int], list[TimedReply]], prompt: int) -> float:
         """Seconds for that prompt's reply; 0 while plain decode is not known."""
         plain = replies.get((PLAIN, prompt), [])
         n, guessers = plain[0].n_tokens if plain else 0, list[Guesser]()
@@ -165,7 +165,7 @@ class Results:
         return points
 
 
-def tokens_per_second(samples: Iterable[Sample]) -> float:
+def tokens_per_second(samples: Iterable[TimedReply]) -> float:
     """Over all of them together."""
     samples = list(samples)
     seconds = sum(sample.seconds for sample in samples)

@@ -13,7 +13,7 @@ from itertools import product
 from app.bench.engines import Engines
 from app.bench.plan import ADAPTIVE, Cell, Plan, Way
 from app.bench.prompts import KINDS, Turns
-from app.bench.results import Results, Sample
+from app.bench.results import Results, TimedReply
 from runtime.core.errors import ContextError, TemplateError
 from runtime.engine import Chunk, Engine, Message, Sampling
 
@@ -109,9 +109,9 @@ def in_form(engine: Engine, turns: Turns) -> Prompt:
     return messages
 
 
-def sample(task: Task, number: int, last: Chunk) -> Sample:
+def sample(task: Task, number: int, last: Chunk) -> TimedReply:
     """The numbers of a finished reply."""
     stats = last.stats
     assert stats is not None
     steps = tuple((step.seconds, step.drafter, step.n_drafted, step.n_accepted) for step in stats.steps)
-    return Sample(task.way.name, task.cell, task.prompt, number, stats.predicted_n, stats.decode_seconds, steps)
+    return TimedReply(task.way.name, task.cell, task.prompt, number, stats.predicted_n, stats.decode_seconds, steps)

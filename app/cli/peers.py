@@ -32,7 +32,7 @@ NAMES = {
 HERE = {name: sentence for names, sentence in NAMES.items() for name in names}
 
 
-class Command(TyperCommand):
+class HintingCommand(TyperCommand):
     """A command that knows what others would have called its options."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:

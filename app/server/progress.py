@@ -11,7 +11,7 @@ from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 
 
-class Progress:
+class ReplyProgress:
     """Of one reply. `tells_reading`: events while the prompt is read; `tells_time`: timings in every event."""
 
     def __init__(self, tells_reading: bool = False, tells_time: bool = False) -> None:

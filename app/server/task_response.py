@@ -18,7 +18,7 @@ from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.refusal import error_response
 from app.server.request_log import tasks_of
 from app.server.scheduled_task import ScheduledTask
-from app.server.wire import COMMENT, PING, Event, EventStream, JSONBody, sse
+from app.server.wire import COMMENT, PING, Event, EventStreamResponse, JSONBody, sse
 from runtime.engine import Chunk
 
 
@@ -119,7 +119,7 @@ class TaskResponse:
         return b"".join(map(sse, (*self.formatter.chunk_events(chunk), *last)))
 
 
-class WatchedStream(EventStream):
+class WatchedStream(EventStreamResponse):
     """A stream whose end with the connection is seen to already."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -36,7 +36,7 @@ def sse(event: Event) -> bytes:
     return name + b"data: " + to_json(event) + b"\n\n"
 
 
-class EventStream(StreamingResponse):
+class EventStreamResponse(StreamingResponse):
     """A response that streams encoded events."""
 
     media_type = "text/event-stream"

@@ -14,7 +14,7 @@ from bench.instruments.planted_heads import plant_eagle
 from bench.instruments.shapes import Shape
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning.place import place_of
-from runtime.learning.trainer import Trainer
+from runtime.learning.trainer import TrainerProcess
 from runtime.learning.versions import Measured, Versions
 from runtime.models.registry import Pair
 
@@ -37,20 +37,20 @@ def plant_learned(pair: Pair, shape: Shape, acceptance: float | tuple[float, flo
     return replace(original, learn=True, name=pair.name)
 
 
-def begin_training(engine: LoadedEngine) -> Trainer:
+def begin_training(engine: LoadedEngine) -> TrainerProcess:
     """Has a process that computes without end take the place of trainings; it is held until `rest` and by every reply.
 
     Raises SystemExit where the engine's head does not learn.
     """
     if engine._learner is None:
         raise SystemExit(f"The head does not learn here: {engine.learning}.")
-    training = engine._learner._training = Trainer([sys.executable, "-c", ENDLESS])
+    training = engine._learner._training = TrainerProcess([sys.executable, "-c", ENDLESS])
     training.start()
     training.hold()
     return training
 
 
-def rest(engine: LoadedEngine, training: Trainer) -> None:
+def rest(engine: LoadedEngine, training: TrainerProcess) -> None:
     """What happens between two replies: what was rejected is kept, and the training computes for a moment."""
     engine.tend()
     training.go_on()

@@ -16,7 +16,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT32_P
 from runtime.backends.staging import Rows
-from runtime.backends.trail import Step, Trail
+from runtime.backends.trail import HeadStep, Trail
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.models.heads import HEAD_ROWS, BlockShape
 
@@ -52,7 +52,7 @@ class DflashBackend(HeadBackend):
         lib.llama_memory_seq_rm(self.memory, trail.sequence, -1 if last == trail.begin else last, -1)
         return self._logits()[1:]
 
-    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[Step]:
+    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[HeadStep]:
         """No row is a step: what was guessed is not gone on from."""
         n = len(waiting)
         self._make_room(trail, trail.n_cells, n)

@@ -19,7 +19,7 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import FLOAT_P, INT8_P, INT32_P
 from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.backends.staging import Rows
-from runtime.backends.trail import Step, Trail
+from runtime.backends.trail import HeadStep, Trail
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ModelError
 from runtime.models.heads import HEAD_ROWS
@@ -153,11 +153,11 @@ class HeadBackend:
             trail.n_cells = start + n
             trail.waiting.drop(n)
 
-    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[Step]:
+    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[HeadStep]:
         """Makes cells of the target's states, which may be more for a row than it takes; returns the last row."""
         states = self._taken(trail, waiting)
         self._decode(trail, trail.n_cells, tokens, states)
-        return [Step(int(tokens[-1]), states[-1:].copy())]
+        return [HeadStep(int(tokens[-1]), states[-1:].copy())]
 
     def _go_on(self, trail: Trail, tokens: Tokens) -> None:
         """Decodes what stands behind the cells, with the head's own states; what was there before is not made again."""
@@ -172,7 +172,7 @@ class HeadBackend:
     def _step(self, trail: Trail, token: int, state: Rows) -> None:
         position = trail.n_cells - 1 + len(trail.steps)
         self._decode(trail, position, np.array([token], dtype=np.int32), state)
-        trail.steps.append(Step(token, state))
+        trail.steps.append(HeadStep(token, state))
 
     def _taken(self, trail: Trail, states: Rows) -> Rows:
         """The target's states as they go into a row [n, width]."""

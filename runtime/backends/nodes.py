@@ -62,7 +62,7 @@ class Tensor(ctypes.Structure):
     )
 
 
-class Watch(dict[int, bool]):
+class NodeAnswers(dict[int, bool]):
     """Answers the scheduler's question about each node; Python only runs for those that are not in it."""
 
     def __init__(self, visit: Callable[[int], bool]) -> None:
@@ -98,7 +98,7 @@ class Nodes:
     """
 
     def __init__(self) -> None:
-        self._watch = Watch(self._visit)
+        self._watch = NodeAnswers(self._visit)
         self.callback = ASK(self._watch.__getitem__)
         self._addresses: list[int] = []  # in order
         self._nodes: dict[int, Tensor] = {}  # as they were in the pass that was learned from

@@ -14,7 +14,7 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
-from runtime.backends.workers import Worker
+from runtime.backends.workers import RpcWorker
 from runtime.core.errors import SettingsError
 
 NAME = b"RPC"
@@ -51,7 +51,7 @@ def _function(name: bytes, result: Any, *arguments: Any) -> Any:
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
-def register(worker: Worker) -> None:
+def register(worker: RpcWorker) -> None:
     """Makes the devices of a worker that has just answered the library's, once. Raises SettingsError."""
     if worker.address in _registered:
         return

@@ -15,7 +15,7 @@ from runtime.core.draft import Tokens, common_prefix
 from runtime.models.heads import SPARE, STATES
 
 
-class Step(NamedTuple):
+class HeadStep(NamedTuple):
     """A row that the head decoded: a token, and the state it went in with."""
 
     token: int
@@ -76,7 +76,7 @@ class Trail:
         self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
         self.n_tokens = self.begin = self.n_cells = 0
         self.waiting = Waiting(width)
-        self.steps: list[Step] = []
+        self.steps: list[HeadStep] = []
 
     @property
     def n_known(self) -> int:

@@ -41,7 +41,7 @@ class Traits(ctypes.Structure):
     )
 
 
-class Words:
+class TrimmedWords:
     """The words of a copy of that width, and the vectors of all words as they lie in the whole file.
 
     `scale` is what the model's graph multiplies the vectors of words by, and those that it is given not. Raises
@@ -83,7 +83,7 @@ def converter(kind: str) -> Any:
 class Trimmed(LlamaBackend):
     """What both kinds of contexts share."""
 
-    def take(self, words: Words) -> None:
+    def take(self, words: TrimmedWords) -> None:
         """Tokens are the whole vocabulary's from now on. Raises DraftError where vectors do not stand for words."""
         self.words, self.n_vocab = words, words.n_vocab
         self._small: Tokens = np.empty(self.n_batch, dtype=np.int32)
@@ -151,7 +151,7 @@ def open_trimmed(model: LlamaModel, trim: Trim, n_ctx: int, n_rows: int, n_batch
     else:
         backend = TrimmedBackend(model, n_ctx, n_rows, n_batch)
     try:
-        backend.take(Words(trim, model.n_embd))
+        backend.take(TrimmedWords(trim, model.n_embd))
     except BaseException:
         backend.close()
         raise

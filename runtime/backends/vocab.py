@@ -189,7 +189,7 @@ class HeaderVocab:
         return self._texts[token]
 
 
-class Words(Protocol):
+class ComparableVocab(Protocol):
     """A vocabulary as far as two of them are compared."""
 
     @property
@@ -200,7 +200,7 @@ class Words(Protocol):
         """As it is spelled."""
 
 
-def compare_vocabularies(target: Words, draft: Words, target_name: str, draft_name: str) -> None:
+def compare_vocabularies(target: ComparableVocab, draft: ComparableVocab, target_name: str, draft_name: str) -> None:
     """Raises VocabError naming the first token that differs.
 
     A longer tail of one (padding) is harmless: it is never drafted.

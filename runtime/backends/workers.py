@@ -47,7 +47,7 @@ class WorkerDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class RpcWorker:
     """One that answered."""
 
     address: str
@@ -62,7 +62,7 @@ class Worker:
         return all(device.is_processor for device in self.devices)
 
 
-def ask(address: str, measures: bool = False) -> Worker:
+def ask(address: str, measures: bool = False) -> RpcWorker:
     """What a worker says of itself; with `measures`, also how fast data goes there. Raises WorkerError."""
     with connected(address) as line:
         version = line.hello()
@@ -70,7 +70,7 @@ def ask(address: str, measures: bool = False) -> Worker:
         if not 0 < n_devices <= MOST_DEVICES:
             raise nonsense(address)
         devices = tuple(line.device(i) for i in range(n_devices))
-        return Worker(address, version, devices, line.round_trip(), line.bandwidth() if measures else 0.0)
+        return RpcWorker(address, version, devices, line.round_trip(), line.bandwidth() if measures else 0.0)
 
 
 class Line:

@@ -16,7 +16,7 @@ from runtime.drafters.model import ModelDrafter
 FRESH = 16  # of the target's passes, that a head has heard of when it is asked again after a rest
 
 
-class HeadBackend(Backend, Protocol):
+class DraftingHead(Backend, Protocol):
     """A head beside a target."""
 
     def knows(self, context: Tokens) -> bool:
@@ -31,7 +31,7 @@ class HeadDrafter(ModelDrafter):
     guesses hangs on the latest tokens.
     """
 
-    def __init__(self, backend: HeadBackend, n_vocab: int, room: int = 1) -> None:
+    def __init__(self, backend: DraftingHead, n_vocab: int, room: int = 1) -> None:
         super().__init__(backend, n_vocab, room)
         self._head = backend
 

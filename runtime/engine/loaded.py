@@ -20,7 +20,7 @@ from runtime.engine.reply import Chunk, Reply
 from runtime.engine.stats import Stats
 from runtime.engine.window import POLICIES, PromptWindow
 from runtime.learning.conditions import LEARNS, why_never
-from runtime.learning.learner import Learner, learner_of
+from runtime.learning.learner import BackgroundLearner, learner_of
 from runtime.learning.place import place_of
 from runtime.learning.versions import Versions
 from runtime.loading.loaded_pair import LoadedPair
@@ -222,7 +222,7 @@ class LoadedEngine(Engine):
             self._learner.tend(self.memory_level)
             self._use_learned(self._learner)
 
-    def _use_learned(self, learner: Learner) -> None:
+    def _use_learned(self, learner: BackgroundLearner) -> None:
         """Between two replies a head that was learned takes the place of another, or the pair's own comes back."""
         head = learner.head
         if head != self._asked_head and self.memory_level == "OK":
@@ -256,7 +256,7 @@ def learned_head(pair: Pair) -> Path | None:
     return None
 
 
-def opened_learner(pair: Pair) -> Learner | None:
+def opened_learner(pair: Pair) -> BackgroundLearner | None:
     """What learns beside the pair, whose draft is a head."""
     if pair.draft is None:
         return None

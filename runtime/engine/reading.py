@@ -15,7 +15,7 @@ from runtime.speculative.step import RequestState
 PREFILL = 256  # tokens decoded between two looks at whether the reply is still wanted
 
 
-class Reading:
+class PromptReading:
     """Of `tokens` [n], all but the last, which is the first step's; those after the first `n_prompt` had been said."""
 
     def __init__(

@@ -16,7 +16,7 @@ import psutil
 from runtime.core.backend import Tokenizer
 from runtime.core.draft import Tokens
 from runtime.core.errors import StoppedError
-from runtime.engine.reading import Reading
+from runtime.engine.reading import PromptReading
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.engine.window import PromptWindow
@@ -148,7 +148,7 @@ class Reply:
         """
         if self.finish_reason is not None:
             return
-        reading = Reading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
+        reading = PromptReading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
         self.request.unread, total = reading.unread, reading.total
         self.stats.cached_n = reading.n_cached
         if reading.is_short(self.n_ctx) and self._reads_late(reading, total, cancel):
@@ -173,7 +173,7 @@ class Reply:
         if self.left == 0:
             self.finish_reason = "length"
 
-    def _reads_late(self, reading: Reading, end: int, cancel: Callable[[], bool]) -> bool:
+    def _reads_late(self, reading: PromptReading, end: int, cancel: Callable[[], bool]) -> bool:
         """Is the piece up to `end` left to the pass of the first step? Then the reply begins."""
         self._n_unread = 0 if self.left == 0 else reading.n_late(end)
         if self._n_unread:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from runtime.core.draft import Tokens
 from runtime.learning.conditions import ENOUGH, LEARNS, needed_bytes, why_not_now
 from runtime.learning.place import Place, place_of
-from runtime.learning.trainer import Trainer, command
+from runtime.learning.trainer import TrainerProcess, command
 from runtime.learning.versions import Versions
 from runtime.learning.windows import Windows, n_since, window_of
 from runtime.speculative.control.explain import Pass
@@ -60,7 +60,7 @@ class Training(Protocol):
         """Ends it at once."""
 
 
-class Learner:
+class BackgroundLearner:
     """One head that learns beside one engine."""
 
     def __init__(
@@ -185,8 +185,8 @@ class Learner:
         self._training.stop()
 
 
-def learner_of(target: Path, head: Path, n_vocab: int) -> Learner:
+def learner_of(target: Path, head: Path, n_vocab: int) -> BackgroundLearner:
     """The learner of a head. Raises OSError where a file cannot be looked at."""
     place = place_of(target, head)
-    training = Trainer(command(place.path, target, head, needed_bytes(target, head)))
-    return Learner(target, head, n_vocab, place, training)
+    training = TrainerProcess(command(place.path, target, head, needed_bytes(target, head)))
+    return BackgroundLearner(target, head, n_vocab, place, training)

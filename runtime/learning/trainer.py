@@ -29,7 +29,7 @@ def command(place: Path, target: Path, head: Path, n_bytes: int) -> list[str]:
     return [sys.executable, "-P", "-m", MODULE, str(place), str(target), str(head), str(n_bytes)]
 
 
-class Trainer:
+class TrainerProcess:
     """One process at a time, of the lowest priority. On the thread that outlives it."""
 
     def __init__(self, what: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from runtime.backends.trimmed import open_trimmed
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
 from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError
-from runtime.loading.heads import HeadFile, open_drafting_layers, open_head
+from runtime.loading.heads import HeadSource, open_drafting_layers, open_head
 from runtime.loading.opening import load
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP
@@ -36,7 +36,7 @@ from runtime.speculative.control.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedDraft:
     """What is to draft for a target: the drafter that the pair's draft is for, the drafters' names asked for, and where
     a head is read from.
     """
@@ -46,7 +46,7 @@ class Wanted:
     plan: LoadPlan | None
     drafts_by: str
     names: Collection[str]
-    head: HeadFile | None = None
+    head: HeadSource | None = None
 
     def try_out(self, on_progress: OnProgress) -> Reason | None:
         """Why a head is not to be opened, which nothing is known of and which was tried in a process of its own; None
@@ -90,7 +90,7 @@ class Wanted:
         if self.pair.draft is None:
             return open_drafting_layers(target, options, on_progress)
         if self.drafts_by in HEADS:
-            return open_head(target, self.head or HeadFile(self.pair.draft), self.spec, options, on_progress)
+            return open_head(target, self.head or HeadSource(self.pair.draft), self.spec, options, on_progress)
         return open_draft(target.model, self.pair.draft, self.spec, options, on_progress)
 
     def _lacking(self) -> str:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class HeadFile:
+class HeadSource:
     """Where a head is read from whenever it is opened: the pair's own file, or one that was learned from it."""
 
     own: Path
@@ -39,7 +39,7 @@ class HeadFile:
 
 
 def open_head(
-    target: LlamaBackend, file: HeadFile, spec: PairSpec | None, options: Options, on_progress: OnProgress
+    target: LlamaBackend, file: HeadSource, spec: PairSpec | None, options: Options, on_progress: OnProgress
 ) -> ReloadableBackend:
     """A head that drafts from the target's hidden states; where a learned one cannot be opened, the pair's own.
 

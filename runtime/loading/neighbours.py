@@ -21,7 +21,7 @@ TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
 family = set[int]()  # other processes that are parts of Slipstream: they are no neighbours
 
 
-class Reading(NamedTuple):
+class CoreSeconds(NamedTuple):
     """The time, what this process's cores did for anyone, and what this process and its family did, in seconds."""
 
     time: float = 0.0
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
     own: float = 0.0
 
 
-NOTHING = Reading()
+NOTHING = CoreSeconds()
 
 
 class Neighbours:
@@ -56,7 +56,7 @@ class Neighbours:
         before, self._since = self._since, readings()
         if before is not None and self._since is not None:
             changed = zip(self._seen, self._since, before, strict=True)
-            self._seen = Reading(*(so_far + now - then for so_far, now, then in changed))
+            self._seen = CoreSeconds(*(so_far + now - then for so_far, now, then in changed))
 
     def busy_cores(self) -> float | None:
         """Cores that others kept busy since it was last known; None where that is too short or long, or not known."""
@@ -89,7 +89,7 @@ class Neighbours:
         return 0.0
 
 
-def readings() -> Reading | None:
+def readings() -> CoreSeconds | None:
     """All as it is now; None where nobody may know."""
     try:
         cores = psutil.cpu_times(percpu=True)
@@ -97,7 +97,7 @@ def readings() -> Reading | None:
         return None
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
     taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
-    return Reading(time.perf_counter(), taken, time.process_time() + family_seconds())
+    return CoreSeconds(time.perf_counter(), taken, time.process_time() + family_seconds())
 
 
 def family_seconds() -> float:

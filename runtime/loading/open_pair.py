@@ -17,8 +17,8 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
 from runtime.drafters.layerskip import LayerSkipDrafter
 from runtime.loading import layout
-from runtime.loading.draft import Wanted
-from runtime.loading.heads import HeadFile
+from runtime.loading.draft import WantedDraft
+from runtime.loading.heads import HeadSource
 from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP, NEAR, drafts_by, n_snapshots, pair_spec, plan_of
@@ -47,7 +47,7 @@ class OpenPair:
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
         self.shortened = ""  # why the context is shorter than was asked for, if it is
-        self._head_file = HeadFile(self.pair.draft, learned) if self.pair.draft else None
+        self._head_file = HeadSource(self.pair.draft, learned) if self.pair.draft else None
         self._closers: list[Callable[[], None]] = []
         self._workers: tuple[str, ...] = ()  # that answer
         self._missing: WorkerError | None = None  # what is wrong with another
@@ -112,7 +112,7 @@ class OpenPair:
         n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
-        wanted = Wanted(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
+        wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
         refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,

@@ -15,7 +15,7 @@ from runtime.backends import library
 from runtime.backends.devices import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
-from runtime.backends.vocab import Words
+from runtime.backends.vocab import ComparableVocab
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock
 from runtime.core.errors import ModelError
@@ -123,7 +123,7 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
     return replace(found, width=1, prefill=False) if is_lucky else found
 
 
-def replies_of(target: Path, vocab: Words) -> Replies:
+def replies_of(target: Path, vocab: ComparableVocab) -> Replies:
     """Where past replies are kept: by the model's name and words, so that its file may move."""
     cache = ProfileCache(fingerprint(target, "words"))
     words = cache.read().get("sha256")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from runtime.backends import rpc
-from runtime.backends.workers import Worker, WorkerError, ask
+from runtime.backends.workers import RpcWorker, WorkerError, ask
 
 LOOK = 0.5  # seconds between two looks at whether one is there again
 
@@ -24,7 +24,7 @@ def reach(
     """
     rpc.require()
     deadline = time.monotonic() + patience
-    found: dict[str, Worker | None] = {address: None for address in addresses if rpc.is_held(address)}
+    found: dict[str, RpcWorker | None] = {address: None for address in addresses if rpc.is_held(address)}
     while True:
         missing = ask_all([address for address in addresses if address not in found], found)
         if missing is None or time.monotonic() >= deadline:
@@ -39,7 +39,7 @@ def reach(
     return tuple(address for address in addresses if address in found), missing
 
 
-def ask_all(addresses: Sequence[str], found: dict[str, Worker | None]) -> WorkerError | None:
+def ask_all(addresses: Sequence[str], found: dict[str, RpcWorker | None]) -> WorkerError | None:
     """Adds those that answer; returns what is wrong with the first that does not."""
     missing: WorkerError | None = None
     for address in addresses:

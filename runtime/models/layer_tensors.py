@@ -20,7 +20,7 @@ Layers = Mapping[int, Shapes]
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class TensorSet:
     """Tensors that are of no use without others, one of each line."""
 
     tensors: tuple[str, ...]
@@ -37,18 +37,18 @@ QKV = "attn_qkv.weight"
 OPTIONAL_QKV = frozenset(("phi3", "pockettts"))
 CONVOLUTION, JOINED = "ssm_conv1d.weight", "ssm_in.weight"
 COMPANY = (
-    Company(("attn_output.weight",), ((QKV, "attn_q.weight"), (QKV, "attn_k.weight"), (QKV, "attn_v.weight")),
+    TensorSet(("attn_output.weight",), ((QKV, "attn_q.weight"), (QKV, "attn_k.weight"), (QKV, "attn_v.weight")),
             OPTIONAL_QKV),
-    Company((CONVOLUTION,), ((QKV, JOINED),), DELTA_NETS),
-    Company((CONVOLUTION, QKV), weights("attn_gate"), DELTA_NETS),
-    Company((CONVOLUTION,), (("ssm_conv1d.bias",),), MAMBAS),
-    Company(("ffn_gate_shexp.weight",), weights("ffn_up_shexp", "ffn_down_shexp")),
-    Company(("ffn_up_shexp.weight",), weights("ffn_down_shexp")),
-    Company(("ffn_gate_exps.weight",), weights("ffn_up_exps", "ffn_down_exps")),
-    Company(("ffn_up_exps.weight",), weights("ffn_down_exps")),
-    Company(("ffn_gate_inp.weight",), (("ffn_down_exps.weight",), ("ffn_gate_up_exps.weight", "ffn_up_exps.weight")),
+    TensorSet((CONVOLUTION,), ((QKV, JOINED),), DELTA_NETS),
+    TensorSet((CONVOLUTION, QKV), weights("attn_gate"), DELTA_NETS),
+    TensorSet((CONVOLUTION,), (("ssm_conv1d.bias",),), MAMBAS),
+    TensorSet(("ffn_gate_shexp.weight",), weights("ffn_up_shexp", "ffn_down_shexp")),
+    TensorSet(("ffn_up_shexp.weight",), weights("ffn_down_shexp")),
+    TensorSet(("ffn_gate_exps.weight",), weights("ffn_up_exps", "ffn_down_exps")),
+    TensorSet(("ffn_up_exps.weight",), weights("ffn_down_exps")),
+    TensorSet(("ffn_gate_inp.weight",), (("ffn_down_exps.weight",), ("ffn_gate_up_exps.weight", "ffn_up_exps.weight")),
             frozenset(("hy_v3",))),
-    Company(("ffn_gate.weight",), weights("ffn_up", "ffn_down")),
+    TensorSet(("ffn_gate.weight",), weights("ffn_up", "ffn_down")),
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ N_CTX = 512
 WIDTH = Options().max_k + 1
 
 
-class Contestant:
+class LayoutProcess:
     """One layout, in a process that passes when it is told to. Raises ModelError where it cannot be had."""
 
     def __init__(self, target: Path, layout: str) -> None:
@@ -65,17 +65,17 @@ class Contestant:
 def compare(target: Path) -> LayoutTrial:
     """The trial; the second layout is not asked where the first is exact at all widths. Raises ModelError."""
     with ExitStack() as stack:
-        fast = Contestant(target, "fast")
+        fast = LayoutProcess(target, "fast")
         stack.callback(fast.close)
         if fast.width >= WIDTH:
             return LayoutTrial(fast.width, fast.width, WIDTH, 1.0, 1.0)
-        exact = Contestant(target, "exact")
+        exact = LayoutProcess(target, "exact")
         stack.callback(exact.close)
         plain, prefill = (share(fast, exact, rows) for rows in (1, READ))
     return LayoutTrial(fast.width, exact.width, WIDTH, plain, prefill)
 
 
-def share(fast: Contestant, exact: Contestant, rows: int) -> float:
+def share(fast: LayoutProcess, exact: LayoutProcess, rows: int) -> float:
     """The exact layout's share of the fast one's speed: by the quickest pass of each, in turns, because whatever else
     the machine does only makes passes longer.
     """

@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG = 1
 LOOK = 1.0  # seconds between two looks at what memory is taken
 
 
-class Job(NamedTuple):
+class AdaptationJob(NamedTuple):
     """What is to be trained."""
 
     target: Path
@@ -46,7 +46,7 @@ class Job(NamedTuple):
     seed: int
 
 
-Train = Callable[[Job], None]
+Train = Callable[[AdaptationJob], None]
 Measure = Callable[[Path, Path, Path, Sequence[Window]], Measured]  # of (target, before, after, windows)
 
 
@@ -78,7 +78,7 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
     state, before, work = versions.read(), versions.current() or original, place.work
     new = work / "new.gguf"
     clear(work)
-    train(Job(target, before, learned, new, work, state.n_made + state.n_discarded))
+    train(AdaptationJob(target, before, learned, new, work, state.n_made + state.n_discarded))
     measured = measure(target, before, new, held_out)
     if not number or place.number != number:
         raise ForgottenError("What the head was trained on was wiped meanwhile, so nothing is kept.")

@@ -21,7 +21,7 @@ from runtime.training.samples import LONGEST, Samples, Text, Texts, not_written
 from runtime.training.teacher import Teacher
 
 if TYPE_CHECKING:
-    from runtime.training.trainer import Told
+    from runtime.training.trainer import TrainingProgress
 
 MAX_TOKENS = 160  # of a reply
 WARMTH = 0.8  # the temperature of replies to prompts that were answered before; the first reply is at 0
@@ -35,7 +35,7 @@ class Stage:
     what: str
     done: int
     total: int
-    told: Told | None = None
+    told: TrainingProgress | None = None
 
 
 Report = Callable[[Stage], None]

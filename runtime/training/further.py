@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.training.adapting import Job
+from runtime.training.adapting import AdaptationJob
 from runtime.training.extra import TrainingError
 from runtime.training.refining import refine
 from runtime.training.samples import Text
@@ -18,7 +18,7 @@ STEPS, MOST_EPOCHS = 80, 24  # fewer steps teach little; more rounds over few te
 SECONDS = 600.0
 
 
-def train_further(job: Job) -> None:
+def train_further(job: AdaptationJob) -> None:
     """Writes the new head. Raises TrainingError, ModelError."""
     texts = [Text(each.tokens, max(1, each.begin)) for each in job.windows]
     if refine(job.target, job.head, texts, job.new, schedule(texts), job.seed, work=job.work) is None:

@@ -19,7 +19,7 @@ from runtime.models.header import read_header
 from runtime.models.heads import EAGLE, TABLE, layers_of, n_words, width_read
 from runtime.training.head_model import Head
 from runtime.training.layers import LayerShape
-from runtime.training.target_words import Output
+from runtime.training.target_words import OutputRows
 
 NAMES = {
     "q": "attn_q",
@@ -47,7 +47,7 @@ class HeadFile:
     n_vocab: int  # of the target
     n_context: int
     name: str
-    output: Output | None = None  # None: the target's own, of all words
+    output: OutputRows | None = None  # None: the target's own, of all words
 
 
 def write_head(path: Path, file: HeadFile) -> None:
@@ -123,7 +123,7 @@ def read_head(path: Path) -> HeadFile:
     output = None
     if TABLE in tensors and "output.weight" in tensors:
         rows = tensors["output.weight"]
-        output = Output(np.array(tensors[TABLE].data, np.int64), np.array(rows.data), rows.tensor_type)
+        output = OutputRows(np.array(tensors[TABLE].data, np.int64), np.array(rows.data), rows.tensor_type)
     return HeadFile(head, layers_of(facts), n_words(facts), facts.n_context, facts.name, output)
 
 

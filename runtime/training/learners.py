@@ -41,7 +41,7 @@ class Learner(Protocol):
         """One for each step of drafting."""
 
 
-class Wanted:
+class TargetDistributions:
     """The target's distributions over the words that a draft has."""
 
     def __init__(self, batch: Sequence[Sample], length: int, row: Tensor, device: torch.device) -> None:
@@ -98,7 +98,7 @@ class HeadLearner:
     def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
         """As Learner says: a few steps of drafting at once, on the head's own states."""
         ids = torch.from_numpy(padded(batch)).to(self.device)
-        wanted = Wanted(batch, ids.shape[1], self.row, self.device)
+        wanted = TargetDistributions(batch, ids.shape[1], self.row, self.device)
         steps = unrolled(self.module, self.words.vectors, ids, self._states(batch, ids.shape[1]), N_STEPS)
         return [wanted.lesson(guesses, 2 + step, self.outputs, self.kept) for step, guesses in enumerate(steps)]
 
@@ -120,5 +120,5 @@ class DraftLearner:
     def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
         """As Learner says; what follows a token is one step."""
         ids = torch.from_numpy(padded(batch)).to(self.device)
-        wanted = Wanted(batch, ids.shape[1], self.module.row, self.device)
+        wanted = TargetDistributions(batch, ids.shape[1], self.module.row, self.device)
         return [wanted.lesson(self.module(ids)[:, :-1], 1, self.module.words, self.kept)]

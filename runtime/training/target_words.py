@@ -20,7 +20,7 @@ from runtime.models.shards import shard_names
 INPUT, OUTPUT = "token_embd.weight", "output.weight"
 
 
-class Output(NamedTuple):
+class OutputRows(NamedTuple):
     """The rows of a head's output, as bytes: those of some of the target's words."""
 
     kept: NDArray[np.int64]  # [n] the target's ids
@@ -45,9 +45,9 @@ class TargetWords:
         rows = torch.from_numpy(floats(self._input.data[unique], self._input.tensor_type))
         return rows[torch.from_numpy(places.reshape(ids.shape))].to(ids.device)
 
-    def output(self, kept: NDArray[np.int64]) -> Output:
+    def output(self, kept: NDArray[np.int64]) -> OutputRows:
         """The rows of these words in what the target says."""
-        return Output(kept, np.array(self._output.data[kept]), self._output.tensor_type)
+        return OutputRows(kept, np.array(self._output.data[kept]), self._output.tensor_type)
 
     def pieces(self, n: int) -> Any:
         """The whole input table, `n` rows [n, width] at a time."""

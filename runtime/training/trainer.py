@@ -52,7 +52,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TrainingProgress:
     """How training goes."""
 
     step: int
@@ -93,7 +93,7 @@ class Trainer:
         steps = [batch for epoch in range(self.schedule.epochs) for batch in self._epoch(epoch)]
         return steps[: self.schedule.n_steps]
 
-    def run(self, is_cancelled: Callable[[], bool], checkpoint: Path | None = None) -> Iterator[Told]:
+    def run(self, is_cancelled: Callable[[], bool], checkpoint: Path | None = None) -> Iterator[TrainingProgress]:
         """Goes on from `checkpoint` if there is one; tells of every step. Ends early when cancelled, with a checkpoint.
 
         Raises TrainingError where that cannot be written.
@@ -110,7 +110,7 @@ class Trainer:
             now = time.monotonic()
             left = min((now - began) / (self.step - first) * (len(self.order) - self.step), limit)
             shares = tuple(np.nanmean(right, axis=0).tolist())
-            yield Told(self.step, len(self.order), float(np.mean(losses)), shares, left)
+            yield TrainingProgress(self.step, len(self.order), float(np.mean(losses)), shares, left)
             if checkpoint is not None and now - saved > CHECKPOINT:
                 self.save(checkpoint)
                 saved = now

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.bench.facts import Facts
 from app.bench.plan import ADAPTIVE, PLAIN, Plan
-from app.bench.results import Results, Sample, Step
+from app.bench.results import Results, Step, TimedReply
 
 PLAN = Plan(("model", "ngram"), kinds=("question", "prose"), ks=(2, 4), runs=2, n_prompts=1)
 SECONDS = {PLAIN: 0.2, ADAPTIVE: 0.1, "model K=2": 0.125, "model K=4": 0.16, "ngram K=2": 0.25, "ngram K=4": 0.4}
@@ -40,6 +40,6 @@ def made(plan: Plan = PLAN, **more: Any) -> Results:
                     else SECONDS[way.name]
                 )
                 results.samples.append(
-                    Sample(way.name, cell, 0, number, 20, seconds * (3 if number == 2 else 1), STEPS)
+                    TimedReply(way.name, cell, 0, number, 20, seconds * (3 if number == 2 else 1), STEPS)
                 )
     return results

@@ -104,7 +104,7 @@ def chat_message(role: Any, text: str, **more: Any) -> ChatMessage:
     return ChatMessage.model_validate({"role": role, "content": text, **more})
 
 
-class InputMessage(RequestModel):
+class AnthropicMessage(RequestModel):
     """A message of the conversation so far."""
 
     role: Literal["user", "assistant", "system"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from app.server.anthropic.blocks import InputMessage, TextContent, chat_message, text_of
+from app.server.anthropic.blocks import AnthropicMessage, TextContent, chat_message, text_of
 from app.server.fields import RequestModel
 from app.server.left_out import with_notes
 from app.server.openai.chat import ChatRequest
@@ -76,10 +76,10 @@ class Thinking(RequestModel):
         return USUAL_BUDGET if self.type == "enabled" and self.budget_tokens is None else self.budget_tokens
 
 
-class Conversation(RequestModel):
+class AnthropicConversation(RequestModel):
     """What the requests of both endpoints share."""
 
-    messages: Annotated[list[InputMessage], Field(min_length=1), BeforeValidator(with_notes)]
+    messages: Annotated[list[AnthropicMessage], Field(min_length=1), BeforeValidator(with_notes)]
     system: TextContent | None = None
     tools: list[ClientTool] | None = None
     tool_choice: ToolUseChoice | None = None

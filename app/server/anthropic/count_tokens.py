@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from app.server.anthropic.conversation import Conversation
+from app.server.anthropic.conversation import AnthropicConversation
 from app.server.anthropic.errors import AnthropicErrorBody
 from app.server.endpoint import query_endpoint
 from app.server.wire import Event
 from runtime.engine import Engine
 
 
-class CountTokensRequest(Conversation):
+class CountTokensRequest(AnthropicConversation):
     """The body of a request to /messages/count_tokens."""
 
     model: str | None = None

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.server.anthropic.conversation import Conversation
+from app.server.anthropic.conversation import AnthropicConversation
 from app.server.anthropic.errors import AnthropicErrorBody
 from app.server.anthropic.response import MessageBody, MessageFormatter
 from app.server.endpoint import generation_endpoint
@@ -21,7 +21,7 @@ from app.server.task import CompletionTask
 from runtime.engine import Engine
 
 
-class MessagesRequest(Conversation, GenerationRequest):
+class MessagesRequest(AnthropicConversation, GenerationRequest):
     """The body of a request to /messages."""
 
     max_tokens: Annotated[int, Field(ge=1)]

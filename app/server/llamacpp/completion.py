@@ -12,10 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from app.server.endpoint import generation_endpoint
 from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
-from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppFormatter, Wanted
+from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
 from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_settings
 from app.server.openai.completions import SHORT
-from app.server.progress import Progress
+from app.server.progress import ReplyProgress
 from app.server.prompts import Prompts, prompt_ids
 from app.server.task import CompletionTask, fixed
 from app.server.wire import Event
@@ -90,13 +90,13 @@ class LlamaCppRequest(GenerationRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> LlamaCppFormatter:
         """How the replies are written."""
-        wanted = Wanted(
+        wanted = LlamaCppExtras(
             bool(self.return_tokens), bool(self.post_sampling_probs), tuple(self.response_fields or ()), self._progress
         )
         return LlamaCppFormatter(engine, prompts, self._settings(self.sampling(engine)), wanted)
 
-    def _progress(self) -> Progress:
-        return Progress(bool(self.return_progress), bool(self.timings_per_token))
+    def _progress(self) -> ReplyProgress:
+        return ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
 
     def _settings(self, sampling: Sampling) -> Event:
         """The body's `generation_settings`."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, RootModel
 
 from app.server.generation import PromptIds
 from app.server.logprobs import TokenLogprob, token_logprobs, token_probs
-from app.server.progress import Progress
+from app.server.progress import ReplyProgress
 from app.server.prompts import text_of_ids
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Timings, timings
@@ -45,13 +45,13 @@ class LlamaCppBody(RootModel[LlamaCppCompletion | list[LlamaCppCompletion]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LlamaCppExtras:
     """What a client wants to know besides the text."""
 
     tokens: bool  # in a body; events have them anyway
     after_sampling: bool  # probabilities, not their logarithms
     fields: tuple[str, ...]  # the only ones of a body; none: all
-    progress: Callable[[], Progress]  # made anew for each reply
+    progress: Callable[[], ReplyProgress]  # made anew for each reply
 
 
 class LlamaCppFormatter(Formatter):
@@ -59,7 +59,7 @@ class LlamaCppFormatter(Formatter):
 
     done = b""
 
-    def __init__(self, engine: Engine, prompts: Sequence[PromptIds], settings: Event, wanted: Wanted) -> None:
+    def __init__(self, engine: Engine, prompts: Sequence[PromptIds], settings: Event, wanted: LlamaCppExtras) -> None:
         self.engine, self.prompts, self.settings, self.wanted = engine, prompts, settings, wanted
         self._index, self._has_new_line, self._progress = 0, False, wanted.progress()
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.server.endpoint import Endpoint
-from app.server.wire import COMMENT, PING, EventStream, sse
+from app.server.wire import COMMENT, PING, EventStreamResponse, sse
 from app.server.worker import Worker
 
 INTERVAL = 0.2  # seconds between two looks at the status
@@ -31,7 +31,7 @@ async def statuses(worker: Worker) -> AsyncIterator[bytes]:
 
 async def stream_status(worker: Worker, request: Request) -> Response:
     """Streams the statuses; who asks for the head alone is not kept waiting for their end."""
-    stream = EventStream(statuses(worker))
+    stream = EventStreamResponse(statuses(worker))
     return Response(headers=stream.headers) if request.method == "HEAD" else stream
 
 

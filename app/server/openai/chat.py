@@ -17,7 +17,7 @@ from app.server.openai.conversation import ConversationRequest
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.openai.tools import form_for
-from app.server.progress import Progress
+from app.server.progress import ReplyProgress
 from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
 from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
@@ -104,8 +104,8 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         first, *more = [self.reply_reader(engine) for _ in prompts]
         return ChatFormatter(engine, bool(self.logprobs), self.include_usage, first, more, self._progress)
 
-    def _progress(self) -> Progress:
-        return Progress(bool(self.return_progress), bool(self.timings_per_token))
+    def _progress(self) -> ReplyProgress:
+        return ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """How the reply is read."""

@@ -12,7 +12,7 @@ from app.server.logprobs import ChatLogprobs, chat_logprobs
 from app.server.openai.common import DONE, FinishReason, new_id, now
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import merge_tool_calls
-from app.server.progress import Progress
+from app.server.progress import ReplyProgress
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
 from app.server.wire import Event
@@ -77,7 +77,7 @@ class ChatFormatter(Formatter):
         include_usage: bool,
         reply: ReplyReader,
         more: Sequence[ReplyReader] = (),
-        progress: Callable[[], Progress] = Progress,
+        progress: Callable[[], ReplyProgress] = ReplyProgress,
     ) -> None:
         self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
         self.reply, self._readers, self._new_progress = reply, [reply, *more], progress

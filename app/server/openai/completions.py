@@ -12,7 +12,7 @@ from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.generation import MAX_CHOICES, PromptIds
 from app.server.openai.common import OpenAIRequest
-from app.server.openai.completions_response import CompletionFormatter, TextCompletion, Wanted
+from app.server.openai.completions_response import CompletionExtras, CompletionFormatter, TextCompletion
 from app.server.prompts import AnyPrompt, Prompts, prompt_ids, text_of_ids
 from app.server.task import CompletionTask, fixed
 from runtime.engine import Engine, Infill, Prompt
@@ -84,7 +84,7 @@ class CompletionRequest(OpenAIRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> CompletionFormatter:
         """How the replies are written."""
-        wanted = Wanted(self.logprobs is not None, self.include_usage, self.n_wanted, self.n_choices)
+        wanted = CompletionExtras(self.logprobs is not None, self.include_usage, self.n_wanted, self.n_choices)
         return CompletionFormatter(engine, wanted, self._echoes(engine))
 
     def _echoes(self, engine: Engine) -> list[str]:

@@ -44,7 +44,7 @@ class TextCompletion(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompletionExtras:
     """What a client wants to know besides the text, and how many texts for a prompt, out of how many."""
 
     logprobs: bool
@@ -58,7 +58,7 @@ class CompletionFormatter(Formatter):
 
     done = DONE
 
-    def __init__(self, engine: Engine, wanted: Wanted, echoes: Sequence[str]) -> None:
+    def __init__(self, engine: Engine, wanted: CompletionExtras, echoes: Sequence[str]) -> None:
         self.engine, self.wanted, self.echoes = engine, wanted, echoes
         self.head: Event = {
             "id": new_id("cmpl-"),

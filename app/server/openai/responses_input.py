@@ -49,7 +49,7 @@ class ReasoningPart(RequestModel):
     text: str
 
 
-class ReasoningItem(RequestModel):
+class PastReasoning(RequestModel):
     """What the model thought before it wrote or called."""
 
     type: Literal["reasoning"]
@@ -124,7 +124,7 @@ def kind_of(item: Any) -> str | None:
 
 AnyItem = Annotated[
     Annotated[InputMessage, Tag("message item")]
-    | Annotated[ReasoningItem, Tag("reasoning item")]
+    | Annotated[PastReasoning, Tag("reasoning item")]
     | Annotated[CallItem, Tag("function_call item")]
     | Annotated[CallOutputItem, Tag("function_call_output item")]
     | Annotated[ItemReference, Tag("item_reference item")]

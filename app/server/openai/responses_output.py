@@ -22,7 +22,7 @@ from runtime.engine import Chunk
 Status = Literal["completed", "incomplete"]
 
 
-class TextPart(BaseModel):
+class OutputPart(BaseModel):
     """A part of a message or of reasoning."""
 
     type: Literal["output_text", "reasoning_text"]
@@ -36,7 +36,7 @@ class OutputMessage(BaseModel):
     type: Literal["message"]
     role: Literal["assistant"]
     status: Status
-    content: list[TextPart]
+    content: list[OutputPart]
 
 
 class Reasoning(BaseModel):
@@ -46,7 +46,7 @@ class Reasoning(BaseModel):
     type: Literal["reasoning"]
     status: Status
     summary: list[Any]
-    content: list[TextPart]
+    content: list[OutputPart]
 
 
 class FunctionToolCall(BaseModel):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.chats.store import Store, StoredMessage
 from app.tui.actions import offering
-from app.tui.desktop.written_file import Change, take_back
+from app.tui.desktop.written_file import FileChange, take_back
 from app.tui.desktop.written_file import change as change_file
 from app.tui.dialogs.diff_screen import DiffScreen
 from app.tui.edits import ACCEPTED, Edit, last_edits
@@ -93,13 +93,13 @@ def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bo
     offering.look(screen)
 
 
-def kept(store: Store) -> list[tuple[int, str, Change]]:
+def kept(store: Store) -> list[tuple[int, str, FileChange]]:
     """The edits that can be taken back: (reply, file, what was changed), the last one last."""
     told = json.loads(store.preference(KEPT) or "[]")
-    return [(message, path, Change(**done)) for message, path, done in told]
+    return [(message, path, FileChange(**done)) for message, path, done in told]
 
 
-def keep(store: Store, edits: Sequence[tuple[int, str, Change]]) -> None:
+def keep(store: Store, edits: Sequence[tuple[int, str, FileChange]]) -> None:
     """Keeps the last of them."""
     last = edits[-MOST:]
     store.set_preference(KEPT, json.dumps([(message, path, asdict(done)) for message, path, done in last]))

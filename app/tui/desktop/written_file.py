@@ -24,7 +24,7 @@ MARK = "\ufeff"  # that some programs begin a file with
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """What a file said, letter by letter, and what it says since it was changed."""
 
     path: str
@@ -32,7 +32,7 @@ class Change:
     after: str
 
 
-def change(path: Path, before: str, after: str) -> Change:
+def change(path: Path, before: str, after: str) -> FileChange:
     """Writes `after` where the file says `before`, both with usual line ends and none at the end.
 
     Raises SettingsError where it does not say that, or cannot be written.
@@ -43,12 +43,12 @@ def change(path: Path, before: str, after: str) -> Change:
             f"{path} has changed since it was attached, so the edit may not fit any more. Ask again with the file as "
             "it is now."
         )
-    done = Change(str(path.resolve()), said, with_line_ends(said, after))  # also where a link leads to it
+    done = FileChange(str(path.resolve()), said, with_line_ends(said, after))  # also where a link leads to it
     write_whole(Path(done.path), done.after)
     return done
 
 
-def take_back(done: Change) -> None:
+def take_back(done: FileChange) -> None:
     """Has the file say what it said before. Raises SettingsError where it was changed since, or cannot be written."""
     path = Path(done.path)
     if text_in(path) != done.after:

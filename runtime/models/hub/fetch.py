@@ -34,7 +34,7 @@ from pydantic import TypeAdapter
 
 from runtime.models.hub.errors import explained
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
-from runtime.models.hub.patience import Pace, opened, within
+from runtime.models.hub.patience import DownloadPace, opened, within
 from runtime.models.shards import shard_names
 
 SPARE = 2**26  # bytes that stay free on the disk
@@ -200,7 +200,7 @@ class Hub:
         headers = build_hf_headers(token=self.token) | {"Accept-Encoding": "identity"}
         if start := partial.tell():
             headers["Range"] = f"bytes={start}-"
-        timeout, pace = constants.HF_HUB_DOWNLOAD_TIMEOUT, Pace(file.name)
+        timeout, pace = constants.HF_HUB_DOWNLOAD_TIMEOUT, DownloadPace(file.name)
         stream = http_stream_backoff("GET", file.url, headers=headers, timeout=timeout, retry_on_exceptions=())
         with opened(file.name, stream) as response:
             hf_raise_for_status(response)

@@ -51,7 +51,7 @@ def opened(what: str, response: AbstractContextManager[T]) -> Iterator[T]:
         yield within(what, lambda: stack.enter_context(response))
 
 
-class Pace:
+class DownloadPace:
     """Whether the bytes of a file come fast enough to ever end."""
 
     def __init__(self, what: str) -> None:

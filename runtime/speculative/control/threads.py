@@ -31,7 +31,7 @@ CALM, MOST_CALM = 2, 32  # looks that must find a core free before it is used ag
 SOON = 2  # times as many looks after which a pass is held up again soon
 
 
-class Trial:
+class ThreadTrial:
     """Passes made with `n` threads, compared with those of the present number: `own` are the last of those, over the
     expected.
 
@@ -81,7 +81,7 @@ class ThreadChoice:
         self._limit = max(self.options)
         self._is_settling = False  # the limit has changed, and what passes take now is not known yet
         self._recent: deque[float] = deque(maxlen=5)  # times with n, over the expected
-        self._trial: Trial | None = None
+        self._trial: ThreadTrial | None = None
         self._settled: list[float] = []  # the same since the limit has changed
         # Fewer than there could be were chosen in a moment, which may have been a busy one
         self._waited, self._wait = 0, FIRST_TRIAL if n == max(self.options) else 0
@@ -143,11 +143,11 @@ class ThreadChoice:
     def _begin_trial(self) -> None:
         """Begins a trial of another number; the others take turns."""
         others = self._others
-        self._trial, self._next = Trial(others[self._next % len(others)], self._recent), self._next + 1
+        self._trial, self._next = ThreadTrial(others[self._next % len(others)], self._recent), self._next + 1
         self._waited = 0
         self._before.clear()
 
-    def _judge(self, trial: Trial, relative: float) -> float | None:
+    def _judge(self, trial: ThreadTrial, relative: float) -> float | None:
         """Goes on with the trial; the number is taken when it went well."""
         was_on = trial.is_on
         trial.observe(relative)
