@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.oneshot import choose
+from app.cli.choices import choose
 from app.models import pair as command
 from runtime.backends.shrink import RECIPES
 from runtime.core.errors import DraftError, ModelError, SettingsError
