@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import UNKNOWN_TOKEN, Budget, Pick
-from runtime.drafters import lookup
-from runtime.drafters.lookup import END, Lookup, tail_of
+from runtime.drafters import merging
+from runtime.drafters.lookup import Lookup, tail_of
+from runtime.drafters.merging import END
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 
@@ -112,11 +113,8 @@ def tree(
     runs: list[str], k: int, branches: int, go_on: Callable[[float], bool] = lambda confidence: True
 ) -> dict[str, str]:
     """The tree of runs that weigh alike, as the path to each node, in order -> the path to its parent."""
-    draft = lookup.tree(
-        [[ord(c) if c != "." else END for c in run] for run in runs],
-        [1.0] * len(runs),
-        budget(k, go_on)._replace(branches=branches),
-    )
+    ids_of = [[ord(c) if c != "." else END for c in run] for run in runs]
+    draft = merging.tree(ids_of, [1.0] * len(runs), budget(k, go_on)._replace(branches=branches))
     paths: list[str] = []
     for node, token in enumerate(draft.tokens):
         paths.append((paths[draft.parent(node)] if draft.parent(node) >= 0 else "") + chr(token))
@@ -145,7 +143,7 @@ def test_a_tree_has_the_likeliest_paths_by_counts_best_first(
 def test_the_budget_is_asked_about_the_trunk_of_a_tree_alone() -> None:
     asked: list[float] = []
     tree(["abc", "abc", "abd", "xyz"], 9, 2, lambda confidence: asked.append(confidence) or True)
-    doubts = [lookup.FIRST_DOUBT / lookup.GROWTH**depth for depth in range(3)]
+    doubts = [merging.FIRST_DOUBT / merging.GROWTH**depth for depth in range(3)]
     assert asked == pytest.approx([3 / (4 + doubts[0]), 3 / (3 + doubts[1]), 2 / (3 + doubts[2])])
     assert tree(["abc", "abc", "xyz"], 9, 2, lambda confidence: False) == {}
 

@@ -24,7 +24,8 @@ from runtime.models.hub import fetch
 from runtime.models.hub.cache import cached, cached_path, remove
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError, UnreachableError, is_safe, pick, split_name
-from runtime.models.registry import find_pair, hub_name, load_registry
+from runtime.models.model_files import hub_name
+from runtime.models.registry import find_pair, load_registry
 from runtime.models.shards import is_first_shard
 from tests.support.hub_server import Behaviour, serving
 

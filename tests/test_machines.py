@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 
-from app.cli import oneshot, worker
+from app.cli import choices, worker
 from app.doctor.advice import problems as problems_of
 from app.doctor.advice import with_rpc
 from app.doctor.command import in_words, rpc_in_words
@@ -57,11 +57,11 @@ def rpc_of(text: str) -> tuple[str, ...]:
 
 def test_workers_are_named_by_address() -> None:
     assert rpc_of('["10.0.0.1:7", " box ", "box:50052"]') == ("10.0.0.1:7", "box:50052")
-    assert oneshot.parse_workers("a:1, b:2", ()) == ("a:1", "b:2")
-    assert oneshot.parse_workers("off", ("a:1",)) == ()
-    assert oneshot.parse_workers(None, ("a:1",)) == ("a:1",)
+    assert choices.parse_workers("a:1, b:2", ()) == ("a:1", "b:2")
+    assert choices.parse_workers("off", ("a:1",)) == ()
+    assert choices.parse_workers(None, ("a:1",)) == ("a:1",)
     with pytest.raises(typer.BadParameter, match="'a:b:c' is not the address of a worker"):
-        oneshot.parse_workers("a:b:c", ())
+        choices.parse_workers("a:b:c", ())
 
 
 @pytest.mark.parametrize(

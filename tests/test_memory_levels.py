@@ -16,7 +16,7 @@ def test_the_level_rises_at_the_first_look(before: Level, after: Level) -> None:
     machine = Machine()
     assert machine.after(1, FREE[before]) == before
     assert machine.after(1, FREE[after]) == after
-    assert f"{FREE[after]:,} MiB" in machine.watch.text
+    assert f"{FREE[after]:,} MiB" in machine.watch.found.text
 
 
 @pytest.mark.parametrize(("before", "after"), [(TIGHT, OK), (CRITICAL, TIGHT), (CRITICAL, OK)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.oneshot import choose
+from app.cli.choices import choose
 from app.models import pair as command
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import block_head_for, head_for, write_head

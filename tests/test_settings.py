@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.oneshot import choose
+from app.cli.choices import choose
 from app.settings import default_path, read_settings
 from runtime.core.errors import SettingsError
 from runtime.memory.pressure import Thresholds

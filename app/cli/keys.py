@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from app.cli.oneshot import read_file
+from app.cli.choices import read_file
 
 HINT = "'--api-key' / '--api-key-file'"
 

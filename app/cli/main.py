@@ -85,27 +85,27 @@ def run(
 
     For example: slipstream run "What does os.path.join do?" --stats
     """
-    from app.cli import oneshot
+    from app.cli import choices, oneshot
     from app.models.seeking import opener
 
     if logprobs is not None and not as_json:
         raise typer.BadParameter(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
-    model, prompt = oneshot.asked(model, [*(words or ()), *filter(None, [prompt])])
-    pair, options = oneshot.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast, rpc)
+    model, prompt = choices.asked(model, [*(words or ()), *filter(None, [prompt])])
+    pair, options = choices.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast, rpc)
     options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
-    sampling = oneshot.sampling(
+    sampling = choices.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty,
         presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
     )  # fmt: skip
-    grammar = oneshot.grammar(json_object, json_schema, regex, lark)
-    expected = oneshot.read_file(prediction) if prediction else ""
+    grammar = choices.grammar(json_object, json_schema, regex, lark)
+    expected = choices.read_file(prediction) if prediction else ""
     if expected:
-        options = oneshot.with_prediction(pair, options)
+        options = choices.with_prediction(pair, options)
     request = oneshot.Request(
-        oneshot.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected
+        choices.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected
     )
     try:
         code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(draft))
@@ -144,13 +144,13 @@ def chat(
         raise SlipstreamError(
             'The chat needs a terminal. For one answer, use: slipstream run "What does os.path.join do?"'
         )
-    from app.cli import oneshot
+    from app.cli import choices
     from app.cli.keys import chosen_key
 
     if attach:
-        model, port = oneshot.running_server(port, serve or socket is not None), None
-    chosen, options = oneshot.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
-    oneshot.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
+        model, port = choices.running_server(port, serve or socket is not None), None
+    chosen, options = choices.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    choices.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
     told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
     from app.tui.app import run as open_chat
 
@@ -193,10 +193,10 @@ def bench(
     For example: slipstream bench --quick --html report.html
     """
     from app.bench import command, plan
-    from app.cli import oneshot
+    from app.cli import choices
     from runtime.models.registry import with_files
 
-    chosen, options = oneshot.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = choices.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     names = plan.choose_drafters(with_files(chosen), options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
@@ -240,13 +240,13 @@ def serve(
     OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
-    from app.cli import oneshot
+    from app.cli import choices
     from app.cli.keys import chosen_key
     from app.models.seeking import opener
     from app.server import command
     from app.server.sockets import Addresses
 
-    chosen, options = oneshot.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = choices.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)
@@ -282,7 +282,7 @@ def doctor(
     rpc: opt.Rpc = None,
 ) -> None:
     """Look at this machine and its workers: devices, kernels, what passes cost, what is wrong and how to mend it."""
-    from app.cli.oneshot import parse_workers
+    from app.cli.choices import parse_workers
     from app.doctor.command import run as examine
 
     examine(pair, as_json, None if rpc is None else parse_workers(rpc, ()))

@@ -8,7 +8,8 @@ from runtime.core.errors import SlipstreamError
 from runtime.models.header import read_model_header
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import UnreachableError
-from runtime.models.registry import hub_name, load_registry
+from runtime.models.model_files import hub_name
+from runtime.models.registry import load_registry
 
 
 def check_all() -> int:

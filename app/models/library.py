@@ -16,7 +16,8 @@ from pathlib import Path
 from app.models.listing import is_here
 from app.models.ollama import ollama_models, ollama_name
 from runtime.models.hub.cache import cached
-from runtime.models.registry import AS_TRAINED, HUB, Pair, load_registry, located
+from runtime.models.model_files import HUB
+from runtime.models.registry import AS_TRAINED, Pair, load_registry, located
 from runtime.models.shards import is_first_shard, shard_names
 from runtime.tools.pairing import remembered
 

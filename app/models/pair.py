@@ -16,7 +16,8 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 from runtime.loading import layout
 from runtime.models.hub.cache import cached
-from runtime.models.registry import hub_name, load_registry, local_pair
+from runtime.models.model_files import hub_name
+from runtime.models.registry import load_registry, local_pair
 from runtime.tools import made_drafts, self_drafts
 from runtime.tools.layouts import compare
 from runtime.tools.pairing import Target, Trial, candidates, remembered

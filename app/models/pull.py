@@ -13,7 +13,8 @@ from app.terminal import inert
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.hub.fetch import Hub, RemoteFile
-from runtime.models.registry import HUB, hub_name, load_registry
+from runtime.models.model_files import HUB, hub_name
+from runtime.models.registry import load_registry
 
 
 def pull_all(name: str) -> None:

@@ -126,12 +126,7 @@ COMMANDS = (
         aliases=("change", "rewrite", "fork", "branch"),
     ),
     Command(
-        "copy",
-        "f5",
-        "Copy",
-        "Copy the last reply, or its last code block",
-        "[code]",
-        aliases=("clipboard", "yank"),
+        "copy", "f5", "Copy", "Copy the last reply, or its last code block", "[code]", aliases=("clipboard", "yank")
     ),
     Command(
         "system",
@@ -175,13 +170,7 @@ COMMANDS = (
     ),
     Command("history", "ctrl+r", "History", "Search what you said before", aliases=("search", "before")),
     Command("editor", "f7", "Editor", "Write in the program that $EDITOR names", aliases=("vim", "nano", "emacs")),
-    Command(
-        "theme",
-        "f3",
-        "Light or dark",
-        "Switch between the light and the dark theme",
-        aliases=("dark", "light"),
-    ),
+    Command("theme", "f3", "Light or dark", "Switch between the light and the dark theme", aliases=("dark", "light")),
     Command(
         "serve",
         "",

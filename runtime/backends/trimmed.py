@@ -22,7 +22,8 @@ from runtime.backends.pointers import FLOAT_P, INT32_P
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import DraftError
-from runtime.models.header import TYPES, read_header
+from runtime.models.gguf_types import TYPES
+from runtime.models.header import read_header
 from runtime.models.trimmed import TABLE, Trim
 
 CHECKED = 6  # rows that are compared

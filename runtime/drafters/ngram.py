@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
-from runtime.drafters.lookup import BULK, Lookup, tail_of
+from runtime.drafters.chains import BULK
+from runtime.drafters.lookup import Lookup, tail_of
 
 MOST = 12  # conversations that are remembered
 

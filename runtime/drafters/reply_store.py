@@ -19,7 +19,7 @@ import numpy as np
 from platformdirs import user_data_path
 
 from runtime.core.draft import Tokens
-from runtime.core.errors import SlipstreamError
+from runtime.core.removal import remove_files
 
 MAX_BYTES = 512 * 1024  # of all replies in a file: 130,000 tokens
 KEPT = 0.75  # of that, when the oldest replies are dropped
@@ -136,13 +136,4 @@ def forget() -> int:
 
     Raises SlipstreamError where it cannot.
     """
-    n_bytes = 0
-    for path in folder().glob("*"):
-        try:
-            n_bytes += path.stat().st_size
-            path.unlink()
-        except OSError as error:
-            raise SlipstreamError(
-                f"{path} cannot be removed ({error.strerror}). Remove the folder {path.parent} yourself."
-            ) from error
-    return n_bytes
+    return remove_files(folder().glob("*"), f"Remove the folder {folder()} yourself.")

@@ -17,12 +17,9 @@ from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 
 LEARNS = "eagle"  # the drafter whose head can be trained further
-ENOUGH = 12  # new windows that a training is begun for
 PER_WEIGHT = 20  # bytes of a training for each weight of the head: itself, its gradient, two averages, what passes by
 BASE = 1_200_000_000  # bytes of PyTorch, and of texts with what the target says of them
 SPARE = 1_500_000_000  # bytes that stay free beside it
-NO_TORCH = "PyTorch is not installed (`pip install 'slipstream[train]'`)"
-NO_HEAD = "only a draft that is an EAGLE-3 head can be trained further"
 
 
 def why_never(pair: Pair, drafter: str) -> str:
@@ -30,8 +27,8 @@ def why_never(pair: Pair, drafter: str) -> str:
     if not pair.learn:
         return "`learn = true` is not set for this pair"
     if pair.draft is None or drafter != LEARNS:
-        return NO_HEAD
-    return "" if find_spec("torch") else NO_TORCH
+        return "only a draft that is an EAGLE-3 head can be trained further"
+    return "" if find_spec("torch") else "PyTorch is not installed (`pip install 'slipstream[train]'`)"
 
 
 def why_not_now(memory_level: str, needed: int) -> str:

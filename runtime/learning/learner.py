@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from runtime.core.draft import Tokens
-from runtime.learning.conditions import ENOUGH, LEARNS, needed_bytes, why_not_now
+from runtime.learning.conditions import LEARNS, needed_bytes, why_not_now
 from runtime.learning.place import Place, place_of
 from runtime.learning.trainer import TrainerProcess, command
 from runtime.learning.versions import Versions
@@ -23,7 +23,7 @@ from runtime.speculative.control.explain import Pass
 
 QUIET = 10.0  # seconds without a reply, after which a training may begin or go on
 MOST_NOTED = 16  # replies that are looked at between two looks; of more, the latest
-KEEPS = "what is rejected is kept, and its head is trained on that while nothing is asked"
+ENOUGH = 12  # new windows that a training is begun for
 PAUSE, MOST_PAUSE = 600.0, 9600.0  # seconds after a training that failed until the next, which double each time
 
 
@@ -82,7 +82,7 @@ class BackgroundLearner:
         self.state = ""  # what it does, or why it does not, in a clause
         self._number = self._made_place()
         if self._number:
-            self.state = KEEPS
+            self.state = "what is rejected is kept, and its head is trained on that while nothing is asked"
 
     def _made_place(self) -> str:
         """The number of its folder; "" where there can be none."""

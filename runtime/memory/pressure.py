@@ -155,13 +155,18 @@ class PressureMonitor:
     ) -> None:
         self.source, self.thresholds, self.clock = source, thresholds, clock
         self.reserve = reserve  # bytes that are taken again when the level falls
-        self.level, self.text = Level.OK, ""
+        self.found = Assessment(Level.OK)
         self.problem = ""  # why the last look saw nothing
         self.next_look = -math.inf
         self._costs: deque[float] = deque([math.inf], maxlen=4)  # seconds of the last readings
         self._calm = self.thresholds.calm_seconds  # that are waited for now
         self._calm_since, self._calm_level = math.inf, Level.OK
         self._fell = -math.inf
+
+    @property
+    def level(self) -> Level:
+        """As of the last look."""
+        return self.found.level
 
     def update(self) -> Level:
         """The level now; reads only as often as that costs next to nothing."""
@@ -183,7 +188,7 @@ class PressureMonitor:
         if found.level >= self.level:
             if found.level > self.level:
                 self._wait_longer(now)
-            self.level, self.text, self._calm_since = found.level, found.text, math.inf
+            self.found, self._calm_since = found, math.inf
             return
         calm = judge(reading, self.thresholds, self.thresholds.recovery, self.reserve).level
         if calm >= self.level:
@@ -192,12 +197,8 @@ class PressureMonitor:
             self._calm_since, self._calm_level = now, calm
         self._calm_level = max(self._calm_level, calm)
         if now - self._calm_since >= self._calm:
-            self.level, self.text, self._calm_since, self._fell = (
-                self._calm_level,
-                found.text or self.text,
-                math.inf,
-                now,
-            )
+            self.found = Assessment(self._calm_level, found.text or self.found.text)
+            self._calm_since, self._fell = math.inf, now
 
     def _wait_longer(self, now: float) -> None:
         """Memory that runs short again soon after it was calm is trusted less the next time."""

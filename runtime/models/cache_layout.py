@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from runtime.models.facts import ModelFacts
-from runtime.models.header import TYPES
+from runtime.models.gguf_types import TYPES
 
 CacheTypes = tuple[str, str]  # of keys and of values
 USUAL_CACHE: CacheTypes = "Q8_0", "F16"  # on CPUs

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.core.errors import ModelError
+from runtime.models.gguf_types import ARRAY, SCALARS, STRING, TYPES
 from runtime.models.header_strings import LENGTH, Strings
 from runtime.models.shards import shard_names
 
@@ -27,37 +28,7 @@ MAX_STRINGS = 2**21  # in all arrays together; tokens and merges of such a vocab
 MAX_ENTRIES = 2**16  # metadata keys, or tensors
 MAX_KEY, MAX_NAME, MAX_DIMENSIONS = 2**16 - 1, 64, 4  # as in the format's description and in ggml
 VERSIONS = 2, 3
-
-SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}  # the format's types as struct's
-STRING, ARRAY = 8, 9
 PIECE = 2**16  # bytes that are read at once where it is not known how long an array is
-
-# Tensor types: name, values per block, bytes per block.
-TYPES = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32,
-    24),
-    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS",
-    256, 74),
-    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S",
-    256, 82),
-    23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1,
-    8),
-    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
-}  # fmt: skip
 
 Value = int | float | str | Strings | NDArray[np.generic]
 
@@ -68,7 +39,7 @@ class TensorInfo:
 
     name: str
     shape: tuple[int, ...]
-    kind: str  # a name of TYPES
+    kind: str  # a name of gguf_types.TYPES
     offset: int
     n_bytes: int
 
@@ -162,16 +133,11 @@ class _Reader:
         return Header(metadata, tensors, self.size, start, spans)
 
     def _check_version(self, version: int) -> None:
-        if version in VERSIONS:
-            return
-        if version & 0xFFFF == 0:
-            raise ModelError(
-                f"{self.name} is a GGUF file for big-endian machines. Download one for this kind of machine."
-            )
-        raise ModelError(
-            f"{self.name} is a GGUF file of version {version}; versions 2 and 3 are known. Download a newer one of the "
-            "model."
-        )
+        if version not in VERSIONS:
+            is_swapped = version & 0xFFFF == 0
+            what = "for big-endian machines" if is_swapped else f"of version {version}; versions 2 and 3 are known"
+            other = "one for this kind of machine" if is_swapped else "a newer one of the model"
+            raise ModelError(f"{self.name} is a GGUF file {what}. Download {other}.")
 
     def _count(self, what: str) -> int:
         n = self._integer("Q")
@@ -182,11 +148,8 @@ class _Reader:
     def _take(self, n: int) -> bytes:
         """The next n bytes, all of them."""
         if n > self.left:
-            self._fail(
-                "its header ends too early"
-                if self.size <= MAX_BYTES
-                else f"its header is longer than {MAX_BYTES >> 20} MiB"
-            )
+            is_long = self.size > MAX_BYTES
+            self._fail(f"its header is longer than {MAX_BYTES >> 20} MiB" if is_long else "its header ends too early")
         data = self.file.read(n)
         if len(data) < n:
             self._fail("its header ends too early")
@@ -270,12 +233,10 @@ class _Reader:
             self._fail("two tensors have one name")
         end, before = 0, ""
         for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
-            if tensor.offset < end or tensor.offset % alignment:
-                self._fail(
-                    f"the tensor {tensor.name!r} overlaps {before!r}"
-                    if tensor.offset < end
-                    else f"the tensor {tensor.name!r} is not aligned"
-                )
+            if tensor.offset < end:
+                self._fail(f"the tensor {tensor.name!r} overlaps {before!r}")
+            if tensor.offset % alignment:
+                self._fail(f"the tensor {tensor.name!r} is not aligned")
             end, before = tensor.offset + tensor.n_bytes, tensor.name
         start = -(-self.file.tell() // alignment) * alignment
         if tensors and start + end > self.size:

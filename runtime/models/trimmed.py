@@ -22,7 +22,8 @@ from runtime.core.draft import Tokens
 from runtime.core.errors import DraftError, ModelError
 from runtime.models.cache_layout import STATEFUL, layers_named
 from runtime.models.facts import ModelFacts
-from runtime.models.header import ARRAY, STRING, TYPES, Header, TensorInfo, read_header
+from runtime.models.gguf_types import ARRAY, STRING, TYPES
+from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.shards import shard_names
 
 MOST = 32_768  # words of a copy: half as many were as fast, but with them a letter's words fell from 94% to 85%

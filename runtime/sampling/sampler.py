@@ -53,12 +53,8 @@ class Sampling:
         check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         check("min_p", self.min_p, 0 <= self.min_p < 1, "from 0 (off) to below 1")
         check("seed", self.seed, self.seed is None or 0 <= self.seed <= MASK, "from 0 to 2^64 - 1")
-        check(
-            "repetition_penalty",
-            self.repetition_penalty,
-            0 < self.repetition_penalty <= 100,
-            "above 0 (1 is off) and at most 100",
-        )
+        wanted = "above 0 (1 is off) and at most 100"
+        check("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty <= 100, wanted)
         check("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= 100, "from -100 to 100")
         check("presence_penalty", self.presence_penalty, abs(self.presence_penalty) <= 100, "from -100 to 100")
         check("penalty_last_n", self.penalty_last_n, self.penalty_last_n >= 0, "0 (the whole context) or more")

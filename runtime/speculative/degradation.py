@@ -85,7 +85,7 @@ class Degradation:
                 self._suspended[name] = drafter if drafter is not None and drafter.has_passes else None
         if self._suspended and self.level != Level.OK:
             lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {self._owner} drafter was given up"
-            self.reason = Reason("memory", f"{lost}, because {self.monitor.text}")
+            self.reason = Reason("memory", f"{lost}, because {self.monitor.found.text}")
 
     def _restore(self) -> Change:
         """Takes back drafters that are allowed again; the model drafter once its model is open."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from runtime.core.errors import ModelError, SlipstreamError
+from runtime.core.errors import ModelError
+from runtime.core.removal import remove_files
 from runtime.learning.place import wiped
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
@@ -73,12 +74,5 @@ def forget() -> int:
     Raises SlipstreamError where it cannot.
     """
     n_bytes = wiped(trainings())  # first, so that none ends with a draft after that
-    for path in [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]:
-        try:
-            n_bytes += path.stat().st_size
-            path.unlink()
-        except OSError as error:
-            raise SlipstreamError(
-                f"{path} cannot be removed ({error.strerror}). Close Slipstream where it runs, and try again."
-            ) from error
-    return n_bytes
+    drafts = [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]
+    return n_bytes + remove_files(drafts, "Close Slipstream where it runs, and try again.")

@@ -26,10 +26,11 @@ from runtime.upstream.connection import Connection, EventStream
 from runtime.upstream.exchange import NOTHING, Event, Exchange
 from runtime.upstream.reply import UpstreamReply
 from runtime.upstream.request import body_of, path_of
-from runtime.upstream.server import PROGRAMS, UNKNOWN, Server, look_when_loaded
+from runtime.upstream.server import PROGRAMS, Server, look_when_loaded
 from runtime.upstream.speculation import Drafted, read_metrics
 from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
 
+USUAL_CONTEXT = 131_072  # tokens, where a server does not say
 LOOK, GLANCE = 0.05, 0.005  # seconds to wait for more of a reply: alone, and where others want their turn
 DROPPED = "The oldest turns were left out, as the server says that the conversation is too long for its model."
 
@@ -216,8 +217,8 @@ def facts_of(server: Server, connection: Connection, options: Options) -> Engine
     unsaid = "" if server.n_ctx else "; it does not say how much context there is"
     plainly = "; the key goes there unencrypted" if connection.has_key and connection.base.startswith("http:") else ""
     return EngineFacts(
-        n_ctx=server.n_ctx or UNKNOWN,
-        n_ctx_train=server.n_ctx or UNKNOWN,
+        n_ctx=server.n_ctx or USUAL_CONTEXT,
+        n_ctx_train=server.n_ctx or USUAL_CONTEXT,
         n_vocab=N_BYTES,
         n_embd=0,
         n_bytes=0,

@@ -16,7 +16,6 @@ from runtime.upstream.connection import Connection, UpstreamError, first_line
 # Programs by what they call themselves in their lists of models. Others are only asked what OpenAI's interface has.
 PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm": "vLLM", "sglang": "SGLang"}
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
-UNKNOWN = 131_072  # tokens of context, where a server does not say
 MOST_NAMED = 8
 PAUSE, LOOK = 1.0, 0.1  # seconds between two questions to a server that loads its model; between two looks meanwhile
 

@@ -13,7 +13,8 @@ from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL, Val
 from app.tui.completion import Arguments, Suggestion, last_part, paths
 from app.tui.desktop.templates import names
 from app.tui.session import Session
-from runtime.models.registry import Pair, hub_name, load_registry
+from runtime.models.model_files import hub_name
+from runtime.models.registry import Pair, load_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,8 @@ from textual.widget import Widget
 
 from app.tui.background.events import Post
 from runtime.core.errors import SettingsError, SlipstreamError
-from runtime.models.registry import HUB, Pair, load_registry
+from runtime.models.model_files import HUB
+from runtime.models.registry import Pair, load_registry
 
 
 class DownloadProgress(Message):

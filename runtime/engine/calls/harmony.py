@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 
-from runtime.engine.calls.form import CallForm
 from runtime.engine.calls.grammar import Function, answer_schema
 from runtime.engine.calls.matching import before_overlap
 from runtime.engine.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
@@ -18,7 +17,6 @@ from runtime.sampling.grammar import Grammar
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 RECIPIENT = re.compile(r"to=functions\.([\w.:-]+)")
-FORM = CallForm(" to=functions.", f"{CHANNEL}commentary json{MESSAGE}", "<|call|>")
 
 
 def is_harmony(template: str) -> bool:

@@ -1,0 +1,166 @@
+"""What a command line chooses: the model and how it runs, how it samples, its grammar, and the prompt.
+
+Knows what options mean together; must not know their names' help (see options.py), nor what is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from app.settings import read_settings
+from runtime.engine import Grammar, Options, Sampling
+from runtime.models.addresses import as_workers
+from runtime.models.model_files import HUB, find_file
+from runtime.models.registry import DRAFTERS, Pair, find_pair, load_registry
+from runtime.models.strict_toml import nearest
+from runtime.tools.pairing import remembered
+
+# What drafters need a file of
+FROM_FILES = {"model": "a draft model", "eagle": "an EAGLE-3 head", "dflash": "a DFlash head"}
+
+
+def choose(
+    model: str,
+    draft: str,
+    drafters: str | None,
+    max_k: int | None,
+    fixed_k: int | None,
+    context: int | None,
+    threads: int | None,
+    exact: bool,
+    fast: bool = False,
+    rpc: str | None = None,
+) -> tuple[Pair, Options]:
+    """The pair and how to run it; wrong names are usage errors."""
+    pair = find_pair(model, load_registry())
+    names = None if drafters is None else parse_drafters(drafters)
+    if pair.upstream and draft not in ("auto", "off"):
+        raise typer.BadParameter(
+            f"{pair.upstream} has the model, so no draft model can be used here. Leave it out.", param_hint="'--draft'"
+        )
+    if draft not in ("auto", "off"):
+        pair = replace(pair, draft=find_file(draft))
+    elif draft == "off":
+        pair = replace(pair, draft=None)
+    elif pair.draft is None and not pair.upstream:
+        pair = replace(pair, draft=remembered(pair.target))
+    lacks_file = pair.draft is None and not pair.upstream
+    if lacks_file and (name := next((name for name in names or () if name in FROM_FILES), None)):
+        raise typer.BadParameter(
+            f"The drafter '{name}' needs {FROM_FILES[name]}. Name one with --draft FILE.", param_hint="'--drafters'"
+        )
+    settings = read_settings()
+    options = Options(
+        context, names, fixed_k=fixed_k, threads=threads, exact=exact, fast=fast, memory=settings.memory,
+        rpc=parse_workers(rpc, pair.rpc or settings.rpc),
+    )  # fmt: skip
+    return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
+
+
+def running_server(port: int | None, is_serving: bool) -> str:
+    """The address of the server on this machine whose model a chat shares."""
+    if is_serving:
+        raise typer.BadParameter(
+            "A chat with a server over TCP serves nobody itself. Leave --serve and --socket out.",
+            param_hint="'--attach'",
+        )
+    from app.server.command import PORT
+
+    return f"http://127.0.0.1:{port or PORT}"
+
+
+def with_prediction(pair: Pair, options: Options) -> Options:
+    """Lets the drafter take part that makes use of a prediction, unless nothing may be drafted."""
+    names = pair.drafters if options.drafters is None else options.drafters
+    return replace(options, drafters=(*names, "prediction")) if names and "prediction" not in names else options
+
+
+def parse_workers(addresses: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """`host:port,host` as a tuple; `off` as ()."""
+    if addresses is None:
+        return usual
+    named = [each for each in map(str.strip, addresses.split(",")) if each]
+    try:
+        return () if named == ["off"] else as_workers(named)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--rpc'") from error
+
+
+def parse_drafters(names: str) -> tuple[str, ...]:
+    """`model,ngram` as a tuple; `none` as ()."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if wanted == ["none"]:
+        return ()
+    for name in wanted:
+        if name not in DRAFTERS:
+            raise typer.BadParameter(
+                f"There is no drafter '{name}'. {nearest(name, [*DRAFTERS, 'none'])}", param_hint="'--drafters'"
+            )
+    return tuple(wanted)
+
+
+def sampling(pair: Pair, **given: Any) -> Sampling:
+    """The pair's own settings where none were given."""
+    return Sampling(**pair.sampling_defaults | {name: value for name, value in given.items() if value is not None})
+
+
+def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark: Path | None) -> Grammar | None:
+    """What the reply must look like, if anything; a usage error for more than one wish."""
+    wishes = [Grammar("json_object")] if json_object else []
+    wishes += [] if regex is None else [Grammar("regex", regex)]
+    wishes += [
+        Grammar(kind, read_file(path))
+        for kind, path in (("json_schema", json_schema), ("lark", lark))
+        if path is not None
+    ]
+    if len(wishes) > 1:
+        raise typer.BadParameter("A reply has one form: give one of --json-object, --json-schema, --regex and --lark.")
+    return wishes[0] if wishes else None
+
+
+def read_file(path: Path) -> str:
+    """A text file that was named on the command line; a usage error when it cannot be read."""
+    try:
+        return path.expanduser().read_text(encoding="utf8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise typer.BadParameter(f"{path} cannot be read ({reason}). Name a text file that you may read.") from error
+
+
+def asked(model: str | None, words: Sequence[str]) -> tuple[str, str]:
+    """The model and the prompt; the first word may be the model, as in `ollama run MODEL PROMPT`."""
+    if model is None and words and is_model(words[0]):
+        model, words = words[0], words[1:]
+    return model or "demo", " ".join(words)
+
+
+def is_model(word: str) -> bool:
+    """Does it name a model, rather than being a word of a question?"""
+    return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB) or is_path(word)
+
+
+def is_path(word: str) -> bool:
+    """Is it a file or folder that is there, written as a path?"""
+    try:
+        return "/" in word and Path(word).expanduser().exists()
+    except (OSError, RuntimeError):  # too long for a path; the home of nobody
+        return False
+
+
+def read_prompt(prompt: str) -> str:
+    """The argument, standard input, or both; a usage error without either."""
+    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf8", "replace")
+    both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
+    if not both:
+        raise typer.BadParameter(
+            'There is no prompt. Write it in quotes, as in: slipstream run "What does os.path.join do?" A conversation'
+            " is had with: slipstream chat",
+            param_hint="'PROMPT'",
+        )
+    return both

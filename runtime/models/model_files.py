@@ -1,0 +1,63 @@
+"""Where a model's file is: a path, a folder with one model, or a file of the hub that was fetched.
+
+Knows files and their names; must not know pairs, and opens no model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime.core.errors import RegistryError
+from runtime.models.shards import is_first_shard
+
+HUB = "hf:"  # what a file's name begins with that is fetched from the hub
+MAX_NAME = 4095  # characters of a path
+
+
+def find_file(name: str) -> Path:
+    """The model file that a person named by a path, a folder, or `hf:owner/repo:file`.
+
+    Raises RegistryError and HubError.
+    """
+    if name.startswith(HUB):
+        from runtime.models.hub.cache import cached_path
+
+        return cached_path(name)
+    if len(name) > MAX_NAME or "\0" in name:
+        raise RegistryError(f"'{name[:64]}...' cannot be the name of a file. Name a GGUF file, or a folder with one.")
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:
+        raise RegistryError(f"There is no home folder for '{name}'. Write the path in full.") from error
+    try:
+        return only_model(path) if path.is_dir() else path
+    except OSError as error:
+        raise RegistryError(
+            f"{name} cannot be looked at ({error.strerror}). Name a GGUF file that you may read."
+        ) from error
+
+
+def only_model(folder: Path) -> Path:
+    """The one model in a folder. Raises RegistryError where there are none, or several."""
+    try:
+        models = sorted(file for file in folder.iterdir() if is_first_shard(file.name))
+    except OSError as error:
+        raise RegistryError(
+            f"The folder {folder} cannot be read ({error.strerror}). Name a GGUF file that you may read."
+        ) from error
+    if len(models) == 1:
+        return models[0]
+    names = ", ".join(file.name for file in models[:5]) + ", ..." * (len(models) > 5)
+    what = f"{len(models)} models: {names}. Name one of them" if models else "no GGUF file. Name another, or a file"
+    raise RegistryError(f"The folder {folder} has {what}.")
+
+
+def fetched(path: Path) -> Path:
+    """Where a pair's file is, if it was fetched from the hub or is a file of this machine. Raises HubError."""
+    return find_file(path.as_posix()) if hub_name(path) else path
+
+
+def hub_name(path: Path) -> str:
+    """`owner/repo:file`, where a pair's file comes from the hub; "" for a file of this machine."""
+    name = path.as_posix()
+    return name.removeprefix(HUB) if name.startswith(HUB) else ""
