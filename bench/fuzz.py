@@ -14,10 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-
-from huggingface_hub.utils import _http, _pagination
 
 from bench.fuzzed import READERS
 from bench.timing import report
@@ -29,6 +26,7 @@ from runtime.models.header import parse_header
 from runtime.models.hub import fetch
 from runtime.models.registry import parse_registry
 from tests.support.header import sample
+from tests.support.hub_client import ask_once
 
 LIMIT = 300.0  # seconds; eight are usual
 SEED = 11
@@ -175,7 +173,7 @@ def main() -> None:
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
     readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry} | READERS
     chat_template.SECONDS, fetch.PAUSE = 0.5, 0.0
-    _pagination.http_backoff = partial(_http.http_backoff, max_retries=0)  # the same answer would come again
+    ask_once()  # the same answer would come again
     results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
     rows = [
         [name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"]

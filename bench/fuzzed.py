@@ -16,7 +16,6 @@ from typing import Any, cast
 import httpcore2
 import httpx2
 from huggingface_hub import set_client_factory
-from huggingface_hub.utils._http import default_client_factory
 from pydantic import ValidationError
 
 from app.server.anthropic.messages import MessagesRequest
@@ -39,6 +38,7 @@ from runtime.models.hub.names import HubError
 from runtime.models.registry import load_registry
 from runtime.speculative.control.kept import kept, take_up
 from tests.support.facts import facts
+from tests.support.hub_client import default_client_factory
 from tests.support.raw_hub import http
 from tests.support.traces import LAWS, controller_for, made_up
 

@@ -11,14 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from huggingface_hub.utils import _http
 
 from runtime.models.hub import fetch, patience
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError
+from tests.support.hub_client import never_wait
 from tests.support.hub_server import COMMIT
 from tests.support.raw_hub import answering, as_json, http, model
 
@@ -64,7 +63,7 @@ ANSWERS = {
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Neither we nor the client wait between attempts; those that nobody waits for end before the next test."""
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
-    monkeypatch.setattr(_http, "time", SimpleNamespace(**vars(time) | {"sleep": lambda seconds: None}))
+    never_wait(monkeypatch)
     yield
     for thread in threading.enumerate():
         if thread.name == patience.NAME:

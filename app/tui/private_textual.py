@@ -114,7 +114,7 @@ class RowedCells(MarkdownTableContent):
 
     async def _update_rows(self, updated_rows: list[list[Content]]) -> None:
         await super()._update_rows(updated_rows)
-        self.show_rows(self.rows + updated_rows)
+        self.show_rows(self.rows[:-1] + updated_rows)  # the last one was made anew
 
 
 class RowedTable(MarkdownTable):
