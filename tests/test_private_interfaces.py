@@ -196,16 +196,11 @@ class Sized(Static):
         self.n_told += 1
 
 
-@private_textual.growing
-class GrowingSized(Sized):
-    """The same, without."""
-
-
 @piloted
 async def test_textual_lays_nothing_out_for_the_size_of_what_grows() -> None:
     async with Page().run_test() as pilot:
         with of_textual():
-            told = Sized("one"), GrowingSized("one")
+            told = Sized("one"), private_textual.growing(type("GrowingSized", (Sized,), {}))("one")
             await pilot.app.query_one(VerticalScroll).mount_all(told)
             for each in told:
                 each.update(Content("one\ntwo"))
