@@ -5,13 +5,11 @@ default, which takes hours.
 from __future__ import annotations
 
 import sys
-from functools import partial
-
-from huggingface_hub.utils import _http, _pagination
 
 from bench.instruments.fuzz import fuzz, mutate, read_header, read_registry
 from bench.instruments.fuzzed import READERS
 from bench.instruments.header import sample
+from bench.instruments.hub_client import ask_once
 from bench.instruments.timing import report
 from runtime.engine import chat_template
 from runtime.models.hub import fetch
@@ -22,7 +20,7 @@ def main() -> None:
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
     readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry} | READERS
     chat_template.SECONDS, fetch.PAUSE = 0.5, 0.0
-    _pagination.http_backoff = partial(_http.http_backoff, max_retries=0)  # the same answer would come again
+    ask_once()  # the same answer would come again
     results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
     rows = [
         [name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"]

@@ -12,7 +12,7 @@ import pytest
 
 from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
-from runtime.backends import early_exit, nodes
+from runtime.backends import early_exit, nodes, private_llama
 from runtime.backends.early_exit import EarlyExitBackend, ExitCheck
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -52,7 +52,7 @@ def test_other_architectures_exit_like_their_pruned_selves(tmp_path: Path, archi
 # An architecture whose last layer's output has no name
 NAMELESS = early_exit.lib, "llama_model_n_layer", lambda handle: SHAPE.layers + 1
 ELSEWHERE = nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False
-OTHERWISE = nodes.ggml, "ggml_tensor_overhead", lambda: ctypes.sizeof(nodes.Tensor)
+OTHERWISE = private_llama.ggml, "ggml_tensor_overhead", lambda: ctypes.sizeof(private_llama.Tensor)
 CELLLESS = nodes.ggml, "ggml_op_name", lambda op: b"CPY"
 
 

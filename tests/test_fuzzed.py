@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import warnings
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
-from huggingface_hub.utils import _http
 
 from bench.instruments.fuzz import fuzz
 from bench.instruments.fuzzed import READERS
+from bench.instruments.hub_client import never_wait
 from runtime.engine import chat_template
 from runtime.models.hub import fetch, patience
 
@@ -23,7 +21,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing waits."""
     monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
-    monkeypatch.setattr(_http, "time", SimpleNamespace(**vars(time) | {"sleep": lambda seconds: None}))
+    never_wait(monkeypatch)
     logging.disable()
     with warnings.catch_warnings(action="ignore"):  # Python's, of templates that make no sense
         yield

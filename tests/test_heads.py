@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.private_llama import SYMBOLS, symbol
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Trail
@@ -319,8 +321,7 @@ def test_a_conversation_that_came_back_without_its_states_is_drafted_for_from_wh
 def test_a_library_without_one_of_the_functions_leaves_the_head_out(
     target_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = staging.FUNCTIONS["layer"]._replace(plain="none", itanium="none", msvc="none")
-    monkeypatch.setitem(staging.FUNCTIONS, "layer", missing)
+    monkeypatch.setattr(staging, "symbol", lambda name: None if name == "layer" else symbol(name))
     staging.functions.cache_clear()
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
@@ -333,7 +334,11 @@ def test_a_library_without_one_of_the_functions_leaves_the_head_out(
 
 
 @pytest.mark.parametrize("kind", ["plain", "itanium", "msvc"])
-def test_a_function_is_found_by_the_name_that_any_compiler_gave_it(kind: str) -> None:
+def test_a_function_is_found_by_the_name_that_any_compiler_gave_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names = dict.fromkeys(("plain", "itanium", "msvc"), "none") | {kind: "llama_time_us"}
-    found = staging.found(staging.FUNCTIONS["layer"]._replace(**names))
+    monkeypatch.setitem(SYMBOLS, "time", SYMBOLS["layer"]._replace(**names, result=ctypes.c_int64, takes=()))
+    symbol.cache_clear()
+    found = symbol("time")
+    assert found is not None
     assert found.__name__ == "llama_time_us"
+    symbol.cache_clear()

@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from huggingface_hub.utils import _http
 
+from bench.instruments.hub_client import never_wait
 from bench.instruments.raw_http import http
 from runtime.models.hub import fetch, patience
 from runtime.models.hub.fetch import Hub
@@ -65,7 +64,7 @@ ANSWERS = {
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Neither we nor the client wait between attempts; those that nobody waits for end before the next test."""
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
-    monkeypatch.setattr(_http, "time", SimpleNamespace(**vars(time) | {"sleep": lambda seconds: None}))
+    never_wait(monkeypatch)
     yield
     for thread in threading.enumerate():
         if thread.name == patience.NAME:

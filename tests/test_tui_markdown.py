@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
-from textual.widgets._markdown import MarkdownBullet, MarkdownFence, MarkdownTable
 
 import app.tui as style
 from app.tui.markdown_dialect import markdown_parser
+from app.tui.private_textual import MarkdownBullet, MarkdownFence, MarkdownTable
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
+from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted, strips
 
 path = chats_path
 WIDE = "very_long_name(" + ", ".join(f"argument_{i}" for i in range(20)) + ")"
@@ -141,7 +141,7 @@ class Shown(App[None]):
 
     def sides(self) -> tuple[list[str], list[str]]:
         """The lines of each."""
-        lines = [strip.text for strip in self.screen._compositor.render_strips()]
+        lines = [strip.text for strip in strips(self)]
         return [line[:60].rstrip() for line in lines], [line[60:].rstrip() for line in lines]
 
 

@@ -12,7 +12,7 @@ from app.chats.store import Store
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Message, Talk
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import chats_path, engine_of, opened, piloted
+from tests.support.tui import chats_path, engine_of, opened, piloted, strips
 
 path = chats_path
 
@@ -130,11 +130,7 @@ async def test_one_key_colours_the_tokens_by_their_drafter(path: Path) -> None:
         await chat.ask("Q")
         await chat.press("ctrl+t")
         await chat.until("■ model", "mine theirs **mine**")
-        styles = {
-            segment.text.strip(): segment.style
-            for strip in chat.app.screen._compositor.render_strips()
-            for segment in strip
-        }
+        styles = {segment.text.strip(): segment.style for strip in strips(chat.app) for segment in strip}
         assert styles["theirs"].color != styles["mine"].color  # type: ignore[union-attr]
         await chat.press("ctrl+t")
         await chat.until("mine theirs mine", gone="■ model")

@@ -10,11 +10,11 @@ import pytest
 from textual._compositor import LayoutUpdate
 from textual.events import Resize
 from textual.geometry import Size
-from textual.widgets._toast import Toast
 
+from app.tui.private_textual import notifications
 from app.tui.widgets.panel import SidePanel
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import PATIENCE, chats_path, engine_of, opened, piloted
+from tests.support.tui import PATIENCE, chats_path, engine_of, opened, piloted, strips
 
 path = chats_path
 
@@ -115,7 +115,7 @@ async def test_what_went_wrong_is_told_for_longer_than_what_was_done(path: Path)
         await chat.say("/wat")
         chat.screen.notify("Copied the message.")
         await chat.until("Copied the message.")
-        lasting = {each.severity: each.timeout for each in chat.app._notifications}
+        lasting = {each.severity: each.timeout for each in notifications(chat.app)}
         assert lasting["error"] > 2 * lasting["information"]
 
 
@@ -213,7 +213,7 @@ async def test_where_no_colours_are_wanted_there_are_none(
     async with opened(path, ScriptedEngine("one `two` three"), size=(120, 36)) as chat:
         await chat.ask("Q")
         await chat.press("ctrl+t", "ctrl+o")
-        segments = [segment for strip in chat.app.screen._compositor.render_strips() for segment in strip]
+        segments = [segment for strip in strips(chat.app) for segment in strip]
         styles = [segment.style for segment in segments if segment.style is not None]
         colors = {color.name for style in styles for color in (style.color, style.bgcolor) if color is not None}
         assert colors == {"default"}
@@ -228,6 +228,6 @@ async def test_few_toasts_are_there_at_once_and_none_twice(path: Path) -> None:
         for text in ("first", "second", "third", "fourth", "third"):
             chat.app.notify(f"The {text} one.")
         await chat.until("The fourth one.")
-        assert [str(toast._notification.message) for toast in chat.app.screen.query(Toast)] == [
+        assert [str(toast.render()) for toast in chat.app.screen.query("Toast")] == [
             f"The {text} one." for text in ("second", "fourth", "third")
         ]

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
-
-if TYPE_CHECKING:
-    from typer._click.core import Context
 
 ITSELF = "That is chosen by itself, by what this machine has: leave it out."
 NAMES = {
@@ -35,8 +32,8 @@ HERE = {name: sentence for names, sentence in NAMES.items() for name in names}
 class HintingCommand(TyperCommand):
     """A command that knows what others would have called its options."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Raises BadParameter with our word for it."""
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises BadParameter with our word for it. Typer exports no type that `ctx` may be said to have."""
         for name in self._foreign(args):
             raise typer.BadParameter(HERE[name], ctx=ctx, param_hint=f"'{name}'")
         return super().parse_args(ctx, args)

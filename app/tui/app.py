@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.filter import NoColor
+from textual.filter import LineFilter, NoColor
 from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.timer import Timer
@@ -30,6 +30,7 @@ from app.tui.chat_screen import ChatScreen
 from app.tui.chat_settings import ChatSettings, Values
 from app.tui.commands import COMMANDS
 from app.tui.desktop import keymap
+from app.tui.private_textual import forget, notifications
 from app.tui.session import Session
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Options
@@ -43,6 +44,7 @@ TROUBLE = 15.0  # seconds for which it is told what went wrong: such sentences h
 GARBAGE = 20_000  # objects between two looks for what nobody needs: at Python's 700, they take as long as all drawing
 TOASTS = 3  # sentences that are there at the same time, the latest ones
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
+COLOURLESS = (NoColor(),)  # one object, by which what was drawn is remembered
 
 
 class ChatApp(App[None]):
@@ -64,11 +66,13 @@ class ChatApp(App[None]):
         self.set_keymap(session.keymap)
         if (theme := session.store.preference("theme")) in self.available_themes:
             self.theme = theme
-        if self.no_color or os.environ.get("TERM") == "dumb":  # shades of grey are colours, too
-            self._filters = [NoColor()]
-            self.no_color = True
+        self.no_color = self.no_color or os.environ.get("TERM") == "dumb"
         sys.setswitchinterval(SWITCH)
         gc.set_threshold(GARBAGE)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Shows no colours where there are to be none: shades of grey are colours, too."""
+        return COLOURLESS if self.no_color else super().get_line_filters()
 
     def notify(
         self,
@@ -87,11 +91,11 @@ class ChatApp(App[None]):
     @on(Notify)
     def make_room(self, event: Notify) -> None:
         """Takes away what says the same as a sentence that comes, and what is older than the last few others."""
-        shown, message = list(self._notifications), event.notification.message
+        shown, message = notifications(self), event.notification.message
         stay = [each for each in shown if each.message != message][1 - TOASTS :]
         for each in shown:
             if each not in stay:
-                self._unnotify(each, refresh=False)
+                forget(self, each)
 
     def get_default_screen(self) -> Screen[None]:
         """Begins with the chat."""

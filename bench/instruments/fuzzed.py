@@ -16,7 +16,6 @@ from typing import Any, cast
 import httpcore2
 import httpx2
 from huggingface_hub import set_client_factory
-from huggingface_hub.utils._http import default_client_factory
 from pydantic import ValidationError
 
 from app.server.anthropic.messages import MessagesRequest
@@ -28,6 +27,7 @@ from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
 from app.server.openai.responses import ResponsesRequest
 from bench.instruments.facts import facts
+from bench.instruments.hub_client import default_client_factory
 from bench.instruments.raw_http import http
 from bench.instruments.traces import LAWS, controller_for, made_up
 from demo.conversations import CHAT_TEMPLATE

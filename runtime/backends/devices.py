@@ -7,6 +7,7 @@ import ctypes
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
+from runtime.backends.private_llama import ggml
 
 
 def cpu_features() -> list[str]:
@@ -19,37 +20,18 @@ def cpu_features() -> list[str]:
 def backends() -> list[str]:
     """What the library was compiled for, whether or not there is a device."""
     library.start()
-    ggml = lib._lib
-    ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
-    ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
-    ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
-    found = (
-        ctypes.c_void_p(ggml.ggml_backend_reg_get(ctypes.c_size_t(i))) for i in range(ggml.ggml_backend_reg_count())
-    )
+    found = map(ggml.ggml_backend_reg_get, range(ggml.ggml_backend_reg_count()))
     return [ggml.ggml_backend_reg_name(registered).decode() for registered in found]
 
 
 def devices() -> list[tuple[str, str, int, int]]:
     """What computes: backend, name, free and total bytes of memory."""
-    library.start()
-    ggml = lib._lib
-    for name, result in (("get", ctypes.c_void_p), ("description", ctypes.c_char_p), ("backend_reg", ctypes.c_void_p)):
-        getattr(ggml, f"ggml_backend_dev_{name}").restype = result
-    ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
-    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    return [
-        _device(ggml, ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(i))))
-        for i in range(ggml.ggml_backend_dev_count())
-    ]
+    return [_device(handle) for handle in library.device_handles()]
 
 
-def _device(ggml: ctypes.CDLL, device: ctypes.c_void_p) -> tuple[str, str, int, int]:
+def _device(handle: int) -> tuple[str, str, int, int]:
     free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
-    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-    backend = ggml.ggml_backend_reg_name(ctypes.c_void_p(ggml.ggml_backend_dev_backend_reg(device)))
-    return (
-        backend.decode(),
-        ggml.ggml_backend_dev_description(device).decode("utf8", "replace"),
-        free.value,
-        total.value,
-    )
+    ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    backend = ggml.ggml_backend_reg_name(ggml.ggml_backend_dev_backend_reg(handle))
+    name = ggml.ggml_backend_dev_description(handle)
+    return backend.decode(), name.decode("utf8", "replace"), free.value, total.value

@@ -31,7 +31,7 @@ def grammar_tokenizer(vocab: Vocab) -> LLTokenizer:
     for token in [token for token, text in enumerate(tokens) if not text] + list(control.ends):
         name = vocab.special_text(token).encode()
         tokens[token] = NO_TEXT + name if name else b""
-    tokenize = ctypes.cast(lib._lib.llama_tokenize, ctypes.c_void_p).value
+    tokenize = ctypes.cast(lib.llama_tokenize, ctypes.c_void_p).value
     found: LLTokenizer = LLTokenizer.from_llamacpp(  # type: ignore[attr-defined]  # lacks a declaration
         tokens=tokens, vocab_ptr=vocab.handle, tokenize_fptr=tokenize, eos_token=sorted(control.ends)
     )

@@ -18,6 +18,8 @@ from runtime.core.errors import ModelError
 try:
     import llama_cpp
     import llama_cpp.llama_cpp as lib
+
+    from runtime.backends.private_llama import ggml
 except (RuntimeError, OSError) as error:  # what it raises for a library that is not there, or for which is no memory
     raise ModelError(
         f"llama.cpp could not be loaded ({str(error).rpartition(': ')[2]}). Close other programs, if memory is short, "
@@ -62,10 +64,8 @@ def start() -> None:
 def leave_gpus() -> None:
     """Computes on the processor alone from now on; only before the first model of the process."""
     start()
-    ggml, pointer = lib._lib, ctypes.c_void_p
-    ggml.ggml_backend_dev_backend_reg.restype, ggml.ggml_backend_unload.argtypes = pointer, [pointer]
     gpus = [device for device in device_handles() if not is_processor(device)]
-    for registered in {ggml.ggml_backend_dev_backend_reg(pointer(device)) for device in gpus}:
+    for registered in set(map(ggml.ggml_backend_dev_backend_reg, gpus)):
         ggml.ggml_backend_unload(registered)
 
 
@@ -106,9 +106,7 @@ def halves_at_once() -> int:
 def device_handles() -> list[int]:
     """All devices that the library knows now, as pointers."""
     start()
-    ggml = lib._lib
-    ggml.ggml_backend_dev_count.restype, ggml.ggml_backend_dev_get.restype = ctypes.c_size_t, ctypes.c_void_p
-    return [ggml.ggml_backend_dev_get(ctypes.c_size_t(i)) for i in range(ggml.ggml_backend_dev_count())]
+    return [ggml.ggml_backend_dev_get(i) for i in range(ggml.ggml_backend_dev_count())]
 
 
 def note_processors(handles: Iterable[int]) -> None:
@@ -118,7 +116,7 @@ def note_processors(handles: Iterable[int]) -> None:
 
 def is_processor(device: int) -> bool:
     """Does that device compute on a processor and its memory?"""
-    return device in _far_processors or int(lib._lib.ggml_backend_dev_type(ctypes.c_void_p(device))) in PROCESSORS
+    return device in _far_processors or ggml.ggml_backend_dev_type(device) in PROCESSORS
 
 
 def has_gpu() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from runtime.backends.nodes import Tensor
+    from runtime.backends.private_llama import Tensor
 
 # The logit of a word that is not computed: finite, because a grammar may allow no other
 NEVER = np.float32(-1e30)

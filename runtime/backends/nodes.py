@@ -1,9 +1,9 @@
 """The nodes of a context's compute graph, as llama.cpp's scheduler asks about them in a pass: which to skip, what to
 read and to write.
 
-Knows the layout of ggml's tensors and the names of layers' outputs; knows no tokens and no cache. Node addresses stay
-the same from pass to pass, because every graph of a context is built into the same memory in the same order; each pass
-checks that before it relies on it.
+Knows the fields of ggml's tensors and what they mean; knows no tokens and no cache. Node addresses stay the same from
+pass to pass, because every graph of a context is built into the same memory in the same order; each pass checks that
+before it relies on it.
 """
 
 from __future__ import annotations
@@ -14,52 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.narrowing import NarrowHead
+from runtime.backends.private_llama import ASK, COMPUTE, F32, HEADS, Tensor, ggml, knows_tensors, layer_output, symbol
 from runtime.core.errors import ModelError
-
-F32 = 0  # ggml.h: GGML_TYPE_F32
-COMPUTE = 16  # ggml.h: GGML_TENSOR_FLAG_COMPUTE; every backend skips a node without it
-HEADS = b"output.weight", b"token_embd.weight"  # the matrix of words
-OBJECT_SIZE = 32  # of what ggml keeps in front of each tensor
-# The scheduler passes more, which the calling conventions of 64-bit systems let us ignore
-ASK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
-ggml = lib._lib
-ggml.ggml_tensor_overhead.restype = ctypes.c_size_t
-ggml.ggml_op_name.restype = ctypes.c_char_p
-ggml.ggml_backend_buffer_is_host.restype = ctypes.c_bool
-ggml.ggml_backend_buffer_is_host.argtypes = [ctypes.c_void_p]
-ggml.ggml_backend_sched_set_eval_callback.argtypes = [ctypes.c_void_p] * 3
-for _transfer in (ggml.ggml_backend_tensor_get, ggml.ggml_backend_tensor_set):
-    _transfer.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
 
 
 class EarlyExitError(ModelError):
     """Why a model cannot exit early here."""
-
-
-class Tensor(ctypes.Structure):
-    """ggml's `struct ggml_tensor`, as ggml.h lays it out."""
-
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("buffer", ctypes.c_void_p),
-        ("ne", ctypes.c_int64 * 4),
-        ("nb", ctypes.c_size_t * 4),
-        ("op", ctypes.c_int),
-        ("op_params", ctypes.c_int32 * 16),
-        ("flags", ctypes.c_int32),
-        ("src", ctypes.c_void_p * 10),
-        ("view_src", ctypes.c_void_p),
-        ("view_offs", ctypes.c_size_t),
-        ("data", ctypes.c_void_p),
-        ("name", ctypes.c_char * 64),
-        ("extra", ctypes.c_void_p),
-        ("padding", ctypes.c_char * 8),
-    )
 
 
 class NodeAnswers(dict[int, bool]):
@@ -110,7 +74,7 @@ class Nodes:
 
     def learn(self, context: Any, run: Run) -> None:
         """Takes the graph down during a pass over several rows, all of them outputs. Raises EarlyExitError."""
-        if ctypes.sizeof(Tensor) != ggml.ggml_tensor_overhead() - OBJECT_SIZE:
+        if not knows_tensors():
             raise EarlyExitError("this version of llama.cpp lays its tensors out otherwise")
         self._watch.clear()
         run()
@@ -126,9 +90,7 @@ class Nodes:
         )
         self._usual = self._memory[self._facts]
         self._nodes = dict(zip(self._addresses, tensors, strict=True))
-        self._layers = {
-            tensor.name: address for address, tensor in self._nodes.items() if tensor.name.startswith(b"l_out-")
-        }
+        self._named = {tensor.name: address for address, tensor in self._nodes.items()}
         stored = {
             tensor.src[1]: 0 for tensor in tensors if ggml.ggml_op_name(tensor.op) == b"SET_ROWS"
         }  # in order, each once
@@ -148,9 +110,7 @@ class Nodes:
         Raises EarlyExitError where the graph does not name their outputs.
         """
         try:
-            end, last = (
-                self._addresses.index(self._layers[f"l_out-{layer - 1}".encode()]) for layer in (layers, n_layers)
-            )
+            end, last = (self._addresses.index(self._named[layer_output(layer - 1)]) for layer in (layers, n_layers))
         except KeyError:
             raise EarlyExitError("llama.cpp does not name the outputs of its layers") from None
         lower, upper = (
@@ -252,7 +212,7 @@ class Nodes:
         in this pass.
         """
         addresses = self._exit.end, self._exit.last
-        ends = [(self._layers.get(tensor.name), *tensor.ne) for tensor in map(Tensor.from_address, addresses)]
+        ends = [(self._named.get(tensor.name), *tensor.ne) for tensor in map(Tensor.from_address, addresses)]
         if not np.array_equal(self._memory[self._facts], self._usual) or ends != [
             (address, self.width, n_rows, 1, 1) for address in addresses
         ]:
@@ -301,10 +261,6 @@ def yes() -> bool:
 
 
 def scheduler_of(context: Any) -> int | None:
-    """The scheduler of a context, where the compiler's name of the function that tells it is known; else it asks in
-    every pass.
-    """
-    if (get := getattr(ggml, "_ZNK13llama_context9get_schedEv", None)) is None:
-        return None
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    return int(get(context))
+    """The scheduler of a context, where the library tells it; else it asks in every pass."""
+    get = symbol("scheduler")
+    return int(get(context)) if get else None

@@ -7,40 +7,22 @@ third faster: the tensors that these support are put into them by name.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
+from runtime.backends.private_llama import Override, symbol
 from runtime.models.facts import is_repackable
 from runtime.models.header import TensorInfo
-
-# C++ symbols of a function without arguments: as GCC and Clang spell it, and Microsoft's compiler
-SYMBOLS = (
-    "_Z35ggml_backend_cpu_repack_buffer_typev",
-    "?ggml_backend_cpu_repack_buffer_type@@YAPEAUggml_backend_buffer_type@@XZ",
-)
 
 LAYER = re.compile(r"blk\.(\d+)\.")
 
 
-class Override(ctypes.Structure):
-    """llama.h's llama_model_tensor_buft_override."""
-
-    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
-
-
 def buffer_type() -> int | None:
     """The library's buffer type for repacked weights; None where this build does not show it."""
-    for symbol in SYMBOLS:
-        get = getattr(lib._lib, symbol, None)
-        if get is not None:
-            get.restype = ctypes.c_void_p
-            return int(get() or 0) or None
-    return None
+    get = symbol("repacked")
+    return int(get() or 0) or None if get else None
 
 
 def overrides(tensors: Iterable[TensorInfo]) -> Any:

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
 from runtime.backends import library
+from runtime.backends.private_llama import ggml
 from runtime.backends.workers import RpcWorker
 from runtime.core.errors import SettingsError
 
@@ -27,10 +26,10 @@ def is_built_in() -> bool:
     return bool(_backend())
 
 
-def _backend() -> ctypes.c_void_p:
+def _backend() -> int | None:
     library.start()
-    lib._lib.ggml_backend_reg_by_name.restype = ctypes.c_void_p
-    return ctypes.c_void_p(lib._lib.ggml_backend_reg_by_name(NAME))
+    found: int | None = ggml.ggml_backend_reg_by_name(NAME)
+    return found
 
 
 def require() -> None:
@@ -45,10 +44,7 @@ def require() -> None:
 def _function(name: bytes, result: Any, *arguments: Any) -> Any:
     """One of the backend's own functions. Raises SettingsError where the library was compiled without it."""
     require()
-    backend = _backend()
-    lib._lib.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
-    address = lib._lib.ggml_backend_reg_get_proc_address(backend, name)
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
+    return ctypes.CFUNCTYPE(result, *arguments)(ggml.ggml_backend_reg_get_proc_address(_backend(), name))
 
 
 def register(worker: RpcWorker) -> None:
@@ -56,8 +52,7 @@ def register(worker: RpcWorker) -> None:
     if worker.address in _registered:
         return
     add = _function(b"ggml_backend_rpc_add_server", ctypes.c_void_p, ctypes.c_char_p)
-    ggml, known = lib._lib, set(library.device_handles())
-    ggml.ggml_backend_register.argtypes = [ctypes.c_void_p]
+    known = set(library.device_handles())
     ggml.ggml_backend_register(add(worker.address.encode()))
     _registered[worker.address] = [device for device in library.device_handles() if device not in known]
     if worker.is_processor:

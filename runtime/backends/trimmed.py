@@ -19,6 +19,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.narrowing import NEVER
 from runtime.backends.pointers import FLOAT_P, INT32_P
+from runtime.backends.private_llama import type_traits
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import DraftError
@@ -27,19 +28,6 @@ from runtime.models.header import read_header
 from runtime.models.trimmed import TABLE, Trim
 
 CHECKED = 6  # rows that are compared
-
-
-class Traits(ctypes.Structure):
-    """The beginning of ggml's `struct ggml_type_traits`, as ggml.h lays it out."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("block", ctypes.c_int64),
-        ("interleave", ctypes.c_int64),
-        ("size", ctypes.c_size_t),
-        ("is_quantized", ctypes.c_bool),
-        ("to_float", ctypes.c_void_p),
-    )
 
 
 class TrimmedWords:
@@ -73,11 +61,12 @@ class TrimmedWords:
 
 
 def converter(kind: str) -> Any:
-    """The library's own function from values of that type to floats; None for floats."""
-    number = next(number for number, (name, _, _) in TYPES.items() if name == kind)
-    traits_of = lib._lib.ggml_get_type_traits
-    traits_of.restype, traits_of.argtypes = ctypes.c_void_p, [ctypes.c_int]
-    address = Traits.from_address(traits_of(number)).to_float
+    """The library's own function from values of that type to floats; None for floats. Raises DraftError."""
+    number, block, size = next((number, *sizes) for number, (name, *sizes) in TYPES.items() if name == kind)
+    traits = type_traits(number)
+    if (traits.block, traits.size) != (block, size):
+        raise DraftError("this version of llama.cpp lays its types out otherwise")
+    address = traits.to_float
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address) if address else None
 
 

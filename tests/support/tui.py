@@ -12,8 +12,10 @@ from typing import Any
 
 import pyperclip
 import pytest
+from textual.app import App
 from textual.events import Paste
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from app.chats.store import Store
 from app.tui.app import ChatApp
@@ -37,6 +39,11 @@ def chats_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "chats.db"
 
 
+def strips(app: App[Any]) -> list[Strip]:
+    """Return the lines on the screen, as Textual 8.2.8 draws them: else look how its `export_screenshot` does it."""
+    return app.screen._compositor.render_strips()
+
+
 class ChatPilot:
     """What a test does and sees."""
 
@@ -52,9 +59,7 @@ class ChatPilot:
 
     def seen(self) -> str:
         """The text on the screen, line by line."""
-        return "\n".join(
-            "".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()
-        )
+        return "\n".join(strip.text for strip in strips(self.app))
 
     async def until(self, *words: str, gone: str = "") -> None:
         """Waits until all of that is on the screen, and `gone` is not."""

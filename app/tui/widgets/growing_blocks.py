@@ -12,10 +12,10 @@ from itertools import count
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Label, Static
-from textual.widgets._markdown import (
+
+from app.tui.private_textual import (
     MarkdownBlock,
     MarkdownBlockQuote,
     MarkdownBullet,
@@ -24,14 +24,16 @@ from textual.widgets._markdown import (
     MarkdownListItem,
     MarkdownOrderedListItem,
     MarkdownParagraph,
+    ReadParagraph,
+    blocks_of,
+    content_of,
+    growing,
+    keep_content,
+    set_to,
+    token_of,
 )
 
 FIRST = "-first"  # class of what nothing precedes: with :first-child Textual styles all of them anew for each new one
-
-
-def size_updated(self: Widget, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-    """Textual's `_size_updated` of a widget without scrollbars: all that depends on its size is laid out already."""
-    return Widget._size_updated(self, size, virtual_size, container_size, layout=False)
 
 
 def show_in(part: Static, content: Content) -> None:
@@ -42,14 +44,13 @@ def show_in(part: Static, content: Content) -> None:
         part.refresh(layout=True)
 
 
-class GrowingParagraph(MarkdownParagraph):
+@growing
+class GrowingParagraph(ReadParagraph):
     """A paragraph that grows."""
-
-    _size_updated = size_updated
 
     def set_content(self, content: Content) -> None:
         """Shows that text."""
-        self._content = content
+        keep_content(self, content)
         show_in(self, content)
 
 
@@ -58,7 +59,8 @@ class GrowingFence(MarkdownFence):
 
     def set_content(self, content: Content) -> None:
         """Shows that text."""
-        before, self._content = self._content, content
+        before = content_of(self)
+        keep_content(self, content)
         for label in self.query(Label):
             label.update(content, layout=extent(before) != extent(content))
 
@@ -74,27 +76,24 @@ class Quote(MarkdownBlockQuote):
 
     def compose(self) -> ComposeResult:
         """Its blocks."""
-        for block in self._blocks[:1]:
+        for block in blocks_of(self)[:1]:
             block.add_class(FIRST)
         yield from super().compose()
 
 
+@growing
 class ItemRow(Horizontal):
     """A bullet or a number, and beside it what the item consists of."""
 
-    _size_updated = size_updated
 
-
+@growing
 class ItemParts(Vertical):
     """What an item consists of."""
 
-    _size_updated = size_updated
 
-
+@growing
 class GrowingList(MarkdownBulletList):
     """A list with bullets or numbers whose last item grows, and that gets more of them."""
-
-    _size_updated = size_updated
 
     @property
     def items(self) -> list[ItemParts]:
@@ -110,7 +109,7 @@ class GrowingList(MarkdownBulletList):
         """A row for each item."""
         items = wanted_items(self)
         yield from rows(items, int(items[0].bullet) if is_ordered(self) else 1)
-        self._blocks.clear()
+        blocks_of(self).clear()
 
     def on_mount(self) -> None:
         """Numbers end below one another."""
@@ -122,13 +121,13 @@ class GrowingList(MarkdownBulletList):
         items, wanted = self.items, wanted_items(block)[n_done:]
         if not isinstance(block, GrowingList) or is_ordered(block) != is_ordered(self) or not items or not wanted:
             return False
-        parts, more = items[-1].children, wanted[0]._blocks
+        parts, more = items[-1].children, blocks_of(wanted[0])
         return len(parts) <= len(more) and (not parts or may_become(parts[-1], more[len(parts) - 1]))
 
     async def become(self, block: MarkdownBlock, n_done: int = 0) -> None:
         """Has in addition what the block has more. Only where it may."""
         last, wanted = self.items[-1], wanted_items(block)[n_done:]
-        parts, more = list(last.children), wanted[0]._blocks
+        parts, more = list(last.children), blocks_of(wanted[0])
         if parts:
             await become(parts[-1], more[len(parts) - 1])
         await last.mount_all(more[len(parts) :])
@@ -149,17 +148,17 @@ async def become(part: Widget, block: MarkdownBlock) -> None:
     if isinstance(part, GrowingList):
         await part.become(block, len(part.items) - 1)
     elif isinstance(part, MarkdownBlock):
-        await part._update_from_block(block)
+        await set_to(part, block)
 
 
 def wanted_items(block: MarkdownBlock) -> list[MarkdownListItem]:
     """The items of a list that is not on screen."""
-    return [each for each in block._blocks if isinstance(each, MarkdownListItem)]
+    return [each for each in blocks_of(block) if isinstance(each, MarkdownListItem)]
 
 
 def is_ordered(block: MarkdownBlock) -> bool:
     """Has a list numbers?"""
-    return block._token.type == "ordered_list_open"
+    return token_of(block).type == "ordered_list_open"
 
 
 def rows(items: Iterable[MarkdownListItem], first: int) -> Iterator[ItemRow]:
@@ -167,7 +166,7 @@ def rows(items: Iterable[MarkdownListItem], first: int) -> Iterator[ItemRow]:
     for n, item in zip(count(first), items, strict=False):
         bullet = MarkdownBullet()
         bullet.symbol = f" {n}. " if isinstance(item, MarkdownOrderedListItem) else item.bullet
-        yield ItemRow(bullet, ItemParts(*item._blocks))
+        yield ItemRow(bullet, ItemParts(*blocks_of(item)))
 
 
 def number(bullet: MarkdownBullet) -> int:
@@ -189,10 +188,10 @@ def outline(block: Widget) -> tuple[object, ...]:
     made anew with every change, and are told by where they stand in the source.
     """
     if isinstance(block, GrowingList):
-        items = [each.children for each in block.items] or [each._blocks for each in wanted_items(block)]
+        items = [each.children for each in block.items] or [blocks_of(each) for each in wanted_items(block)]
         return type(block), is_ordered(block), *(tuple(outline(part) for part in parts) for parts in items)
     if isinstance(block, MarkdownFence):
         return type(block), block.code, block.lexer
     if isinstance(block, MarkdownParagraph):
-        return type(block), block._content
+        return type(block), content_of(block)
     return (type(block),)

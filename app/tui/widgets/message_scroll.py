@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Button
 
 from app.chats.store import StoredMessage
+from app.tui.private_textual import stays_at_end
 from app.tui.widgets.below import COMES, HAS_ENDED, BelowLine
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.shown_part import MOST, SHOWN, ShownPart
@@ -205,8 +206,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
 
     @property
     def _is_at_end(self) -> bool:
-        is_following = self.is_anchored and not self._anchor_released
-        return is_following or self.scroll_y >= self.max_scroll_y - 1
+        return stays_at_end(self) or self.scroll_y >= self.max_scroll_y - 1
 
     def _tell(self, has_ended: bool = False) -> None:
         """Says below what the reply does, where one has scrolled up."""

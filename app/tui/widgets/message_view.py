@@ -21,7 +21,7 @@ from app.reasoning import split_reasoning
 from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
-from app.tui.widgets.growing_blocks import size_updated
+from app.tui.private_textual import growing
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 
 SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question, before it is folded
@@ -36,6 +36,7 @@ COLORS = {
 OTHER = "$text-accent"
 
 
+@growing
 class MessageView(Vertical, can_focus=True):
     """A message that can have the focus; its keys post what is requested."""
 
@@ -53,8 +54,6 @@ class MessageView(Vertical, can_focus=True):
         Binding("up,k", "app.focus_previous", "Up", show=False),
         Binding("down,j", "app.focus_next", "Down", show=False),
     ]
-
-    _size_updated = size_updated
 
     class Requested(Message):
         """What to do with this message: copy, copy_code, regenerate, edit, diff, older, newer."""

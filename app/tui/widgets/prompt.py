@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from app.tui.completion import Completion, Suggestion, common, complete
+from app.tui.private_textual import bound
 from app.tui.typing_gap import TypingGap
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
@@ -102,7 +103,7 @@ class PromptBox(TextArea):
 
     async def _has_done(self, key: str) -> bool:
         """Does what the key is bound to in this box, if it is bound to anything."""
-        for binding in self._bindings.key_to_bindings.get(key, ()):
+        for binding in bound(self, key):
             if await self.app.run_action(binding.action, self):
                 return True
         return False

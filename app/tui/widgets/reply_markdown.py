@@ -10,19 +10,23 @@ from itertools import takewhile, zip_longest
 from typing import Literal
 
 from markdown_it.token import Token
-from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.content import Content
 from textual.widgets import Markdown
-from textual.widgets._markdown import (
-    MarkdownBlock,
-    MarkdownFence,
-    MarkdownTable,
-    MarkdownTableContent,
-    MarkdownTH,
-)
 
 from app.tui.markdown_dialect import INDENTS, markdown_parser
+from app.tui.private_textual import (
+    MarkdownBlock,
+    MarkdownFence,
+    MarkdownTH,
+    RowedCells,
+    RowedTable,
+    blocks_of,
+    growing,
+    parsed,
+    set_to,
+    token_of,
+)
 from app.tui.widgets.growing_blocks import (
     FIRST,
     GrowingFence,
@@ -30,7 +34,6 @@ from app.tui.widgets.growing_blocks import (
     GrowingParagraph,
     Quote,
     outline,
-    size_updated,
 )
 
 Alignment = Literal["left", "center", "right"]
@@ -43,31 +46,24 @@ STEP = 8  # columns that code scrolls at a time
 class IndentedParagraph(GrowingParagraph):
     """A paragraph whose lines begin where the model began them."""
 
-    def _token_to_content(self, token: Token) -> Content:
-        content, indents = super()._token_to_content(token), token.meta.get(INDENTS, [])
+    def read(self, token: Token, content: Content) -> Content:
+        """The same, indented."""
+        indents = token.meta.get(INDENTS, [])
         lines = content.split("\n")
         if not any(indents) or len(lines) != len(indents):
             return content
         return Content("\n").join(Content(" " * n) + line for n, line in zip(indents, lines, strict=True))
 
 
-class AlignedCells(MarkdownTableContent):
+class AlignedCells(RowedCells):
     """The cells of a table, each as its column is aligned, no wider than they need."""
 
     def __init__(self, headers: list[Content], rows: list[list[Content]], alignments: list[Alignment]) -> None:
         super().__init__(headers, rows)
         self._alignments = alignments
 
-    def on_mount(self) -> None:
-        """Arranges what is there at once."""
-        super().on_mount()
-        self._arrange(self.rows)
-
-    async def _update_rows(self, updated_rows: list[list[Content]]) -> None:
-        await super()._update_rows(updated_rows)
-        self._arrange(self.rows + updated_rows)
-
-    def _arrange(self, rows: list[list[Content]]) -> None:
+    def show_rows(self, rows: list[list[Content]]) -> None:
+        """Aligns them."""
         self.rows = rows
         columns = zip_longest(self.headers, *rows, fillvalue=Content(""))
         self.styles.width = 1 + sum(BESIDE + max(cell.cell_length for cell in cells) for cells in columns)
@@ -75,13 +71,12 @@ class AlignedCells(MarkdownTableContent):
             cell.styles.text_align = self._alignments[i % len(self._alignments)]
 
 
-class AlignedTable(MarkdownTable):
+class AlignedTable(RowedTable):
     """A table that heeds the colons of its second line."""
 
-    def compose(self) -> ComposeResult:
+    def cells(self, headers: list[Content], rows: list[list[Content]]) -> AlignedCells:
         """Its cells."""
-        self._headers, self._rows = self._get_headers_and_rows()
-        yield AlignedCells(self._headers, self._rows, [alignment(each) for each in heads(self)])
+        return AlignedCells(headers, rows, [alignment(each) for each in heads(self)])
 
 
 def may_be_set(block: MarkdownBlock) -> bool:
@@ -92,12 +87,12 @@ def may_be_set(block: MarkdownBlock) -> bool:
 
 def heads(block: MarkdownBlock) -> list[MarkdownTH]:
     """The cells of a table's first line."""
-    return [each for row in block._blocks[0]._blocks for each in row._blocks if isinstance(each, MarkdownTH)]
+    return [each for row in blocks_of(blocks_of(block)[0]) for each in blocks_of(row) if isinstance(each, MarkdownTH)]
 
 
 def alignment(cell: MarkdownTH) -> Alignment:
     """As the parser says it of a cell."""
-    return ALIGNMENTS.get(str(cell._token.attrs.get("style")), "left")
+    return ALIGNMENTS.get(str(token_of(cell).attrs.get("style")), "left")
 
 
 def last_begin(tokens: Sequence[Token]) -> int:
@@ -122,6 +117,7 @@ def n_equal(some: Iterable[object], others: Iterable[object]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
 
 
+@growing
 class ReplyMarkdown(Markdown):
     """Markdown of the dialect that models write; its links are not opened."""
 
@@ -135,10 +131,15 @@ class ReplyMarkdown(Markdown):
         "table_open": AlignedTable,
     }
 
-    _size_updated = size_updated
-
     def __init__(self) -> None:
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
+        self._text = ""
+        self._last_begin = 0  # line of it
+
+    @property
+    def source(self) -> str:
+        """What is shown."""
+        return self._text
 
     def update(self, markdown: str) -> AwaitComplete:
         """Shows another text; the blocks that it begins with and that are there already stay, or grow."""
@@ -148,7 +149,7 @@ class ReplyMarkdown(Markdown):
         async with self.lock:
             if self.source and markdown.startswith(self.source):
                 await self._grow(markdown.removeprefix(self.source))
-            before, self._markdown = self._markdown, markdown
+            before, self._text = self._text, markdown
             shown, wanted = list(self.query_children(MarkdownBlock)), self._blocks_from(0)
             n_same = n_equal(facts_of(shown, before), facts_of(wanted, markdown))
             with self.app.batch_update():
@@ -163,8 +164,8 @@ class ReplyMarkdown(Markdown):
 
     async def _grow(self, markdown: str) -> None:
         async with self.lock:
-            shown, begin = list(self.query_children(MarkdownBlock))[-1:], self._last_parsed_line
-            self._markdown += markdown
+            shown, begin = list(self.query_children(MarkdownBlock))[-1:], self._last_begin
+            self._text += markdown
             more = self._blocks_from(begin)
             with self.app.batch_update():
                 if shown and more:
@@ -181,7 +182,7 @@ class ReplyMarkdown(Markdown):
         """Has the last block become the first of these, and returns what is to follow."""
         begin, end = last.source_range[0], more[0].source_range[1]
         if type(last) is type(more[0]) and may_be_set(last):
-            await last._update_from_block(more[0])
+            await set_to(last, more[0])
         elif isinstance(last, GrowingList) and last.may_become(more[0]):
             await last.become(more[0])
         else:
@@ -193,8 +194,8 @@ class ReplyMarkdown(Markdown):
     def _blocks_from(self, line: int) -> list[MarkdownBlock]:
         """The blocks of the text from that line on."""
         tokens = markdown_parser().parse("".join(self.source.splitlines(keepends=True)[line:]))
-        self._last_parsed_line = line + last_begin(tokens)
-        blocks = list(self._parse_markdown(tokens))
+        self._last_begin = line + last_begin(tokens)
+        blocks = parsed(self, tokens)
         for block in blocks:
             begin, end = block.source_range
             block.source_range = line + begin, line + end

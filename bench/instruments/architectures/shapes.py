@@ -22,12 +22,6 @@ class ShapeError(Exception):
     """The library does not take the metadata."""
 
 
-class TensorHead(ctypes.Structure):
-    """How ggml.h's struct ggml_tensor begins."""
-
-    _fields_ = [("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * 4)]
-
-
 class InitParams(ctypes.Structure):
     """gguf.h's struct gguf_init_params."""
 
@@ -47,35 +41,27 @@ def tensor_shapes(header: Path) -> Shapes:
 
 def main(path: str) -> None:
     """Prints the shapes."""
-    import llama_cpp
     import llama_cpp.llama_cpp as lib
 
+    from runtime.backends.private_llama import Tensor, ggml
+
     found: Shapes = {}
-    base = base_library(Path(llama_cpp.__file__).parent / "lib")
+    read, init = ggml.gguf_init_from_file, ggml.llama_model_init_from_user
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
     @callback
     def note(tensor: int, _: Any) -> None:
-        head = ctypes.cast(tensor, ctypes.POINTER(TensorHead)).contents
-        found[base.ggml_get_name(tensor).decode()] = without_ones(list(head.ne))
+        one = Tensor.from_address(tensor)
+        found[one.name.decode()] = without_ones(list(one.ne))
 
     lib.llama_backend_init()
     params = lib.llama_model_default_params()
     params.load_mtp = True
-    init = lib._lib.llama_model_init_from_user
+    read.restype, read.argtypes = ctypes.c_void_p, [ctypes.c_char_p, InitParams]
     init.restype, init.argtypes = ctypes.c_void_p, [ctypes.c_void_p, callback, ctypes.c_void_p, lib.llama_model_params]
-    if not init(base.gguf_init_from_file(path.encode(), InitParams(True, None)), note, None, params):
+    if not init(read(path.encode(), InitParams(True, None)), note, None, params):
         sys.exit(1)
     print(json.dumps(found))
-
-
-def base_library(folder: Path) -> Any:
-    """The part of the library that reads files and names tensors, whose functions llama-cpp-python does not declare."""
-    base = ctypes.CDLL(str(next(folder.glob("*ggml-base.*"))))
-    base.gguf_init_from_file.restype = ctypes.c_void_p
-    base.gguf_init_from_file.argtypes = [ctypes.c_char_p, InitParams]
-    base.ggml_get_name.restype, base.ggml_get_name.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
-    return base
 
 
 def without_ones(shape: list[int]) -> list[int]:

@@ -29,12 +29,12 @@ from huggingface_hub import (
     hf_hub_url,
     hf_raise_for_status,
 )
-from huggingface_hub.utils import WeakFileLock, build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]  # lazy
 from pydantic import TypeAdapter
 
 from runtime.models.hub.errors import explained
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
 from runtime.models.hub.patience import DownloadPace, opened, within
+from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, http_stream_backoff
 from runtime.models.shards import shard_names
 
 SPARE = 2**26  # bytes that stay free on the disk
@@ -45,8 +45,7 @@ CUT = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 SIZES, FOUND = TypeAdapter(dict[str, int]), TypeAdapter(list[tuple[str, int, bool]])
 OnBytes = Callable[[str, int], object]  # (file, bytes of it that are stored, or that were checked)
 
-for noisy in ("huggingface_hub", "huggingface_hub.file_download", "huggingface_hub.utils._http"):
-    logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what it would log is one sentence of ours
+logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # what it would log is one sentence of ours
 constants.HF_HUB_DISABLE_TELEMETRY = True  # or the hub is told, and asked for, what a pull does not need
 
 

@@ -54,7 +54,7 @@ class PassCosts:
     def of_company(self) -> PassCosts:
         """The same for passes that several replies share."""
         costs = self.copy()
-        costs._shared, costs._n_seen, costs._n_guessed = SHARED_IN_COMPANY, {}, FAMILIAR
+        costs._shared, costs._n_seen, costs._n_guessed = SHARED_IN_COMPANY, {}, FAMILIAR  # noqa: SLF001 (of this class)
         return costs
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:

@@ -1,0 +1,14 @@
+"""What is used of the hub's client that its documentation does not list.
+
+Written for WRITTEN_FOR; tests/test_private_interfaces.py says what no longer holds. Without `WeakFileLock` two
+processes would fetch the same file at once, where a file system knows no locks; without `build_hf_headers` and
+`http_stream_backoff` a pull would send no token, and not wait where the hub asks for it.
+"""
+
+from __future__ import annotations
+
+from huggingface_hub.utils import WeakFileLock, build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]  # lazy
+
+__all__ = ["WRITTEN_FOR", "WeakFileLock", "build_hf_headers", "http_stream_backoff"]
+
+WRITTEN_FOR = "huggingface_hub 2.4.0"
