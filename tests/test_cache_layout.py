@@ -17,13 +17,15 @@ from runtime.memory.footprint import ContextSpec, estimate
 from runtime.models.cache_layout import cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
+from tests.support import quick
+from tests.support.quick import others_slow
 
 N_CTX, N_ROWS, N_BATCH = 8192, 5, 512
 MIB = 2**20
 BUFFER = re.compile(r"(?:KV|RS|state) buffer size = +([\d.]+) MiB")
 
 
-@pytest.fixture(scope="module", params=TEXT)
+@pytest.fixture(scope="module", params=others_slow(TEXT, quick.FAMILIES))
 def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_family(request.param, tmp_path_factory.mktemp("families"))
 

@@ -39,6 +39,7 @@ from tests.support.cli import failing, spawned
         (("--context", "16"), "the context holds 16"),
     ],
 )
+@pytest.mark.usefixtures("models_here")
 def test_bad_input_gets_one_line_with_the_remedy(bad_files: dict[str, Path], args: tuple[str, ...], words: str) -> None:
     assert words in failing(
         "run", "What is a list in Python, and what is it good for?", *(arg.format(**bad_files) for arg in args)

@@ -30,6 +30,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_model_header
 from runtime.models.heads import wanted_by
 from runtime.models.registry import Pair
+from tests.support.quick import others_slow
 
 RUN = [
     name
@@ -40,6 +41,7 @@ PLANTED = "deepseek2mtp deepseek32 glmdsa hy_v3 cohere2moe step35 qwen35moemtp q
 # Which tokens a row looks at is chosen by an index there, so that rounding, which `fast` allows, becomes another text
 INDEXED = "deepseek32", "glmdsa"
 ROOM = 8
+QUICK = "deepseek2mtp", "qwen35mtp", "glm4moe"
 
 
 def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
@@ -73,7 +75,7 @@ def test_all_families_that_are_said_to_draft_are_run_here() -> None:
     assert {FAMILIES[name].architecture for name in RUN} == mtp.DRAFTING
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", others_slow(RUN, QUICK))
 def test_drafting_layers_guess_what_they_would_from_scratch(name: str, tmp_path: Path) -> None:
     model = LlamaModel(write_drafting(name, tmp_path), with_mtp=True)
     backend, head, drafter = opened(model)
@@ -90,7 +92,7 @@ def test_drafting_layers_guess_what_they_would_from_scratch(name: str, tmp_path:
     model.close()
 
 
-@pytest.mark.parametrize("name", [name for name in RUN if name not in INDEXED])
+@pytest.mark.parametrize("name", others_slow([name for name in RUN if name not in INDEXED], QUICK))
 @pytest.mark.parametrize(
     "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
 )
@@ -101,7 +103,7 @@ def test_drafting_layers_never_change_a_token(name: str, tmp_path: Path, samplin
     assert drafting[1] > 0
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", others_slow(PLANTED, QUICK))
 def test_a_drafting_layer_that_knows_the_text_is_always_right(name: str, tmp_path: Path) -> None:
     width, n_layers = (int(str(FAMILIES[name].metadata[key])) for key in ("embedding_length", "block_count"))
     pair = plant_mtp(tmp_path, name, width, n_layers - 1, 2048, acceptance=1)

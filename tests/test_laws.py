@@ -6,19 +6,21 @@ import pytest
 
 from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
 from runtime.speculative import verify as verify_module
+from tests.support.quick import others_slow
 
 N_DRAWS = 1500
+REJECTED = "poor model", "ngram", "model as a tree", "model and ngram as one tree"  # drafters of which tokens are
 FALSE_ALARM = 1e-6  # per cell; the draws are seeded, so a test that passes once passes always
 
 
 @pytest.mark.parametrize("is_coupled", [True, False], ids=["coupled", "rejection"])
-@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("k", others_slow((2, 5), (2,)))
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_law_is_the_targets(name: str, k: int, is_coupled: bool) -> None:
     assert p_value(count(name, k, N_DRAWS, is_coupled), exact_law()) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("name", ["poor model", "ngram", "model as a tree", "model and ngram as one tree"])
+@pytest.mark.parametrize("name", others_slow(REJECTED, REJECTED[1:3]))
 def test_a_wrong_residual_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_module, "residual", lambda target, given: target)
     assert p_value(count(name, 3, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM

@@ -15,10 +15,11 @@ from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative import verify as verify_module
 from runtime.speculative.verify import verify
+from tests.support.quick import others_slow
 
 
 @pytest.mark.parametrize("drafters", DRAFTERS)
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("k", others_slow((1, 2, 3, 5, 8), (1, 5)))
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
 def test_seeded_text_does_not_depend_on_the_drafter(drafters: str, k: int, temperature: float) -> None:
     make, branches = DRAFTERS[drafters]

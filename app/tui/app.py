@@ -44,7 +44,6 @@ TROUBLE = 15.0  # seconds for which it is told what went wrong: such sentences h
 GARBAGE = 20_000  # objects between two looks for what nobody needs: at Python's 700, they take as long as all drawing
 TOASTS = 3  # sentences that are there at the same time, the latest ones
 SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
-COLOURLESS = (NoColor(),)  # one object, by which what was drawn is remembered
 
 
 class ChatApp(App[None]):
@@ -52,6 +51,7 @@ class ChatApp(App[None]):
 
     CSS_PATH = "style.tcss"
     TITLE = "Slipstream"
+    COLOURLESS: ClassVar[Sequence[LineFilter]] = (NoColor(),)  # one object, by which what was drawn is remembered
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (100, "-roomy"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
     VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012 (as above)
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,7 +72,7 @@ class ChatApp(App[None]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Shows no colours where there are to be none: shades of grey are colours, too."""
-        return COLOURLESS if self.no_color else super().get_line_filters()
+        return self.COLOURLESS if self.no_color else super().get_line_filters()
 
     def notify(
         self,

@@ -18,6 +18,8 @@ from runtime.core.errors import ModelError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
+from tests.support import quick
+from tests.support.quick import others_slow
 
 N_CTX = 512
 N_PASSES = 24  # of a walk
@@ -26,12 +28,9 @@ DRAFTING = {
     "fixed": Options(drafters=("model", "ngram"), fixed_k=6, threads=1, n_ctx=N_CTX),
     "adaptive": Options(threads=1, n_ctx=N_CTX),
 }
-# One of each kind: dense, sliding window, latent attention, sinks and experts, recurrent, recurrent beside attention
-QUICK = ("llama", "gemma3", "deepseek2", "gptoss", "mamba2", "qwen35")
-PARAMS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TEXT]
 
 
-@pytest.fixture(scope="module", params=PARAMS)
+@pytest.fixture(scope="module", params=others_slow(TEXT, quick.FAMILIES))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_family(request.param, tmp_path_factory.mktemp("families"))
 
