@@ -23,6 +23,8 @@ from bench.instruments.ways import Answer, Job, Prompt, Server, Way, WayError, d
 from bench.peers import compare, measure, same_texts, ways
 from runtime.models.registry import Pair, load_registry
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [Prompt("one", [1]), Prompt("two", [2])]
 JOB = Job(Pair("toy", Path("toy.gguf"), Path("draft.gguf")), 10)
 SERVER = Server({"NONE": 0, "DRAFT_SIMPLE": 1, "NGRAM_SIMPLE": 6, "NGRAM_MOD": 9}, ("NGRAM_SIMPLE",), 3, 0.0, "")

@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", reason="the extra `train` is not installed"
 from runtime.training import cross_entropy  # noqa: E402
 from runtime.training.cross_entropy import ROWS, CrossEntropy  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 N, WIDTH, WORDS, LIKELY = 2 * ROWS + 5, 16, 300, 8
 
 

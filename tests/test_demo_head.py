@@ -17,6 +17,8 @@ from runtime.backends.llama import LlamaBackend  # noqa: E402
 from runtime.backends.model import LlamaModel  # noqa: E402
 from runtime.training.head_model import Head, unrolled  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_head_says_in_llama_cpp_what_it_says_in_pytorch(tmp_path: Path) -> None:
     torch.manual_seed(0)

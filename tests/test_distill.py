@@ -19,6 +19,8 @@ from runtime.training.collecting import REPLIES
 from runtime.training.extra import TrainingError
 from tests.support.distilling import DEMO, Distilling, asked, begun_with, distilling, folders, kept
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["distilling"]
 
 

@@ -23,6 +23,8 @@ from tests.support.cli import failing
 from tests.support.distilling import DEMO, Distilling, asked, distilling, folders, kept
 from tests.support.memory import reading
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["distilling"]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="limits of files are set otherwise")
 

@@ -32,6 +32,7 @@ from tests.support.waiting import wait_for  # noqa: E402
 
 DEMO = load_registry()["demo"]
 ASKED = "What is a deque?", "What does os.path.join do?", "Explain textwrap.wrap.", "What is a heap?"
+pytestmark = pytest.mark.slow
 CHILD = """
 from runtime.training import trainer
 trainer.CHECKPOINT = 0.0

@@ -31,6 +31,8 @@ from tests.support.cli import slipstream
 from tests.support.waiting import wait_for
 from tests.test_learning import BETTER, Still
 
+pytestmark = pytest.mark.slow
+
 DEMO = load_registry()["demo"]
 QUESTIONS = "What does os.path.join do?", "Explain textwrap.wrap.", "What is a deque?"
 WAYS = Sampling(temperature=0), Sampling(temperature=1.2, seed=7)

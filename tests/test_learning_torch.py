@@ -40,6 +40,8 @@ N_TOKENS = 40
 SHORT = """
 import sys
 from runtime.training import adapting, further
+
+pytestmark = pytest.mark.slow
 adapting.give_way, further.STEPS = lambda: None, 4
 sys.exit(adapting.main(sys.argv[1:]))
 """

@@ -46,6 +46,8 @@ from runtime.tools.worker import WorkerFacts, look_at_one
 from tests.support.far import BUILD, GIB, needs_rpc, real_worker, speaking, worker_of
 from tests.support.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 QUESTION = [Message("user", "What does os.path.join do?")]
 GREEDY = Sampling(temperature=0)
 

@@ -23,6 +23,8 @@ from runtime.training.target_words import TargetWords  # noqa: E402
 from runtime.training.teacher import Teacher  # noqa: E402
 from runtime.training.trainer import Schedule, Trainer  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 TARGET = Path(__file__).parent.parent / "demo" / "target.gguf"
 READ = 4, 8, 11
 SHAPE = LayerShape(width=384, heads=6, kv_heads=3, ffn=256)
