@@ -1,4 +1,4 @@
-"""What people and programs are sent, to the letter: a change of both sides at once is seen in the files of tests/golden.
+"""What people and programs are sent, to the letter: a change of both sides at once shows in the files of tests/golden.
 
 `pytest tests/test_golden.py --snapshot-update` writes them anew; the change is then read in the diff.
 """
@@ -123,7 +123,8 @@ def test_a_refusal(client: httpx2.Client, golden: Golden, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/health", "/v1/models", "/v1/models/nobody", "/v1/responses/resp_0", "/v1/chat/completions"]
+    "path",
+    ["/health", "/v1/models", "/v1/models/nobody", "/props", "/slots", "/v1/responses/resp_0", "/v1/chat/completions"],
 )
 def test_what_is_there(client: httpx2.Client, golden: Golden, path: str) -> None:
     golden.check("get" + path.replace("/", "_"), exchange(client.get(path)))

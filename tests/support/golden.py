@@ -9,14 +9,14 @@ from typing import Any
 
 import httpx2
 
-MARK = "…"
+MARK, MOST_SHOWN = "…", 400
 # Of what is another one in every run, or on another machine
 VARIES = re.compile(
     r"^created|_at$|ms$|per_second$|^times_plain$|^held_up$|^memory_|^level$|^fit$|fingerprint|^exact_width$|^is_exact$"
     r"|^near_ties$|logprob$|^build_info$|^model_path$"
 )
 RANDOM_ID = re.compile(r"\b(chatcmpl|cmpl|resp|msg|rs|fc|call|toolu|req)([-_])[0-9A-Za-z]{6,}")
-MEASURED = re.compile(r"[\d.,]+(?= (?:ms|MiB|GiB|tok/s|times plain)\b)")
+MEASURED = re.compile(r"^( *(?:speed|time|memory|at load|reproducible)  ).*$|[\d.,]+(?= ms\b)", re.MULTILINE)
 
 
 def steady(value: Any, key: str = "") -> Any:
@@ -27,7 +27,12 @@ def steady(value: Any, key: str = "") -> Any:
         return [steady(each, key) for each in value]
     if VARIES.search(key) and value is not None:
         return MARK
-    return RANDOM_ID.sub(rf"\1\2{MARK}", value) if isinstance(value, str) else value
+    return shortened(RANDOM_ID.sub(rf"\1\2{MARK}", value)) if isinstance(value, str) else value
+
+
+def shortened(text: str) -> str:
+    """A text of which nobody would read all."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:40]}{MARK} ({len(text)} characters)"
 
 
 def exchange(reply: httpx2.Response) -> str:
@@ -65,7 +70,7 @@ def event_line(line: str) -> str:
 
 def steady_text(text: str) -> str:
     """What a command writes beside its answer, with marks for what is measured."""
-    return MEASURED.sub(MARK, text)
+    return MEASURED.sub(lambda found: (found[1] or "") + MARK, text)
 
 
 class Golden:

@@ -12,7 +12,6 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from runtime.core.errors import SlipstreamError
 from runtime.process.host import Host
@@ -89,8 +88,8 @@ class ToyProcess:
         self._client, self._host = threading.Semaphore(0), threading.Semaphore(0)
         self.code: int | None = None
         self._dies = self.is_idle = False
-        self.end = HostEnd(self._rest, lambda message: self.steps.came.append(message))
         self.steps = Pipe(self.go_on, self._deliver)
+        self.end = HostEnd(self._rest, self.steps.came.append)
         self.stops = Pipe(self.go_on, self._stop)
         self.texts = Pipe(self.go_on, self._refuse)
         self.host = Host(self.end, self.end, self.end)  # type: ignore[arg-type]
@@ -137,13 +136,10 @@ class ToyProcess:
         return self.code is None
 
     def _rest(self) -> None:
-        """The host has nothing to do, or has done enough: the client has its turn."""
-        self.is_idle = not self.end.came
-        self._client.release()
-        self._take_turn(self._host)
+        """The host has nothing to do: the client has its turn."""
+        self.is_idle = True
+        self._pause()
         self.is_idle = False
-        if self._dies:
-            raise LostError
 
     def before_pass(self) -> None:
         """Lets the client look, now and then; called on the host's thread."""
