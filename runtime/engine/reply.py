@@ -177,8 +177,10 @@ class Reply:
         return Reading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
 
     def _is_lost(self) -> bool:
-        """Must what the cache has lost be read again as it was before, lest this reply's next pass rounds otherwise?"""
-        return self.stats.exact_only and self.request.made is None and self._reading().is_lost
+        """Must what the cache has lost be read again as it was before, lest the next pass rounds otherwise, be it for
+        another reply that has rows of it?
+        """
+        return self.loop.is_exact_only and self.request.made is None and self._reading().is_lost
 
     def _read_again(self) -> None:
         reading = self._reading()
