@@ -70,12 +70,15 @@ class Seats:
         return {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
 
     def continued(self, context: Tokens) -> Seat | None:
-        """The free seat whose conversation goes on with a few tokens, which is the usual case."""
-        n = len(context)
+        """The free seat whose conversation goes on with a few tokens, which is the usual case; of several that are
+        alike so far the one that lacks fewest.
+        """
+        n, found = len(context), None
         for seat in self.free:
             asked = seat.n_asked
             is_near = max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held
             is_alike = is_near and seat.tokens[asked - 1] == context[asked - 1]
-            if is_alike and common_prefix(seat.tokens[:asked], context) == asked:
-                return seat
-        return None
+            is_better = is_alike and (found is None or asked > found.n_asked)
+            if is_better and common_prefix(seat.tokens[:asked], context) == asked:
+                found = seat
+        return found

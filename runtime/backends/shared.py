@@ -167,7 +167,10 @@ class SharedBackend(LlamaBackend):
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
         self._leave_seat()
-        here, saved = max(self._seats.shares(context, self.saved.grain).values()), self.saved.n_shared(context)
+        shares = self._seats.shares(context, self.saved.grain)
+        if seat := self._seats.continued(context) or self._own_seat(context, shares):
+            return shares[seat]
+        here, saved = max(shares.values()), self.saved.n_shared(context)
         return saved if saved > here + NEGLIGIBLE else here
 
     def resume(self, context: Tokens) -> None:
@@ -179,12 +182,10 @@ class SharedBackend(LlamaBackend):
             self._sit(next_seat)
             return
         shares = self._seats.shares(context, self.saved.grain)
-        source = max(reversed(shares), key=shares.__getitem__)  # of several the one used last: it stays longest
-        own = max(filter(partial(self._goes_on, shares), self._seats.free), key=shares.__getitem__, default=None)
-        known = max(shares[source], self.saved.n_shared(context) - NEGLIGIBLE)
-        if own is not None and shares[own] + NEGLIGIBLE >= known:
+        if own := self._own_seat(context, shares):
             self._sit(own)
             return
+        source = max(reversed(shares), key=shares.__getitem__)  # of several the one used last: it stays longest
         better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
         self._sit(self._vacant(source if shares[source] > NEGLIGIBLE else None))
         if better is not None:
@@ -194,6 +195,12 @@ class SharedBackend(LlamaBackend):
         elif self._seat is not source:
             self._share(source, shares[source])
         self.saved.keep(max(0, self.slots - 1 - self._seats.n_others))
+
+    def _own_seat(self, context: Tokens, shares: Mapping[Seat, int]) -> Seat | None:
+        """The seat whose conversation `context` goes on with, where hardly more of it is held elsewhere."""
+        own = max(filter(partial(self._goes_on, shares), self._seats.free), key=shares.__getitem__, default=None)
+        known = max(*shares.values(), self.saved.n_shared(context) - NEGLIGIBLE)
+        return own if own is not None and shares[own] + NEGLIGIBLE >= known else None
 
     def _goes_on(self, shares: Mapping[Seat, int], seat: Seat) -> bool:
         """Is it the seat's conversation, of which at most a rejected draft is lost?"""

@@ -30,6 +30,11 @@ class PromptReading:
         """May it be read in any pieces, as they all round alike?"""
         return self._exactness is None or self._exactness.is_exact
 
+    @property
+    def is_lost(self) -> bool:
+        """Does the cache lack what was read before, where the reply depends on how that is read again?"""
+        return not self._is_any and self._loop.n_cached(self.tokens) < self.total
+
     def unread(self) -> Tokens | None:
         """What is read before the reply begins, where others' passes may take part in it."""
         return self.tokens[: self.total] if self._is_any and self._loop.n_cached(self.tokens) < self.total else None

@@ -148,7 +148,11 @@ class Reply:
         """
         if self.finish_reason is not None:
             return
+<<<<<<< HEAD
         reading = PromptReading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
+=======
+        reading = self._reading()
+>>>>>>> part-states
         self.request.unread, total = reading.unread, reading.total
         self.stats.cached_n = reading.n_cached
         if reading.is_short(self.n_ctx) and self._reads_late(reading, total, cancel):
@@ -173,7 +177,25 @@ class Reply:
         if self.left == 0:
             self.finish_reason = "length"
 
+<<<<<<< HEAD
     def _reads_late(self, reading: PromptReading, end: int, cancel: Callable[[], bool]) -> bool:
+=======
+    def _reading(self) -> Reading:
+        return Reading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
+
+    def _is_lost(self) -> bool:
+        """Must what the cache has lost be read again as it was before, lest the next pass rounds otherwise, be it for
+        another reply that has rows of it?
+        """
+        return self.loop.is_exact_only and self.request.made is None and self._reading().is_lost
+
+    def _read_again(self) -> None:
+        reading = self._reading()
+        for end in reading.pieces(self.n_ctx):
+            self.loop.prefill(self.request, reading.tokens, end)
+
+    def _reads_late(self, reading: Reading, end: int, cancel: Callable[[], bool]) -> bool:
+>>>>>>> part-states
         """Is the piece up to `end` left to the pass of the first step? Then the reply begins."""
         self._n_unread = 0 if self.left == 0 else reading.n_late(end)
         if self._n_unread:
@@ -194,6 +216,8 @@ class Reply:
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
         began = self._since if self._n_unread else time.perf_counter()
+        if self._is_lost():
+            self._read_again()
         step = self.loop.step(self.request, *self._asked())
         pieces: list[str] = []
         for token in step.tokens:
@@ -224,7 +248,8 @@ class Reply:
 
     def _due(self) -> Due | None:
         """The same, while the reply is made."""
-        return self._asked() if self.finish_reason is None and self._has_begun else None
+        is_made = self.finish_reason is None and self._has_begun and not self._is_lost()
+        return self._asked() if is_made else None
 
     def _take(self, token: int) -> str:
         """The token becomes part of the reply; returns the text that it brings."""

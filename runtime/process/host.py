@@ -70,6 +70,10 @@ class Host:
         send(self._steps, Opened(engine.facts, self._status()))
         for work in (self._hear_calls, self._answer_texts, self._hear_stops):
             threading.Thread(target=work, daemon=True).start()
+        self.answer_calls()
+
+    def answer_calls(self) -> None:
+        """Does what is asked until told to close."""
         while (call := self._calls.get()).name != "close":
             if call.name == "next":
                 self._advance(call.number, *call.args)
@@ -227,11 +231,14 @@ class Host:
     def _hear_stops(self) -> None:
         """Until nobody is there any more."""
         while True:
-            number = receive(self._stops)
-            with self._lock:
-                self._stopped.add(number)
-                if number == self._current:
-                    self.engine.stop(True)
+            self.note_stop(receive(self._stops))
+
+    def note_stop(self, number: int) -> None:
+        """Nobody wants that reply any more: the pass that makes it ends at once."""
+        with self._lock:
+            self._stopped.add(number)
+            if number == self._current:
+                self.engine.stop(True)
 
 
 def sendable(message: object) -> object:

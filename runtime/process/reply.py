@@ -68,9 +68,15 @@ class ProcessReply:
         self._lives.note_loss(lost, (self._number, len(self.said) // NEAR))
 
     def chunks(self, on_prefill: OnPrefill, pauses: bool) -> Generator[Chunk]:
-        """The reply as it is made. Raises what Engine.reply raises on the way."""
+        """The reply as it is made; whoever closes it ends the reply. Raises what Engine.reply raises on the way."""
+        chunks = self._chunks(on_prefill, pauses)
+        next(chunks)  # of a generator that was not entered, closing would leave the reply where it is made
+        return chunks
+
+    def _chunks(self, on_prefill: OnPrefill, pauses: bool) -> Generator[Chunk]:
         chunk = Chunk("")
         try:
+            yield chunk
             while chunk.finish_reason is None:
                 step = self._next(pauses)
                 if step is None:

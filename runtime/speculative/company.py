@@ -143,6 +143,8 @@ class Company:
     def _most_rows(self, requests: Iterable[RequestState]) -> int:
         return self.exact_rows if any(request.exact_only for request in requests) else sys.maxsize
 
-    def room(self, members: Sequence[Member], most: int) -> int:
-        """Draft tokens, up to `most`, that a pass of these replies may have in all."""
-        return max(0, min(most, self._most_rows(request for request, _ in members) - len(members)))
+    def room(self, members: Sequence[Member], most: int, reads: Sequence[Tokens] = ()) -> int:
+        """Draft tokens, up to `most`, that a pass of these replies may have in all, which also reads prompts so far."""
+        n_read = sum(len(each) - self.passes.n_cached(each) for each in reads)
+        n_read += sum(due.n_unread for _, due in members)
+        return max(0, min(most, self._most_rows(request for request, _ in members) - len(members) - n_read))

@@ -1,0 +1,272 @@
+"""What a test of scheduling knows of today's engine, in one place: replies are begun, read, cancelled and left; the
+models' process is lost, a pass fails, all is closed. And what each reply says alone.
+
+A rebuilt scheduler is tested by the same machine through another `Scheduling`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from runtime.backends.shared import SharedBackend
+from runtime.core.errors import ModelError
+from runtime.engine.engine import Ask, Engine
+from runtime.engine.prompt import Ids
+from runtime.engine.reply import Chunk
+from runtime.process import host, model_process
+from runtime.process.client import EngineProcess
+from runtime.process.spawning import Spawned
+from runtime.sampling.sampler import Sampler, Sampling
+from tests.support.toy_engine import N_CTX, PAIR, PIECES, Setup, ToyEngine
+from tests.support.toy_library import END, FAILED, TickingClock, ToyContext, ToyLibrary, ToyModel
+from tests.support.toy_process import LostError, ToyProcess
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a reply is to be."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int | None
+    stops: tuple[str, ...] = ()
+
+    @property
+    def is_predictable(self) -> bool:
+        return self.sampling.temperature == 0 or self.sampling.seed is not None
+
+
+@dataclass
+class Said:
+    """A reply, as far as it has come."""
+
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    reason: str | None = None
+
+
+def alone(request: Request) -> Said:
+    """What a plain loop says, one token after the other, with nobody beside it."""
+    model, sampler = ToyModel(), Sampler(request.sampling)
+
+    def choose(tokens: list[int]) -> int:
+        context = [*request.prompt, *tokens]
+        sampler.begin(np.array(context, dtype=np.int32), len(tokens))
+        return sampler.choose(model.logits(context))
+
+    return told(request, choose)
+
+
+def told(request: Request, choose: Callable[[list[int]], int]) -> Said:
+    """A reply whose tokens are chosen so, to where it has to end."""
+    said = Said(reason="length" if request.max_tokens == 0 else None)
+    while said.reason is None:
+        token = choose(said.tokens)
+        said.tokens.append(token)
+        said.text += PIECES[token].decode()
+        found = [at for stop in request.stops if (at := said.text.find(stop)) >= 0]
+        if found:
+            said.text = said.text[: min(found)]
+        if found or token == END:
+            said.reason = "stop"
+        elif len(said.tokens) == request.max_tokens or len(request.prompt) + len(said.tokens) == N_CTX:
+            said.reason = "length"
+    return said
+
+
+class Reply:
+    """A reply that somebody reads, and what was read of it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.said = request, Said()
+        self.error: Exception | None = None
+        self.is_cancelled = False
+        self.n_waited = 0  # reads since the last that brought a token
+        self.chunks: Iterator[Chunk] = iter(())
+
+    @property
+    def is_over(self) -> bool:
+        return self.said.reason is not None or self.error is not None
+
+    def take(self, chunk: Chunk) -> None:
+        """Notes what a read has brought."""
+        assert len(chunk.tokens) == len(chunk.drafted)
+        self.n_waited = 0 if chunk.tokens or chunk.finish_reason else self.n_waited + 1
+        self.said.tokens += chunk.tokens
+        self.said.text += chunk.text
+        self.said.reason = chunk.finish_reason
+
+
+class Scheduling:
+    """Today's engine over the toy library: in this process, or in one that does `n_ahead` passes while it is waited
+    for.
+    """
+
+    def __init__(self, setup: Setup, n_ahead: float | None) -> None:
+        self._setup, self._n_ahead = setup, n_ahead
+        self._patch = pytest.MonkeyPatch()
+        clock = TickingClock()
+        self._patch.setattr(time, "perf_counter", clock)
+        self._patch.setattr(host, "WAY", 0.0)
+        self._patch.setattr(model_process, "PATIENCE", 60.0)
+        self._patch.setattr(model_process, "spawn", self._spawn)
+        # Who asks for no seed gets one, so that a failure can be had again
+        self._patch.setattr("runtime.sampling.sampler.random", SimpleNamespace(Random=lambda seed: random.Random(0)))
+        self._library = ToyLibrary(self._patch, clock)
+        self._library.before_pass = self._before_pass
+        self._events: list[tuple[int, Callable[[ToyContext], int]]] = []
+        self._n_passes = self.n_failed = 0  # passes of target or draft; those of the target that failed
+        self.replies: list[Reply] = []
+        self.open()
+
+    def open(self) -> None:
+        """Loads the models."""
+        self._process: ToyProcess | None = None
+        self.engine: Engine = ToyEngine(self._setup) if self._n_ahead is None else EngineProcess(PAIR)
+
+    def _spawn(self, module: str, n_pipes: int) -> Spawned:
+        assert self._n_ahead is not None
+        self._process = ToyProcess(self._setup, self._n_ahead)
+        return self._process.spawned()
+
+    def add(self, request: Request) -> Reply:
+        """A reply begins."""
+        reply = Reply(request)
+        self.replies.append(reply)
+        self._begin(reply)
+        return reply
+
+    def _begin(self, reply: Reply) -> None:
+        request = reply.request
+        ask = Ask(
+            Ids(request.prompt), request.sampling, request.max_tokens, request.stops, said=tuple(reply.said.tokens)
+        )
+        reply.chunks = self.engine.answer(ask, lambda: reply.is_cancelled, lambda done, total: None, True)
+
+    def read(self, reply: Reply) -> None:
+        """Reads what comes next of a reply, while all others wait."""
+        self.engine.share(len(self.replies) - 1)
+        try:
+            reply.take(next(reply.chunks))
+        except LostError:
+            self.crash()
+        except ModelError as error:
+            reply.error = error
+        if reply.is_over:
+            self.leave(reply)
+
+    def leave(self, reply: Reply) -> None:
+        """Nobody reads it any more."""
+        self.replies.remove(reply)
+        reply.chunks.close()  # type: ignore[attr-defined]
+
+    def crash(self) -> None:
+        """The models' process is lost; whoever reads goes on."""
+        if self._process is not None:
+            self._process.kill()
+            return
+        if isinstance(self.engine, EngineProcess):
+            return
+        self.open()
+        for reply in self.replies:
+            self._begin(reply)
+
+    def after(self, n: int, event: Callable[[ToyContext], int]) -> None:
+        """Something happens in the n-th pass from now; what it returns is what the library does."""
+        self._events.append((self._n_passes + n, event))
+
+    def cancel_in_pass(self, reply: Reply, n: int) -> None:
+        """That reply is cancelled while that pass is made."""
+
+        def cancel(context: ToyContext) -> int:
+            reply.is_cancelled = True
+            if self._process is not None:
+                self._process.look()
+            return 0
+
+        self.after(n, cancel)
+
+    def crash_in_pass(self, n: int) -> None:
+        """The process is lost in that pass."""
+
+        def crash(context: ToyContext) -> int:
+            raise LostError
+
+        self.after(n, crash)
+
+    def fail_in_pass(self, n: int) -> None:
+        """The library fails in that pass."""
+
+        def fail(context: ToyContext) -> int:
+            self.n_failed += context is self._toy.backends[0].handle
+            return FAILED
+
+        self.after(n, fail)
+
+    def _before_pass(self, context: ToyContext) -> int:
+        self._n_passes += 1
+        due = [each for each in self._events if each[0] <= self._n_passes]
+        self._events = [each for each in self._events if each not in due]
+        codes = [event(context) for _, event in due]
+        if self._process is not None:
+            self._process.before_pass()
+        return min(codes, default=0)
+
+    @property
+    def _toy(self) -> ToyEngine:
+        """The engine that has the models."""
+        engine = self._process.host.engine if self._process else self.engine
+        assert isinstance(engine, ToyEngine)
+        return engine
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Is the process there, and not in the middle of anything?"""
+        return self._process is None or (self._process.is_idle and self._process.code is None)
+
+    def check_cache(self) -> None:
+        """The cache holds what our books say, and nothing else."""
+        if not self.is_at_rest:
+            return
+        for backend in self._toy.backends:
+            context = backend.handle
+            if context is None:  # a draft's that broke
+                continue
+            assert backend.n_held <= backend.slots, "more conversations are held than may be"
+            if isinstance(backend, SharedBackend):
+                for seat in backend._seats.all:
+                    assert context.held(seat.sequence) == seat.tokens[: seat.n_held].tolist()
+                assert len(context.cells) <= backend._map.top
+            else:
+                assert context.held(0) == backend._held[: backend._n_held].tolist()
+
+    def left_over(self) -> list[object]:
+        """What is still kept of replies, of which none is made any more."""
+        if not self.is_at_rest:
+            return []
+        company, found = self._toy.loop.company, list[object]()
+        if company is not None:
+            found += company._replies
+        if self._process is not None:
+            each = self._process.host
+            found += [*each._replies, *each._turns._left, *each._outbox._silent]
+            found += self.engine._process._flow._came  # type: ignore[attr-defined]
+        return found
+
+    def close(self) -> None:
+        """Frees the models."""
+        self.engine.close()
+
+    def end(self) -> None:
+        """The library is llama.cpp's again."""
+        try:
+            self.close()
+        finally:
+            self._patch.undo()

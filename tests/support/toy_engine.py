@@ -1,0 +1,126 @@
+"""An engine over the toy library: all of ours from the backends up, with everything that files and kernels decide set
+by a test.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from bench.instruments.facts import facts
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.shared import SharedBackend
+from runtime.core.drafter import Drafter
+from runtime.drafters.model import ModelDrafter
+from runtime.drafters.ngram import NgramDrafter
+from runtime.engine.loaded import LoadedEngine
+from runtime.engine.prompt import PromptEncoder
+from runtime.engine.stats import Stats
+from runtime.loading.drafters import shared_passes
+from runtime.loading.exactness import Exactness
+from runtime.models.registry import Pair
+from runtime.speculative.company import Company
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.loop import SpecLoop
+from tests.support.toy_library import DRAFT_SECONDS, END, N_VOCAB, PASS_SECONDS, ROW_SECONDS, ToyModel
+
+PAIR = Pair("toy", target=Path("toy.gguf"))
+N_CTX, N_BATCH, N_SEATS = 128, 48, 3
+MAX_K, BLUR = 5, 0.15
+PIECES = [b"", *(bytes([ord("a") + i]) for i in range(N_VOCAB - 1))]
+
+
+class ToyVocab:
+    """A letter for each token, but for one that ends a turn."""
+
+    n_vocab, bos, adds_bos = N_VOCAB, END, False
+
+    def __init__(self) -> None:
+        self.pieces = self.named_pieces = dict(enumerate(PIECES))
+        self.ends = {token: token == END for token in range(N_VOCAB)}
+
+    def text_or_name(self, token: int) -> str:
+        return PIECES[token].decode() or "<end>"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How replies are made: in `shared` passes, in `turns`, or in turns with `trees`; drafts of `fixed_k` tokens, or as
+    many as pay; passes of more than `exact_rows` rows round otherwise.
+    """
+
+    kind: str = "shared"
+    drafters: tuple[str, ...] = ()
+    fixed_k: int | None = None
+    exact_rows: int = sys.maxsize
+
+    @property
+    def target(self) -> ToyModel:
+        return ToyModel(exact_rows=self.exact_rows)
+
+
+class ToyEngine(LoadedEngine):
+    """A LoadedEngine whose models are the toy library's."""
+
+    def __init__(self, setup: Setup, has_drafters: bool = True) -> None:
+        vocab, exact = ToyVocab(), Exactness(min(setup.exact_rows, MAX_K + 1), MAX_K + 1, together=True)
+        self.backends = [opened(setup, setup.target, vocab)]
+        target = self.backends[0]
+        names = setup.drafters if has_drafters else ()
+        drafters = [self._drafter(name, setup, vocab) for name in names]
+        self.pair, self._learner, self._stats = PAIR, None, Stats()
+        self.vocab: Any = vocab
+        self.loop = loop_of(setup, target, drafters)
+        self._loaded: Any = SimpleNamespace(
+            target=SimpleNamespace(is_embedder=False), backend=target, close_embedder=lambda: None, close=self._free
+        )
+        for backend in self.backends:
+            backend.set_slots(N_SEATS)
+        self.facts = facts(
+            n_ctx=N_CTX, n_vocab=N_VOCAB, template="", exactness=exact, shares_passes=self.loop.company is not None
+        )
+        self._encoder = PromptEncoder(self.vocab, "", "toy", N_CTX)
+
+    def _drafter(self, name: str, setup: Setup, vocab: ToyVocab) -> Drafter:
+        if name == NgramDrafter.name:
+            return NgramDrafter()
+        backend = opened(setup, ToyModel(BLUR), vocab)
+        self.backends.append(backend)
+        return ModelDrafter(backend, N_VOCAB, MAX_K, shared_passes(backend))
+
+    def _free(self) -> None:
+        for backend in self.backends:
+            backend.close()
+
+
+def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
+    """A context of that model, as `kind` wants it."""
+    held: Any = SimpleNamespace(
+        handle=model, vocab=vocab, cache_types=("F16", "F16"), n_embd=1, path=Path("toy.gguf"), is_recurrent=False
+    )
+    if setup.kind == "shared":
+        return SharedBackend(held, N_CTX, MAX_K + 1, N_BATCH, N_SEATS)
+    return LlamaBackend(held, N_CTX, MAX_K + 1, N_BATCH, can_branch=setup.kind == "trees")
+
+
+def loop_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> SpecLoop:
+    """A loop that believes what the toy library's passes take."""
+    costs = PassCosts()
+    for rows in range(1, MAX_K + 2):
+        costs.set(rows, PASS_SECONDS + ROW_SECONDS * rows)
+    controller = Controller(
+        costs,
+        {each.name: DRAFT_SECONDS for each in drafters},
+        MAX_K,
+        setup.fixed_k,
+        model_free=[each.name for each in drafters if each.is_model_free],
+        must_earn=[each.name for each in drafters if each.must_earn],
+    )
+    passes = shared_passes(target)
+    company = Company(passes, setup.exact_rows, controller.passes) if passes else None
+    branches = int(setup.kind == "trees")
+    return SpecLoop(target, drafters, controller, branches, exact_rows=setup.exact_rows, company=company)

@@ -1,0 +1,184 @@
+"""The process with the models as a thread of this one, with pipes that are lists: host and client take turns, so what
+happens to them happens in the same order every time.
+
+The host goes on where the client waits for it, for `n_ahead` passes at most; then the client looks again.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from runtime.core.errors import SlipstreamError
+from runtime.process.host import Host
+from runtime.process.messages import Call, Opened, receive, send
+from runtime.process.spawning import Spawned
+from tests.support.toy_engine import Setup, ToyEngine
+
+PATIENCE = 60.0  # seconds that one side may keep the turn
+KILLED = -9
+
+
+class LostError(BaseException):
+    """The process ends here: nothing may catch it."""
+
+
+class Pipe:
+    """One end; the other one is the host's. `wait` lets the host go on, and says whether it still runs."""
+
+    def __init__(self, wait: Callable[[], bool], deliver: Callable[[bytes], object]) -> None:
+        self._wait, self._deliver = wait, deliver
+        self.came = deque[bytes]()
+        self.is_closed = False
+
+    def poll(self, timeout: float) -> bool:
+        return bool(self.came) or not self._wait() or bool(self.came)
+
+    def recv_bytes(self) -> bytes:
+        while not self.came and self._wait():
+            pass
+        if not self.came:
+            raise EOFError
+        return self.came.popleft()
+
+    def send_bytes(self, message: bytes) -> None:
+        self._deliver(message)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def __enter__(self) -> Pipe:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class HostEnd:
+    """The host's ends of its pipes, and the calls that have come through one."""
+
+    def __init__(self, wait: Callable[[], object], tell: Callable[[bytes], object]) -> None:
+        self._wait, self._tell = wait, tell
+        self.came = deque[bytes]()
+
+    def recv_bytes(self) -> bytes:
+        while not self.came:
+            self._wait()
+        return self.came.popleft()
+
+    def send_bytes(self, message: bytes) -> None:
+        self._tell(message)
+
+    def get(self) -> Call:
+        return Call(*receive(self))  # type: ignore[arg-type]
+
+    def empty(self) -> bool:
+        return not self.came
+
+
+class ToyProcess:
+    """A host with a toy engine. Takes the place of what `spawn` returns."""
+
+    def __init__(self, setup: Setup, n_ahead: float) -> None:
+        self._setup, self.n_ahead, self._n_left = setup, n_ahead, 0.0
+        self._client, self._host = threading.Semaphore(0), threading.Semaphore(0)
+        self.code: int | None = None
+        self._dies = self.is_idle = False
+        self.steps = Pipe(self.go_on, self._deliver)
+        self.end = HostEnd(self._rest, self.steps.came.append)
+        self.stops = Pipe(self.go_on, self._stop)
+        self.texts = Pipe(self.go_on, self._refuse)
+        self.host = Host(self.end, self.end, self.end)  # type: ignore[arg-type]
+        self.host._calls = self.end  # type: ignore[assignment]
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def spawned(self) -> Spawned:
+        return Spawned(self, [self.steps, self.texts, self.stops], io.BytesIO())  # type: ignore[arg-type, list-item]
+
+    def _run(self) -> None:
+        self._take_turn(self._host)
+        try:
+            if not self._dies:
+                self._serve()
+            self.code = 0
+        except LostError:
+            self.code = KILLED
+        except BaseException as error:
+            self._error, self.code = error, 1
+        self._client.release()
+
+    def _serve(self) -> None:
+        _pair, options = receive(self.end)  # type: ignore[arg-type]
+        send(self.end, False)  # type: ignore[arg-type]
+        engine = self.host.engine = ToyEngine(self._setup, options.drafters != ())
+        send(self.end, Opened(engine.facts, self.host._status()))  # type: ignore[arg-type]
+        self.host.answer_calls()
+
+    @staticmethod
+    def _take_turn(turn: threading.Semaphore) -> None:
+        assert turn.acquire(timeout=PATIENCE), "the other side keeps the turn"
+
+    def go_on(self) -> bool:
+        """The client waits: the host has its turn. Returns whether it runs."""
+        if self.code is None:
+            was_idle, self._n_left = self.is_idle and not self.end.came, self.n_ahead
+            assert not was_idle or self._dies, "both wait for each other"
+            self._host.release()
+            self._take_turn(self._client)
+        if self._error is not None:
+            raise self._error
+        return self.code is None
+
+    def _rest(self) -> None:
+        """The host has nothing to do: the client has its turn."""
+        self.is_idle = True
+        self._pause()
+        self.is_idle = False
+
+    def before_pass(self) -> None:
+        """Lets the client look, now and then; called on the host's thread."""
+        self._n_left -= 1
+        if self._n_left < 0:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._client.release()
+        self._take_turn(self._host)
+        if self._dies:
+            raise LostError
+
+    def look(self) -> None:
+        """Lets the client look now: something has happened that it should see during this pass."""
+        self._n_left = 0
+
+    def _deliver(self, message: bytes) -> None:
+        if self.code is not None:
+            raise BrokenPipeError
+        self.end.came.append(message)
+
+    def _stop(self, message: bytes) -> None:
+        if self.code is not None:
+            raise BrokenPipeError
+        self.host.note_stop(pickle.loads(message)[0])
+
+    def _refuse(self, message: bytes) -> None:
+        raise SlipstreamError("prompts are ids here")
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self, timeout: float = math.inf) -> int:
+        while self.code is None:
+            self.go_on()
+        return self.code
+
+    def kill(self) -> None:
+        if self.code is None:
+            self._dies = True
+            self.go_on()
