@@ -148,11 +148,7 @@ class Reply:
         """
         if self.finish_reason is not None:
             return
-<<<<<<< HEAD
-        reading = PromptReading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
-=======
         reading = self._reading()
->>>>>>> part-states
         self.request.unread, total = reading.unread, reading.total
         self.stats.cached_n = reading.n_cached
         if reading.is_short(self.n_ctx) and self._reads_late(reading, total, cancel):
@@ -177,11 +173,8 @@ class Reply:
         if self.left == 0:
             self.finish_reason = "length"
 
-<<<<<<< HEAD
-    def _reads_late(self, reading: PromptReading, end: int, cancel: Callable[[], bool]) -> bool:
-=======
-    def _reading(self) -> Reading:
-        return Reading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
+    def _reading(self) -> PromptReading:
+        return PromptReading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
 
     def _is_lost(self) -> bool:
         """Must what the cache has lost be read again as it was before, lest the next pass rounds otherwise, be it for
@@ -194,8 +187,7 @@ class Reply:
         for end in reading.pieces(self.n_ctx):
             self.loop.prefill(self.request, reading.tokens, end)
 
-    def _reads_late(self, reading: Reading, end: int, cancel: Callable[[], bool]) -> bool:
->>>>>>> part-states
+    def _reads_late(self, reading: PromptReading, end: int, cancel: Callable[[], bool]) -> bool:
         """Is the piece up to `end` left to the pass of the first step? Then the reply begins."""
         self._n_unread = 0 if self.left == 0 else reading.n_late(end)
         if self._n_unread:
