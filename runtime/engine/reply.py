@@ -180,7 +180,9 @@ class Reply:
         """Must what the cache has lost be read again as it was before, lest the next pass rounds otherwise, be it for
         another reply that has rows of it?
         """
-        return self.loop.is_exact_only and self.request.made is None and self._reading().is_lost
+        exactness = self.stats.exactness
+        may_round = exactness is not None and not exactness.is_exact
+        return may_round and self.loop.is_exact_only and self.request.made is None and self._reading().is_lost
 
     def _read_again(self) -> None:
         reading = self._reading()
