@@ -89,6 +89,7 @@ class Reply:
         self.error: Exception | None = None
         self.is_cancelled = False
         self.n_waited = 0  # reads since the last that brought a token
+        self.n_unwanted = 0  # reads since it was cancelled
         self.chunks: Iterator[Chunk] = iter(())
 
     @property
@@ -98,6 +99,7 @@ class Reply:
     def take(self, chunk: Chunk) -> None:
         """Notes what a read has brought."""
         assert len(chunk.tokens) == len(chunk.drafted)
+        self.n_unwanted += self.is_cancelled
         self.n_waited = 0 if chunk.tokens or chunk.finish_reason else self.n_waited + 1
         self.said.tokens += chunk.tokens
         self.said.text += chunk.text
@@ -124,7 +126,13 @@ class Scheduling:
         self._events: list[tuple[int, Callable[[ToyContext], int]]] = []
         self._n_passes = self.n_failed = 0  # passes of target or draft; those of the target that failed
         self.replies: list[Reply] = []
+        self._read_now: Reply | None = None
         self.open()
+
+    @property
+    def most_unwanted(self) -> int:
+        """Reads of a reply that was cancelled; another process may have made all of it before."""
+        return 2 if self._n_ahead is None else N_CTX
 
     def open(self) -> None:
         """Loads the models."""
@@ -144,7 +152,7 @@ class Scheduling:
         return reply
 
     def _begin(self, reply: Reply) -> None:
-        request = reply.request
+        request, reply.n_unwanted = reply.request, 0
         ask = Ask(
             Ids(request.prompt), request.sampling, request.max_tokens, request.stops, said=tuple(reply.said.tokens)
         )
@@ -152,7 +160,12 @@ class Scheduling:
 
     def read(self, reply: Reply) -> None:
         """Reads what comes next of a reply, while all others wait."""
+        self._read_now = reply
         self.engine.share(len(self.replies) - 1)
+        if self._process is None:
+            self._toy.stop(False)
+        else:
+            self._process.n_waits = 0
         try:
             reply.take(next(reply.chunks))
         except LostError:
@@ -189,6 +202,8 @@ class Scheduling:
             reply.is_cancelled = True
             if self._process is not None:
                 self._process.look()
+            elif reply is self._read_now:
+                self._toy.stop(True)
             return 0
 
         self.after(n, cancel)
@@ -239,11 +254,12 @@ class Scheduling:
             context = backend.handle
             if context is None:  # a draft's that broke
                 continue
-            assert backend.n_held <= backend.slots, "more conversations are held than may be"
+            # One that was put away for want of cells is forgotten when the next conversation changes its seat
+            assert backend.n_held <= backend.slots + 1, "more conversations are held than may be"
             if isinstance(backend, SharedBackend):
                 for seat in backend._seats.all:
                     assert context.held(seat.sequence) == seat.tokens[: seat.n_held].tolist()
-                assert len(context.cells) <= backend._map.top
+                assert len(context.cells) == backend._map.top
             else:
                 assert context.held(0) == backend._held[: backend._n_held].tolist()
 

@@ -21,6 +21,7 @@ from tests.support.toy_engine import Setup, ToyEngine
 
 PATIENCE = 60.0  # seconds that one side may keep the turn
 KILLED = -9
+MOST_WAITS = 1000
 
 
 class LostError(BaseException):
@@ -88,6 +89,7 @@ class ToyProcess:
         self._client, self._host = threading.Semaphore(0), threading.Semaphore(0)
         self.code: int | None = None
         self._dies = self.is_idle = False
+        self.n_waits = 0  # since the client began to wait
         self.steps = Pipe(self.go_on, self._deliver)
         self.end = HostEnd(self._rest, self.steps.came.append)
         self.stops = Pipe(self.go_on, self._stop)
@@ -126,6 +128,8 @@ class ToyProcess:
 
     def go_on(self) -> bool:
         """The client waits: the host has its turn. Returns whether it runs."""
+        self.n_waits += 1
+        assert self.n_waits < MOST_WAITS, "what is waited for does not come"
         if self.code is None:
             was_idle, self._n_left = self.is_idle and not self.end.came, self.n_ahead
             assert not was_idle or self._dies, "both wait for each other"
