@@ -97,6 +97,17 @@ def test_the_draft_tokens_of_a_pass_are_divided() -> None:
     assert company().room(members, 12) == 12  # type: ignore[arg-type]
 
 
+def test_rows_that_read_prompts_leave_less_room_for_drafts_where_width_changes_rounding() -> None:
+    first, second = reply(10, exact_only=True), reply(10)
+    members = [(each, each.due()) for each in (first, second)]
+    prompt = np.zeros(3, dtype=np.int32)
+    together = company(exact_rows=8)
+    assert together.room(members, 12, [prompt]) == 3  # type: ignore[arg-type]
+    late = second.due()._replace(n_unread=4)  # type: ignore[union-attr]
+    assert together.room([members[0], (second, late)], 12) == 2  # type: ignore[list-item]
+    assert company().room(members, 12, [prompt]) == 12  # type: ignore[arg-type]
+
+
 def test_other_prompts_are_read_with_one_as_far_as_there_is_room() -> None:
     first, second, third = (reply(0, unread=np.zeros(n, dtype=np.int32)) for n in (9, 20, 30))
     together = company(first, second, third)

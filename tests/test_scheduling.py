@@ -26,6 +26,7 @@ MOST_CRASHES = 2  # of which none is taken for the fault of a reply
 MOST_WAITED = 16 * MOST_REPLIES
 MOST_READS = 200  # to the end of any reply
 
+GREEDY = Sampling(temperature=0.0)
 tokens = st.integers(1, N_VOCAB - 1)
 setups = st.builds(
     Setup,
@@ -35,7 +36,7 @@ setups = st.builds(
     st.sampled_from([sys.maxsize, 4]),
 )
 samplings = st.one_of(
-    st.just(Sampling(temperature=0.0)),
+    st.just(GREEDY),
     st.builds(lambda seed: Sampling(temperature=1.0, seed=seed), st.integers(0, 3)),
     st.just(Sampling(temperature=1.0)),
 )
@@ -76,7 +77,7 @@ class Scheduler(RuleBasedStateMachine):
         stops=stops,
     )
     def add(
-        self, text: int, n_shared: int, more: list[int], sampling: Sampling, max_tokens: int | None, stops: tuple[str]
+        self, text: int, n_shared: int, more: list[int], sampling: Sampling, max_tokens: int | None, stops: tuple[str, ...]
     ) -> None:
         prompt = [*self.texts[text % len(self.texts)][:n_shared], *more]
         prompt = prompt[: N_CTX - 1]
@@ -174,12 +175,10 @@ class Scheduler(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "scheduling"):
             return
-        try:
+        with self.scheduling:
             self.read_to_the_end()
-            self.add(0, 0, [1, 2, 3, 4] * (N_CTX // 4 - 1), Sampling(temperature=0.0), None, ())  # type: ignore[arg-type]
+            self.add(0, 0, [1, 2, 3, 4] * (N_CTX // 4 - 1), GREEDY, None, ())  # needs all cells
             self.read_to_the_end()
-        finally:
-            self.scheduling.end()
 
 
 def letters(said: list[int]) -> str:
@@ -196,3 +195,24 @@ TestScheduling.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+def test_a_reply_that_is_left_before_it_was_read_is_not_made() -> None:
+    with Scheduling(Setup(), n_ahead=math.inf) as scheduling:
+        scheduling.leave(scheduling.add(Request((1, 2, 3), GREEDY, 9)))
+        assert scheduling.left_over() == []
+
+
+def test_what_the_cache_lost_is_read_again_as_before_where_width_changes_rounding() -> None:
+    with Scheduling(Setup("shared", ("model",), fixed_k=3, exact_rows=4), n_ahead=None) as scheduling:
+        replies = [scheduling.add(Request((1, 2, 3, first), GREEDY, 30)) for first in range(1, 4)]
+        for n in range(90):
+            if n % 3 == 2:  # the cache is emptied
+                scheduling.fail_in_pass(1)
+                unlucky = scheduling.add(Request((7, 6, 5), GREEDY, 1))
+                while not unlucky.is_over:
+                    scheduling.read(unlucky)
+            for reply in replies:
+                if not reply.is_over:
+                    scheduling.read(reply)
+        assert [reply.said for reply in replies] == [alone(reply.request) for reply in replies]

@@ -280,7 +280,10 @@ class Scheduling:
         """Frees the models."""
         self.engine.close()
 
-    def end(self) -> None:
+    def __enter__(self) -> Scheduling:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """The library is llama.cpp's again."""
         try:
             self.close()
