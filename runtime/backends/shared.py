@@ -198,7 +198,9 @@ class SharedBackend(LlamaBackend):
 
     def _own_seat(self, context: Tokens, shares: Mapping[Seat, int]) -> Seat | None:
         """The seat whose conversation `context` goes on with, where hardly more of it is held elsewhere."""
-        own = max(filter(partial(self._goes_on, context, shares), self._seats.free), key=shares.__getitem__, default=None)
+        own = max(
+            filter(partial(self._goes_on, context, shares), self._seats.free), key=shares.__getitem__, default=None
+        )
         known = max(*shares.values(), self.saved.n_shared(context) - NEGLIGIBLE)
         return own if own is not None and shares[own] + NEGLIGIBLE >= known else None
 

@@ -116,6 +116,7 @@ class Scheduling:
         self._patch = pytest.MonkeyPatch()
         clock = TickingClock()
         self._patch.setattr(time, "perf_counter", clock)
+        self._patch.setattr(time, "process_time", clock)
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(model_process, "PATIENCE", 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
