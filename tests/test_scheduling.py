@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from runtime.sampling.sampler import Sampling
-from tests.support.scheduling import Reply, Request, Said, Scheduling, alone, told
+from tests.support.alone import Request, Said, alone, told
+from tests.support.scheduling import Reply, Scheduling
 from tests.support.toy_engine import N_CTX, N_SEATS, PIECES, Setup
 from tests.support.toy_library import N_VOCAB
 

@@ -171,6 +171,8 @@ class SharedBackend(LlamaBackend):
         if seat := self._seats.continued(context) or self._own_seat(context, shares):
             return shares[seat]
         here, saved = max(shares.values()), self.saved.n_shared(context)
+        if here <= NEGLIGIBLE and all(seat.n_held for seat in self._seats.all):
+            here = 0  # whoever holds that may have to make room
         return saved if saved > here + NEGLIGIBLE else here
 
     def resume(self, context: Tokens) -> None:
