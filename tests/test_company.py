@@ -63,8 +63,10 @@ def company(*replies: RequestState, exact_rows: int = sys.maxsize, **passes: int
     return made
 
 
-def waiting(company: Company, request: RequestState, n_worth: int = 99, n_rows: int = 1) -> list[RequestState]:
-    return [other for other, _ in company.waiting(request, 10, n_rows, 0, lambda n: min(n, n_worth))]
+def waiting(
+    company: Company, request: RequestState, n_worth: int = 99, n_rows: int = 1, n_read: int = 0
+) -> list[RequestState]:
+    return [other for other, _ in company.waiting(request, 10, n_rows, n_read, lambda n: min(n, n_worth))]
 
 
 def test_those_that_wait_for_their_next_step_share_a_pass() -> None:
@@ -95,6 +97,17 @@ def test_the_draft_tokens_of_a_pass_are_divided() -> None:
     assert company(exact_rows=8).room(members, 12) == 6  # type: ignore[arg-type]
     assert company(exact_rows=1).room(members, 12) == 0  # type: ignore[arg-type]
     assert company().room(members, 12) == 12  # type: ignore[arg-type]
+
+
+def test_what_reads_prompts_has_no_rows_beside_a_reply_for_which_width_counts() -> None:
+    first, second = reply(10, exact_only=True), reply(10)
+    together = company(first, second, exact_rows=8)
+    assert waiting(together, first) == [second]
+    assert waiting(together, first, n_read=1) == waiting(together, second, n_read=1) == []
+    late = second.due()._replace(n_unread=2)  # type: ignore[union-attr]
+    second.due = lambda: late
+    assert waiting(together, first) == []
+    assert waiting(company(first, second), first, n_read=1) == [second]
 
 
 def test_other_prompts_are_read_with_one_as_far_as_there_is_room() -> None:

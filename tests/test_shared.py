@@ -127,6 +127,19 @@ def test_replies_to_one_question_do_not_take_each_others_tokens(shared: SharedBa
     assert shared.n_decoded - n_decoded == 1 + 4
 
 
+def test_of_two_that_are_alike_so_far_each_goes_on_in_its_own_place(shared: SharedBackend) -> None:
+    text = tokens(9, 40)
+    behind, ahead = text[:30], text[:36]
+    shared.forward_all([(behind, NO_DRAFT), (ahead, NO_DRAFT)])
+    for first, second in ((ahead, behind), (behind, ahead)):
+        for context in (first, second):
+            shared.forward(context)  # whoever was used last, or longest ago
+    n_before = shared.n_decoded
+    for n in range(1, 4):
+        shared.forward_all([(text[: 30 + n], NO_DRAFT), (text[: 36 + n], NO_DRAFT)])
+    assert shared.n_decoded - n_before == 6
+
+
 def test_a_stopped_pass_loses_nothing(shared: SharedBackend, alone: LlamaBackend) -> None:
     asked = [(tokens(seed, 30), Draft((1, 2))) for seed in range(3)]
     for context, _ in asked:

@@ -171,6 +171,8 @@ class SharedBackend(LlamaBackend):
         if seat := self._seats.continued(context) or self._own_seat(context, shares):
             return shares[seat]
         here, saved = max(shares.values()), self.saved.n_shared(context)
+        if here <= NEGLIGIBLE and all(seat.n_held for seat in self._seats.all):
+            here = 0  # whoever holds that may have to make room
         return saved if saved > here + NEGLIGIBLE else here
 
     def resume(self, context: Tokens) -> None:
@@ -198,14 +200,18 @@ class SharedBackend(LlamaBackend):
 
     def _own_seat(self, context: Tokens, shares: Mapping[Seat, int]) -> Seat | None:
         """The seat whose conversation `context` goes on with, where hardly more of it is held elsewhere."""
-        own = max(filter(partial(self._goes_on, shares), self._seats.free), key=shares.__getitem__, default=None)
+        own = max(
+            filter(partial(self._goes_on, context, shares), self._seats.free), key=shares.__getitem__, default=None
+        )
         known = max(*shares.values(), self.saved.n_shared(context) - NEGLIGIBLE)
         return own if own is not None and shares[own] + NEGLIGIBLE >= known else None
 
-    def _goes_on(self, shares: Mapping[Seat, int], seat: Seat) -> bool:
+    def _goes_on(self, context: Tokens, shares: Mapping[Seat, int], seat: Seat) -> bool:
         """Is it the seat's conversation, of which at most a rejected draft is lost?"""
-        settled = seat.n_held - NEGLIGIBLE if self.n_rows == 1 else seat.n_asked - 1
-        return seat.n_held > 0 and shares[seat] >= settled
+        if self.n_rows == 1:
+            return seat.n_held > 0 and shares[seat] >= seat.n_held - NEGLIGIBLE
+        last = seat.n_asked - 1  # which is not shared where it is the last of `context` as well
+        return seat.n_held > 0 and shares[seat] >= last and bool(seat.tokens[last] == context[last])
 
     def _vacant(self, source: Seat | None) -> Seat:
         """An empty seat; where there is none, the one that was not used for longest makes room, if possible not the

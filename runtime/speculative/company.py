@@ -104,7 +104,7 @@ class Company:
         others = (each for each in self._replies if each is not request and each.made is None)
         found = [(other, due) for other in others if (due := other.due())]
         found = found[: n_worth(1 + len(found)) - 1] if found else []
-        found = self._undisturbed(request, n_rows, found)
+        found = self._undisturbed(request, n_rows, n_read, found)
         while found and not self.passes.fits([n_tokens, *(len(due.context) for _, due in found)]):
             found.pop()
         return self._bearable(n_tokens, n_read, found)
@@ -119,12 +119,19 @@ class Company:
             n_read += due.n_unread
         return left
 
-    def _undisturbed(self, request: RequestState, n_rows: int, found: list[Member]) -> list[Member]:
-        """Those whose rounding others do not change where that counts, nor they that of the reply's `n_rows`."""
-        if n_rows + len(found) <= self._most_rows([request, *(other for other, _ in found)]):
+    def _undisturbed(self, request: RequestState, n_rows: int, n_read: int, found: list[Member]) -> list[Member]:
+        """Those whose rounding others do not change where that counts, nor they that of the reply's `n_rows`, of which
+        `n_read` are its prompt's.
+        """
+        most = self._most_rows([request, *(other for other, _ in found)])
+        if most < sys.maxsize:
+            # How many rows read a prompt is not certain: what is cached of it may be lost before the pass
+            most *= not n_read
+            found = [member for member in found if not member[1].n_unread]
+        if n_rows + len(found) <= most:
             return found
         if request.exact_only:
-            return found[: max(0, self.exact_rows - n_rows)]
+            return found[: max(0, most - n_rows)]
         return [member for member in found if not member[0].exact_only]
 
     def shares(self, n_drafted: Sequence[int], n_context: int, took: Took, n_read: int) -> tuple[list[float], Took]:
@@ -143,8 +150,6 @@ class Company:
     def _most_rows(self, requests: Iterable[RequestState]) -> int:
         return self.exact_rows if any(request.exact_only for request in requests) else sys.maxsize
 
-    def room(self, members: Sequence[Member], most: int, reads: Sequence[Tokens] = ()) -> int:
-        """Draft tokens, up to `most`, that a pass of these replies may have in all, which also reads prompts so far."""
-        n_read = sum(len(each) - self.passes.n_cached(each) for each in reads)
-        n_read += sum(due.n_unread for _, due in members)
-        return max(0, min(most, self._most_rows(request for request, _ in members) - len(members) - n_read))
+    def room(self, members: Sequence[Member], most: int) -> int:
+        """Draft tokens, up to `most`, that a pass of these replies may have in all."""
+        return max(0, min(most, self._most_rows(request for request, _ in members) - len(members)))

@@ -199,8 +199,8 @@ class SpecLoop:
         """Makes a pass for the next steps of these replies, which are kept with them; it also reads prompts so far."""
         self._passes.set_clock()
         self._n_together, room = len(members), self.controller.max_k
-        if self.company and len(members) + len(reads) > 1:
-            room = self.company.room(members, room, reads)
+        if self.company and len(members) > 1:
+            room = self.company.room(members, room)
         self._turn_to(members[0][0], members[0][1].context)
         ready = self._prepare_all(members, room)
         if len(members) == len(ready) == 1 and not reads:

@@ -1,5 +1,5 @@
 """What a test of scheduling knows of today's engine, in one place: replies are begun, read, cancelled and left; the
-models' process is lost, a pass fails, all is closed. And what each reply says alone.
+models' process is lost, a pass fails, all is closed.
 
 A rebuilt scheduler is tested by the same machine through another `Scheduling`.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from runtime.backends.shared import SharedBackend
@@ -23,62 +21,10 @@ from runtime.engine.reply import Chunk
 from runtime.process import host, model_process
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import Spawned
-from runtime.sampling.sampler import Sampler, Sampling
-from tests.support.toy_engine import N_CTX, PAIR, PIECES, Setup, ToyEngine
-from tests.support.toy_library import END, FAILED, TickingClock, ToyContext, ToyLibrary, ToyModel
+from tests.support.alone import Request, Said
+from tests.support.toy_engine import N_CTX, PAIR, Setup, ToyEngine
+from tests.support.toy_library import FAILED, TickingClock, ToyContext, ToyLibrary
 from tests.support.toy_process import LostError, ToyProcess
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a reply is to be."""
-
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    max_tokens: int | None
-    stops: tuple[str, ...] = ()
-
-    @property
-    def is_predictable(self) -> bool:
-        return self.sampling.temperature == 0 or self.sampling.seed is not None
-
-
-@dataclass
-class Said:
-    """A reply, as far as it has come."""
-
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    reason: str | None = None
-
-
-def alone(request: Request) -> Said:
-    """What a plain loop says, one token after the other, with nobody beside it."""
-    model, sampler = ToyModel(), Sampler(request.sampling)
-
-    def choose(tokens: list[int]) -> int:
-        context = [*request.prompt, *tokens]
-        sampler.begin(np.array(context, dtype=np.int32), len(tokens))
-        return sampler.choose(model.logits(context))
-
-    return told(request, choose)
-
-
-def told(request: Request, choose: Callable[[list[int]], int]) -> Said:
-    """A reply whose tokens are chosen so, to where it has to end."""
-    said = Said(reason="length" if request.max_tokens == 0 else None)
-    while said.reason is None:
-        token = choose(said.tokens)
-        said.tokens.append(token)
-        said.text += PIECES[token].decode()
-        found = [at for stop in request.stops if (at := said.text.find(stop)) >= 0]
-        if found:
-            said.text = said.text[: min(found)]
-        if found or token == END:
-            said.reason = "stop"
-        elif len(said.tokens) == request.max_tokens or len(request.prompt) + len(said.tokens) == N_CTX:
-            said.reason = "length"
-    return said
 
 
 class Reply:
@@ -116,6 +62,7 @@ class Scheduling:
         self._patch = pytest.MonkeyPatch()
         clock = TickingClock()
         self._patch.setattr(time, "perf_counter", clock)
+        self._patch.setattr(time, "process_time", clock)
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(model_process, "PATIENCE", 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
@@ -280,7 +227,10 @@ class Scheduling:
         """Frees the models."""
         self.engine.close()
 
-    def end(self) -> None:
+    def __enter__(self) -> Scheduling:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """The library is llama.cpp's again."""
         try:
             self.close()
