@@ -19,7 +19,7 @@ from tests.conftest import OpenEngine
 
 ENTRIES = load(Path(__file__).parent.parent / "demo" / "corpus.jsonl")
 PROMPTS = [QUESTIONS[i % len(QUESTIONS)].format(entry.name) for i, entry in enumerate(ENTRIES[:: len(ENTRIES) // 104])]
-FEW = PROMPTS[::10]
+FEW = PROMPTS[::20]
 GREEDY = Sampling(temperature=0)
 PlainTokens = Callable[[str, Sampling], list[int]]
 WAYS = [
@@ -211,6 +211,7 @@ def test_the_numbers_add_up(open_demo: OpenEngine) -> None:
     assert stats.timings()["predicted_n"] == len(tokens)
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_readme_can_be_made_anew(tmp_path: Path) -> None:
     asyncio.run(picture(tmp_path / "chat.svg"))
     drawn = (tmp_path / "chat.svg").read_text(encoding="utf8").replace("&#160;", " ")

@@ -47,6 +47,7 @@ def test_a_heads_memory_is_estimated(
     assert_right(Pair(target, write_head(tmp_path / "head.gguf", shape), slots))
 
 
+@pytest.mark.slow
 @SLOTS
 @pytest.mark.parametrize("family", ["qwen35mtp", "glm4moe"])
 def test_the_memory_of_a_targets_own_drafting_layer_is_estimated(family: str, tmp_path: Path, slots: int) -> None:

@@ -25,6 +25,7 @@ from runtime.loading import exit_layer
 from runtime.loading.exit_layer import agreement_with, best_exit, own_text, settle
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
+from tests.support.quick import others_slow
 
 QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
 
@@ -163,7 +164,11 @@ def say(engine: LoadedEngine, question: str, sampling: Sampling) -> str:
     return "".join(chunk.text for chunk in engine.reply([Message("user", question)], sampling, max_tokens=60))
 
 
-@pytest.mark.parametrize("options", [Options(fixed_k=3), Options(fixed_k=8), Options()], ids=["3", "8", "adaptive"])
+@pytest.mark.parametrize(
+    "options",
+    others_slow([Options(fixed_k=3), Options(fixed_k=8), Options()], [Options(fixed_k=3)]),
+    ids=["3", "8", "adaptive"],
+)
 def test_replies_are_the_targets_own(plain: dict[tuple[str, Sampling], str], options: Options) -> None:
     """Greedy and seeded; questions follow each other, and one is cancelled in between."""
     engine = LoadedEngine(layerskip_pair(), options)

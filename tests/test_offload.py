@@ -61,6 +61,7 @@ def test_everything_goes_to_a_device_with_room() -> None:
     assert "everything fits" in plan.text
 
 
+@pytest.mark.slow
 def test_draft_model_and_context_go_before_any_layer() -> None:
     order = list[tuple[bool, bool, bool]]()
     for free in range(2600, 20, -1):

@@ -46,6 +46,7 @@ def plain(model: LlamaModel) -> Iterator[LlamaBackend]:
     backend.close()
 
 
+@pytest.mark.slow
 def test_what_is_padded_leaves_nothing(padded: LlamaBackend, plain: LlamaBackend) -> None:
     """These kernels round alike at every width, so the logits are those of passes without it, whatever came before."""
     rng = np.random.default_rng(3)

@@ -11,6 +11,7 @@ import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import app.tui
@@ -65,12 +66,15 @@ def named(kind: type) -> set[str]:
 def kept_inside(kind: type) -> set[str]:
     """Return the names with an underscore that Textual's classes under `kind` have, or give their objects."""
     theirs = [base for base in kind.__mro__ if base.__module__.startswith("textual.")]
-    return {
-        name
-        for base in theirs
-        for name in [*vars(base), *re.findall(r"\bself\.(_\w+)\b[^=\n]*=[^=]", inspect.getsource(base))]
-        if name.startswith("_") and not name.startswith(("__", "_on_"))  # Textual's guide has handlers named _on_key
-    }
+    return {name for base in theirs for name in inner_names(base)}
+
+
+@cache
+def inner_names(base: type) -> set[str]:
+    """Return those that the class has itself, or gives its objects."""
+    names = [*vars(base), *re.findall(r"\bself\.(_\w+)\b[^=\n]*=[^=]", inspect.getsource(base))]
+    # Textual's guide has handlers named _on_key
+    return {name for name in names if name.startswith("_") and not name.startswith(("__", "_on_"))}
 
 
 def test_no_widget_uses_or_overrides_by_chance_what_textual_keeps_inside() -> None:

@@ -29,6 +29,7 @@ from runtime.process import reply as process_reply
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.mishaps import PIECE, UNLOADABLE
+from tests.support.quick import others_slow
 
 DEMO = load_registry()["demo"]
 QUESTION = [Message("user", "What does os.path.join do?")]
@@ -69,7 +70,7 @@ def text_of(chunks: list[Chunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
+@pytest.mark.parametrize("sampling", others_slow([GREEDY, SEEDED], [SEEDED]))
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_reply_goes_on_with_the_same_text(
     engine: EngineProcess, said: list[str], open_demo: OpenEngine, sampling: Sampling, number: signal.Signals
@@ -88,7 +89,7 @@ def test_a_reply_goes_on_with_the_same_text(
     assert stats.predicted_n == sum(len(chunk.tokens) for chunk in chunks) == sum(p.n_tokens for p in engine.passes())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", others_slow(range(2), [0]))
 def test_it_may_be_lost_at_any_moment(engine: EngineProcess, open_demo: OpenEngine, seed: int) -> None:
     """While it reads, replies, rewinds or starts."""
     rng, plain = Random(seed), open_demo(threads=1, drafters=())

@@ -16,6 +16,7 @@ from runtime.loading.calibration import Calibration, remembered
 from runtime.loading.exactness import Exactness
 from runtime.loading.profile_cache import LEFT, ProfileCache
 from runtime.models.registry import load_registry
+from tests.support.quick import others_slow
 
 GOOD = {"one": 2, "many": 1, "pass_seconds": {"1": 0.5, "2": 0.75}}
 DAMAGED = {
@@ -66,7 +67,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json", "y.json.2"]
 
 
-@pytest.mark.parametrize("value", [None, "x", 1e308, 10**400, [], {"": {"": []}}, -1])
+@pytest.mark.parametrize("value", others_slow([None, "x", 1e308, 10**400, [], {"": {"": []}}, -1], ["x", -1]))
 def test_an_engine_opens_whatever_its_files_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: object
 ) -> None:

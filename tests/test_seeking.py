@@ -64,6 +64,7 @@ def ask(target: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_first_run_begins_a_search_that_outlives_it_and_later_runs_use_its_result(target: Path) -> None:
     first = ask(target)
     assert first.stdout.startswith("Join two or more")

@@ -94,6 +94,7 @@ def test_every_reference_leads_somewhere(told: dict[str, Any]) -> None:
     assert {"ChatRequest", "ChatCompletion", "ErrorBody"} <= wanted <= told["components"]["schemas"].keys()
 
 
+@pytest.mark.slow
 @described_api.parametrize()
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_is_answered_is_as_described(case: schemathesis.Case) -> None:

@@ -29,6 +29,8 @@ from runtime.tools import made_drafts, self_drafts, trimmed_drafts
 from runtime.tools.made_drafts import made_here, trim_in
 from runtime.tools.pairing import Target, Trial, is_settled, remembered
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY = 4096
 SMALL, LARGE = replace(TINY, vocab=VOCABULARY), replace(TINY, vocab=VOCABULARY, layers=12)
 SAID = 4000, 4001, 4002  # tokens that a past reply had

@@ -79,6 +79,7 @@ async def test_exports_are_written_and_nothing_is_overwritten(path: Path) -> Non
         await chat.until("exists already")
 
 
+@pytest.mark.slow
 @piloted
 async def test_a_chat_of_five_thousand_lines_is_scrolled_from_its_end_to_its_beginning(path: Path) -> None:
     store = Store(path)
@@ -145,6 +146,7 @@ def chat_of(path: Path, n_messages: int) -> None:
     store.close()
 
 
+@pytest.mark.slow
 @piloted
 async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(path: Path) -> None:
     chat_of(path, 5000)
@@ -169,6 +171,7 @@ async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(p
         await chat.until("Last?", "Hello.")
 
 
+@pytest.mark.slow
 @piloted
 async def test_no_key_is_lost_while_earlier_messages_come(path: Path) -> None:
     chat_of(path, 400)

@@ -13,6 +13,7 @@ from app.tui.markdown_dialect import markdown_parser
 from app.tui.private_textual import MarkdownBullet, MarkdownFence, MarkdownTable
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.reply_markdown import ReplyMarkdown
+from tests.support.quick import others_slow
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted, strips
 
@@ -145,7 +146,7 @@ class Shown(App[None]):
         return [line[:60].rstrip() for line in lines], [line[60:].rstrip() for line in lines]
 
 
-@pytest.mark.parametrize("text", GROWING)
+@pytest.mark.parametrize("text", others_slow(GROWING, list(GROWING)[::3]))
 @piloted
 async def test_markdown_that_grows_looks_as_what_is_there_at_once(text: str) -> None:
     async with Shown().run_test(size=(120, 30)) as pilot:

@@ -23,7 +23,9 @@ SCREENS = {"welcome": (), "reply": (), "tokens": ("ctrl+t",), "why": ("f2",), "t
 
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("size", [pytest.param((80, 24), id="small"), pytest.param((140, 44), id="large")])
-@pytest.mark.parametrize("theme", [pytest.param(DARK, id="dark"), pytest.param(LIGHT, id="light")])
+@pytest.mark.parametrize(
+    "theme", [pytest.param(DARK, id="dark"), pytest.param(LIGHT, id="light", marks=pytest.mark.slow)]
+)
 def test_a_screen_looks_as_it_did(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
