@@ -12,7 +12,7 @@ from jinja2 import TemplateError as JinjaError
 
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine.template_bounds import TooMuchError
-from runtime.engine.template_clock import SECONDS, TemplateTooSlowError, time_limit
+from runtime.engine.template_clock import SECONDS, TemplateTooSlowError, run_limited
 from runtime.engine.template_sandbox import Sandbox
 
 MOST = 2**26  # characters that a conversation may become
@@ -50,8 +50,7 @@ class ChatTemplate:
     def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
         self._tokens: dict[str, Any] = {"bos_token": bos, "eos_token": eos}
         try:
-            with time_limit(SECONDS):
-                self._code = Sandbox().compile(source)
+            self._code = run_limited(SECONDS, lambda: Sandbox().compile(source))
         except (JinjaError, RecursionError, TemplateTooSlowError) as error:
             raise unusable("cannot be read", error) from error
 
@@ -74,9 +73,8 @@ class ChatTemplate:
 
     def _written(self, given: dict[str, Any], now: datetime) -> str:
         try:
-            with time_limit(SECONDS):
-                template = Sandbox(now, raise_exception=_refuse).loaded(self._code)
-                return "".join(within(MOST, template.generate(given)))
+            template = Sandbox(now, raise_exception=_refuse).loaded(self._code)
+            return run_limited(SECONDS, lambda: "".join(within(MOST, template.generate(given))))
         except TemplateError:
             raise
         except TemplateTooSlowError as error:

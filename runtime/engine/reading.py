@@ -32,12 +32,12 @@ class PromptReading:
 
     @property
     def is_lost(self) -> bool:
-        """Does the cache lack what was read before, where the reply depends on how that is read again?"""
-        return not self._is_any and self._loop.n_cached(self.tokens) < self.total
+        """Does the cache lack what was read before?"""
+        return self._loop.n_cached(self.tokens) < self.total
 
     def unread(self) -> Tokens | None:
         """What is read before the reply begins, where others' passes may take part in it."""
-        return self.tokens[: self.total] if self._is_any and self._loop.n_cached(self.tokens) < self.total else None
+        return self.tokens[: self.total] if self._is_any and self.is_lost else None
 
     def n_late(self, end: int) -> int:
         """Tokens of a piece up to `end` that the first step's pass is to read: of the last piece, where the reply says

@@ -176,18 +176,16 @@ class Reply:
     def _reading(self) -> PromptReading:
         return PromptReading(self.loop, self.request, self.tokens[: self.n], self.n_prompt, self.stats.exactness)
 
-    def _is_lost(self) -> bool:
-        """Must what the cache has lost be read again as it was before, lest the next pass rounds otherwise, be it for
-        another reply that has rows of it?
+    def _lost(self) -> PromptReading | None:
+        """Return what the cache has lost and must be read again in the pieces it was read in before, or the next pass
+        rounds otherwise, also for another reply that has rows of it.
         """
         exactness = self.stats.exactness
         may_round = exactness is not None and not exactness.is_exact
-        return may_round and self.loop.is_exact_only and self.request.made is None and self._reading().is_lost
-
-    def _read_again(self) -> None:
+        if not may_round or not self.loop.is_exact_only or self.request.made is not None:
+            return None
         reading = self._reading()
-        for end in reading.pieces(self.n_ctx):
-            self.loop.prefill(self.request, reading.tokens, end)
+        return reading if reading.is_lost else None
 
     def _reads_late(self, reading: PromptReading, end: int, cancel: Callable[[], bool]) -> bool:
         """Is the piece up to `end` left to the pass of the first step? Then the reply begins."""
@@ -210,8 +208,9 @@ class Reply:
     def _step(self) -> Chunk:
         """One target pass, cut where the model ends its turn or a stop string appears."""
         began = self._since if self._n_unread else time.perf_counter()
-        if self._is_lost():
-            self._read_again()
+        if lost := self._lost():
+            for end in lost.pieces(self.n_ctx):
+                self.loop.prefill(self.request, lost.tokens, end)
         step = self.loop.step(self.request, *self._asked())
         pieces: list[str] = []
         for token in step.tokens:
@@ -242,7 +241,7 @@ class Reply:
 
     def _due(self) -> Due | None:
         """The same, while the reply is made."""
-        is_made = self.finish_reason is None and self._has_begun and not self._is_lost()
+        is_made = self.finish_reason is None and self._has_begun and self._lost() is None
         return self._asked() if is_made else None
 
     def _take(self, token: int) -> str:
