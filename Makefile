@@ -4,6 +4,9 @@ BIN := .venv/bin
 QUESTION ?= What does os.path.join do?
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
+# Parts of llama.cpp that nobody here uses are a third of compiling it: image projectors, and what its programs share,
+# which llama-cpp-python switches on after all options, so that only a file can switch it off again
+LEAN := .venv/llama.cmake
 
 .PHONY: demo test test-slow test-all test-real test-vulkan check fmt prove clean
 
@@ -41,8 +44,10 @@ fmt: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.venv/run: export CMAKE_ARGS := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/$(LEAN)' $(CMAKE_ARGS)
 .venv/run: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	echo 'set(LLAMA_BUILD_COMMON OFF)' > $(LEAN)
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
