@@ -29,7 +29,7 @@ READ_FILE: dict[str, Any] = {
         "description": "Read a file",
         "parameters": {
             "type": "object",
-            "properties": {"path": {"type": "string"}},
+            "properties": {"path": {"type": "string", "maxLength": 12}},
             "required": ["path"],
             "additionalProperties": False,
         },
