@@ -14,17 +14,13 @@ from typing import Any
 import typer
 
 from app.bench.prompts import KINDS
+from runtime.drafters.registry import Needs, needing, registered
 from runtime.models.registry import Pair
 from runtime.models.strict_toml import nearest
 
 PLAIN, ADAPTIVE = "plain", "adaptive"
 TEMPERATURES = (0.0, 0.8)
 MAX_K = 16
-UNFIT = {
-    "grammar": "it guesses only where a reply must have a form",
-    "prediction": "it guesses only where the reply is known beforehand",
-    "suffix": "it repeats past replies, and a benchmark asks for the same ones again and again",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +124,10 @@ def split(text: str) -> tuple[str, ...]:
 
 def choose_drafters(pair: Pair, named: Sequence[str] | None) -> tuple[str, ...]:
     """Those named, or all of the pair's that can be measured; a usage error for one that cannot."""
-    if unfit := next((name for name in named or () if name in UNFIT), None):
+    unfit = {each.name: each.unmeasured for each in registered() if each.unmeasured}
+    if wrong := next((name for name in named or () if name in unfit), None):
         raise typer.BadParameter(
-            f"The drafter '{unfit}' cannot be measured here: {UNFIT[unfit]}. Leave it out.", param_hint="'--drafters'"
+            f"The drafter '{wrong}' cannot be measured here: {unfit[wrong]}. Leave it out.", param_hint="'--drafters'"
         )
-    idle = {*UNFIT} if pair.draft else {*UNFIT, "model"}
+    idle = {*unfit} if pair.draft else {*unfit, *needing(pair.drafters, Needs.DRAFT)}
     return tuple(name for name in pair.drafters if name not in idle) if named is None else tuple(named)

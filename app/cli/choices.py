@@ -14,15 +14,13 @@ from typing import Any
 import typer
 
 from app.settings import read_settings
+from runtime.drafters.registry import find, known_names
 from runtime.engine import Grammar, Options, Sampling
 from runtime.models.addresses import as_workers
 from runtime.models.model_files import HUB, find_file
-from runtime.models.registry import DRAFTERS, Pair, find_pair, load_registry
+from runtime.models.registry import Pair, find_pair, load_registry
 from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
-
-# What drafters need a file of
-FROM_FILES = {"model": "a draft model", "eagle": "an EAGLE-3 head", "dflash": "a DFlash head"}
 
 
 def choose(
@@ -51,9 +49,11 @@ def choose(
     elif pair.draft is None and not pair.upstream:
         pair = replace(pair, draft=remembered(pair.target))
     lacks_file = pair.draft is None and not pair.upstream
-    if lacks_file and (name := next((name for name in names or () if name in FROM_FILES), None)):
+    asked = map(find, names or ())
+    if lacks_file and (lacking := next((each for each in asked if each and each.file), None)):
         raise typer.BadParameter(
-            f"The drafter '{name}' needs {FROM_FILES[name]}. Name one with --draft FILE.", param_hint="'--drafters'"
+            f"The drafter '{lacking.name}' needs {lacking.file}. Name one with --draft FILE.",
+            param_hint="'--drafters'",
         )
     settings = read_settings()
     options = Options(
@@ -97,10 +97,11 @@ def parse_drafters(names: str) -> tuple[str, ...]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if wanted == ["none"]:
         return ()
+    known = known_names()
     for name in wanted:
-        if name not in DRAFTERS:
+        if name not in known:
             raise typer.BadParameter(
-                f"There is no drafter '{name}'. {nearest(name, [*DRAFTERS, 'none'])}", param_hint="'--drafters'"
+                f"There is no drafter '{name}'. {nearest(name, [*known, 'none'])}", param_hint="'--drafters'"
             )
     return tuple(wanted)
 

@@ -15,8 +15,8 @@ from typing import Annotated
 import typer
 
 from app.cli import options as opt
+from app.cli.drafting import DraftingCommand
 from app.cli.guard import guard, must_guard
-from app.cli.peers import HintingCommand
 from app.cli.streams import abandon_output, fail, is_terminal
 from app.models.cli import app as models
 from runtime.core.errors import NO_MEMORY, SlipstreamError
@@ -43,7 +43,7 @@ def slipstream(
     """Local models that answer faster without saying anything different."""
 
 
-@app.command(cls=HintingCommand)
+@app.command(cls=DraftingCommand)
 def run(
     words: opt.Words = None,
     prompt: opt.Prompt = "",
@@ -115,7 +115,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command(cls=HintingCommand)
+@app.command(cls=DraftingCommand)
 def chat(
     pair: opt.PairName = "demo",
     model: opt.ModelToo = "",
@@ -167,7 +167,7 @@ def chat(
     open_chat(chosen, options, chats, draft, settings, api_key, origins, told, system)
 
 
-@app.command(cls=HintingCommand)
+@app.command(cls=DraftingCommand)
 def bench(
     pair: opt.PairName = "demo",
     model: opt.ModelToo = "",
@@ -208,7 +208,7 @@ def bench(
     raise typer.Exit(code)
 
 
-@app.command(cls=HintingCommand)
+@app.command(cls=DraftingCommand)
 def serve(
     pair: opt.PairName = "demo",
     model: opt.ModelToo = "",

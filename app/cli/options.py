@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.drafting import DRAFTERS
 from runtime.core.errors import SettingsError
 
 generation = partial(typer.Option, rich_help_panel="What to say")
@@ -67,10 +68,7 @@ DraftWindow = Annotated[
 Draft = Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off'.")]
 Drafters = Annotated[
     str | None,
-    models(
-        help="Which may guess: model, eagle, dflash, mtp, ngram, grammar, prediction, layerskip, suffix, lookahead; "
-        "or none."
-    ),
+    models(help=f"Which may guess: {DRAFTERS}; or none."),
 ]
 MaxK = Annotated[
     int | None, models(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False)

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, get_args
 
 from app.tui.shared_engine import SharedEngine
+from runtime.drafters.registry import find
 from runtime.engine.stats import ELSEWHERE, Stats, Told
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Code, Reason
@@ -20,17 +21,6 @@ ALONE = 1.05  # replies in a pass, up to which nothing is said of others
 LEAST = 40  # tokens, below which a ratio says nothing
 FEW = 8  # passes, from which on most of them being plain is worth a sentence
 DISTURBED = 0.15  # share of the time that other programs took, from which on a ratio says nothing
-SOURCES = {
-    "model": "a draft model",
-    "ngram": "what this chat has said",
-    "suffix": "earlier replies",
-    "prediction": "the given file",
-    "grammar": "the wanted format",
-    "layerskip": "the model's first layers",
-    "eagle": "a trained head",
-    "dflash": "a trained head",
-    "mtp": "the model's own head",
-}  # who guesses, for people; others go by their names
 
 
 class ChatNumbers:
@@ -69,7 +59,8 @@ def guesses_per_pass(stats: Stats) -> float:
 def source(drafter: str) -> str:
     """Who guesses, for people; several at once are named by the first."""
     name = drafter.partition("+")[0]
-    return SOURCES.get(name, name)
+    known = find(name)
+    return (known and known.label) or name
 
 
 def sources(stats: Stats) -> Counter[str]:

@@ -65,6 +65,8 @@ class Drafter:
     must_earn = False  # it expects repetition: how often that is right must be seen before it is believed
     has_passes = False  # each of its tokens takes a pass of a model
     shares_passes = False  # one pass can have tokens of several proposals
+    spares_work = False  # what it leaves behind makes the target's pass over its tokens cheaper
+    n_window_rows = 0  # that it has in every pass before which it is asked
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """At most `budget.max_k` tokens that may follow `context` [n]."""

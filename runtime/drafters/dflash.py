@@ -9,12 +9,13 @@ from runtime.core.draft import NO_DRAFT, Tokens
 from runtime.core.drafter import Budget, Drafting, Pick
 from runtime.drafters.head import HeadDrafter
 from runtime.drafters.model import as_draft, take
+from runtime.drafters.registry import Cost, Needs, Registered
 
 
+@Registered("dflash", Cost.PASS, Needs.HEAD, label="a trained head", place=7, file="a DFlash head")
 class DflashDrafter(HeadDrafter):
     """A head whose backend returns a row of logits for each token of a block, which do not depend on one another."""
 
-    name = "dflash"
     has_passes = False
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:

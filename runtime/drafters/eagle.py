@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from runtime.drafters.head import HeadDrafter
+from runtime.drafters.registry import Cost, Needs, Registered
 
 
+@Registered("eagle", Cost.PASS, Needs.HEAD, label="a trained head", place=5, file="an EAGLE-3 head")
 class EagleDrafter(HeadDrafter):
     """A head on the inputs of three of the target's layers."""
-
-    name = "eagle"

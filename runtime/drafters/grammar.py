@@ -9,12 +9,16 @@ from collections.abc import Sequence
 
 from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
+from runtime.drafters.registry import Cost, Registered
 
 
+@Registered(
+    "grammar", Cost.GIVEN, label="the wanted format", colour="error", is_usual=True, place=3,
+    unmeasured="it guesses only where a reply must have a form",
+)  # fmt: skip
 class GrammarDrafter(Drafter):
     """Proposes the forced tokens; nothing in a reply without a grammar."""
 
-    name = "grammar"
     is_model_free = True
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:

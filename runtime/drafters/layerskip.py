@@ -7,9 +7,11 @@ those the controller finds out that their drafts do not pay.
 from __future__ import annotations
 
 from runtime.drafters.model import ModelDrafter
+from runtime.drafters.registry import Cost, Needs, Registered
 
 
+@Registered("layerskip", Cost.TARGET, Needs.EARLY_EXIT, label="the model's first layers", colour="warning", place=8)
 class LayerSkipDrafter(ModelDrafter):
     """A draft model that happens to be part of the target."""
 
-    name = "layerskip"
+    spares_work = True

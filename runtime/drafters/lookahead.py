@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens, merge
 from runtime.core.drafter import Budget, Drafter
+from runtime.drafters.registry import Cost, Needs, Registered
 
 ORDERS = range(2, 6)  # lengths of n-grams that are weighed against each other
 # What fits the paper's measurements: the chance of a token of a good n-gram, and the steps for one such n-gram
@@ -88,13 +89,12 @@ class Pool:
         return newest_first
 
 
+@Registered("lookahead", Cost.TARGET, Needs.WINDOW, place=10)
 class LookaheadDrafter(Drafter):
     """Proposes n-grams from the pool, and has the window ride along."""
 
-    name = "lookahead"
-
     def __init__(self, shape: WindowShape) -> None:
-        self.shape = shape
+        self.shape, self.n_window_rows = shape, shape.n_window
         self._pool = Pool(shape.n_columns)
         self._rng = random.Random(0)
         self._levels: list[

@@ -14,10 +14,12 @@ import numpy as np
 from runtime.core.backend import Backend, SharedPasses
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, certain
 from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
+from runtime.drafters.registry import Cost, Needs, Registered
 
 SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
 
 
+@Registered("model", Cost.PASS, Needs.DRAFT, label="a draft model", is_usual=True, place=1, file="a draft model")
 class ModelDrafter(Drafter):
     """Asks a draft model token by token, as long as the budget says that the next one is worth it.
 
@@ -25,7 +27,6 @@ class ModelDrafter(Drafter):
     for drafted tokens.
     """
 
-    name = "model"
     has_passes = True
 
     def __init__(self, backend: Backend, n_vocab: int, room: int = 1, shared: SharedPasses | None = None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from runtime.drafters.head import HeadDrafter
+from runtime.drafters.registry import Cost, Needs, Registered
 
 
+@Registered("mtp", Cost.PASS, Needs.HEAD, label="the model's own head", place=6)
 class MtpDrafter(HeadDrafter):
     """A head on the target's last hidden state."""
-
-    name = "mtp"

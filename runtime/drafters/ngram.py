@@ -13,14 +13,15 @@ from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.chains import BULK
 from runtime.drafters.lookup import Lookup, tail_of
+from runtime.drafters.registry import Cost, Registered
 
 MOST = 12  # conversations that are remembered
 
 
+@Registered("ngram", Cost.LOOKUP, label="what this chat has said", colour="success", is_usual=True, place=2)
 class NgramDrafter(Drafter):
     """Proposes what followed the longest earlier matches of the context's end."""
 
-    name = "ngram"
     is_model_free = must_earn = True
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
+from runtime.drafters.registry import Cost, Registered
 
 LONGEST = 8  # tokens of a match by which the place is found again
 REACH = 8  # a match that is a token longer may lie this many times as far off
@@ -22,10 +23,13 @@ TRUSTED = 4  # tokens in step after which the place is taken for certain
 DOUBT, DOUBT_PER_TOKEN = 0.6, 0.6
 
 
+@Registered(
+    "prediction", Cost.GIVEN, label="the given file", colour="primary", is_usual=True, place=4,
+    unmeasured="it guesses only where the reply is known beforehand",
+)  # fmt: skip
 class PredictionDrafter(Drafter):
     """Proposes how the expected text goes on."""
 
-    name = "prediction"
     is_model_free = True
 
     def __init__(self) -> None:

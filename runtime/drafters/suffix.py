@@ -16,6 +16,7 @@ from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.lookup import Lookup, tail_of
 from runtime.drafters.merging import END
+from runtime.drafters.registry import Cost, Needs, Registered
 from runtime.drafters.reply_store import Replies
 
 LEAD = 16  # tokens before a reply that are kept with it
@@ -23,10 +24,13 @@ SHORTEST = 4  # tokens of a reply that is worth keeping
 LARGEST = 4  # replies so long that they fill the store; of a longer one the beginning is kept
 
 
+@Registered(
+    "suffix", Cost.LOOKUP, Needs.REPLIES, label="earlier replies", colour="success", place=9,
+    unmeasured="it repeats past replies, and a benchmark asks for the same ones again and again",
+)  # fmt: skip
 class SuffixDrafter(Drafter):
     """Proposes what followed the longest matches of the context's end in past replies."""
 
-    name = "suffix"
     is_model_free = must_earn = True
 
     def __init__(self, store: Replies) -> None:

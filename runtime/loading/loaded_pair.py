@@ -1,6 +1,6 @@
 """A pair in memory: opened, calibrated and wired into a loop.
 
-Knows backends and drafters by name; what is done with them is the loop's.
+Knows backends and what drafters need; what is done with them is the loop's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
 from runtime.core.clock import steadiest, wall
 from runtime.core.drafter import Drafter
-from runtime.drafters.layerskip import LayerSkipDrafter
-from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
+from runtime.drafters.lookahead import WindowShape
+from runtime.drafters.registry import Needs, needing
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.drafters import Drafters, shared_passes
@@ -74,7 +74,7 @@ class LoadedPair(OpenPair):
         if self.draft is not None:
             path = self.pair.draft or self.pair.target
             self.draft_costs = self.profile.calibration(self.draft.backend, path, self._counts, 1, clock)
-        self._shape = self._window_shape() if LookaheadDrafter.name in self.names else None
+        self._shape = self._window_shape() if needing(self.names, Needs.WINDOW) else None
         room, draft = self.options.max_k, self.draft
         self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, self._shape, room)
         self._makers = self._drafters.makers(self.names)
@@ -167,9 +167,9 @@ class LoadedPair(OpenPair):
             self.options.fixed_k,
             self.off,
             model_free=[drafter.name for drafter in drafters if drafter.is_model_free],
-            own_costs=[LayerSkipDrafter.name],
+            own_costs=[drafter.name for drafter in drafters if drafter.spares_work],
             must_earn=[drafter.name for drafter in drafters if drafter.must_earn],
-            window_rows={LookaheadDrafter.name: self._shape.n_window} if self._shape else {},
+            window_rows={drafter.name: drafter.n_window_rows for drafter in drafters},
         )
         if drafters and self.options.fixed_k is None:
             self.profile.restore(controller, self.pair.draft)

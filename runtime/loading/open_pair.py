@@ -15,13 +15,13 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.workers import WorkerError
 from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
-from runtime.drafters.layerskip import LayerSkipDrafter
+from runtime.drafters.registry import Needs, needing
 from runtime.loading import layout
 from runtime.loading.draft import WantedDraft
 from runtime.loading.heads import HeadSource
 from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
-from runtime.loading.planning import HEADS, MODEL, MTP, NEAR, drafts_by, n_snapshots, pair_spec, plan_of
+from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
 from runtime.loading.reaching import reach
 from runtime.memory.fit import USUAL
 from runtime.memory.footprint import ALL_LAYERS
@@ -67,8 +67,8 @@ class OpenPair:
             return
         self._workers, self._missing = reach(asked, self.options.patience, lambda: on_progress("target", 0.0))
         self._closers.append(rpc.hold(self._workers))
-        if near := [name for name in self.names if name in NEAR]:
-            self.names = tuple(name for name in self.names if name not in NEAR)
+        if near := needing(self.names, Needs.HEAD, Needs.EARLY_EXIT):
+            self.names = tuple(name for name in self.names if name not in near)
             self.left_out = Reason(
                 "architecture", f"the {', '.join(near)} drafter is left out, as it looks into layers that workers have"
             )
@@ -144,7 +144,7 @@ class OpenPair:
         """The target's context; what cannot be drafted for is known before a draft model could take memory."""
         is_short = self.plan is not None and self.plan.is_frugal
         is_frugal = is_short or (self.target.is_recurrent and not self.names)
-        exits_early = LayerSkipDrafter.name in self.names
+        exits_early = bool(needing(self.names, Needs.EARLY_EXIT))
         self._take_backend(*open_target(self.target, self.pair, self.options, exits_early, is_frugal))
         if self.names and not self.backend.n_rewindable:
             why = Reason("architecture", "this architecture cannot drop rejected tokens")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.backends import library
+from runtime.drafters.model import ModelDrafter
+from runtime.drafters.mtp import MtpDrafter
 from runtime.loading.options import Options
 from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec
@@ -17,9 +19,8 @@ from runtime.models.heads import DRAFTERS, begins_for, drafter_of
 from runtime.models.mtp import has_mtp
 from runtime.models.registry import Pair
 
-MODEL, MTP = "model", "mtp"  # drafters with weights, beside those of heads
+MODEL, MTP = ModelDrafter.name, MtpDrafter.name  # drafters with weights, beside those of heads
 HEADS = frozenset((*DRAFTERS.values(), MTP))
-NEAR = (*HEADS, "layerskip")  # drafters that look into the target as it computes
 LONGEST = 2**31 - 1  # tokens that a context may have
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from platformdirs import user_config_path
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, with_config
 
 from runtime.core.errors import RegistryError
+from runtime.drafters.registry import known_names, usual
 from runtime.models.addresses import as_upstream, as_workers, is_web
 from runtime.models.hub.names import HubError
 from runtime.models.model_files import HUB, MAX_NAME, fetched, find_file
@@ -24,9 +25,6 @@ from runtime.models.strict_toml import nearest, only_value, parse_toml, validate
 AS_TRAINED = 0  # tokens of context: as many as the model was trained on, as far as memory allows
 NO_FILE = Path()  # the target of a pair whose model another server has
 UPSTREAM_KEY = "SLIPSTREAM_UPSTREAM_KEY"
-USUAL = ("model", "ngram", "grammar", "prediction")  # the drafters of a pair that names none
-# What a pair may name under `drafters`
-DRAFTERS = (*USUAL, "eagle", "mtp", "dflash", "layerskip", "suffix", "lookahead")
 
 
 def placed(file: object, info: ValidationInfo) -> object:
@@ -37,8 +35,8 @@ def placed(file: object, info: ValidationInfo) -> object:
 def known_drafters(names: object) -> object:
     """The names of drafters, if all of them are known."""
     for name in names if isinstance(names, list) else ():
-        if name not in DRAFTERS:
-            raise ValueError(f"unknown drafter '{name}'. {nearest(str(name), list(DRAFTERS))}")
+        if name not in known_names():
+            raise ValueError(f"unknown drafter '{name}'. {nearest(str(name), known_names())}")
     return names
 
 
@@ -77,7 +75,7 @@ class Pair:
     share_read: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
     # Tokens, at most what it was trained on; or AS_TRAINED
     context: Annotated[StrictInt, Field(ge=16, le=2**31 - 1)] = 4096
-    drafters: Drafters = USUAL
+    drafters: Drafters = field(default_factory=usual)
     # The layer after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
     exit_layer: Annotated[StrictInt, Field(ge=0, le=10_000)] = 0
     temperature: Annotated[StrictFloat, Field(ge=0, le=100)] = 0.8

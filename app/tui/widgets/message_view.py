@@ -23,17 +23,11 @@ from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.private_textual import growing
 from app.tui.widgets.reply_markdown import ReplyMarkdown
+from runtime.drafters.registry import find
 
 SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question, before it is folded
 ENDED = {"line", "end"}  # facts of a reply that has ended, which are not those of one that goes on
-COLORS = {
-    "ngram": "$text-success",
-    "suffix": "$text-success",
-    "grammar": "$text-error",
-    "prediction": "$text-primary",
-    "layerskip": "$text-warning",
-}
-OTHER = "$text-accent"
+OTHER = "accent"  # of text whose drafter is not known here
 
 
 @growing
@@ -182,4 +176,5 @@ class MessageView(Vertical, can_focus=True):
 
 def color(drafter: str) -> str:
     """The colour of text that a drafter guessed; several at once count as the first."""
-    return COLORS.get(drafter.partition("+")[0], OTHER)
+    known = find(drafter.partition("+")[0])
+    return f"$text-{known.colour if known else OTHER}"
