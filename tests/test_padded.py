@@ -19,8 +19,10 @@ from runtime.loading import profile
 from runtime.loading.exactness import STRETCH, Exactness
 from runtime.models.registry import load_registry
 from runtime.speculative.control.costs import PassCosts
+from tests.support.quick import others_slow
 
 N_CTX, ROWS = 300, 6
+GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.8, seed=3)
 DEMO = load_registry()["demo"]
 
 
@@ -132,7 +134,7 @@ def said(sampling: Sampling, **options: object) -> tuple[tuple[int, ...], int, L
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=0.8, seed=3)])
+@pytest.mark.parametrize("sampling", others_slow([GREEDY, SEEDED], [GREEDY]))
 def test_a_text_is_the_same_with_and_without_drafts(sampling: Sampling) -> None:
     plain, _, _ = said(sampling, drafters=())
     drafted = 0
@@ -147,5 +149,5 @@ def test_a_text_is_the_same_with_and_without_drafts(sampling: Sampling) -> None:
 @pytest.mark.usefixtures("gpu")
 def test_where_wider_passes_cost_something_none_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "COSTS_NOTHING", 0.5)
-    _, n_drafted, engine = said(Sampling(temperature=0))
+    _, n_drafted, engine = said(GREEDY)
     assert (engine.facts.exactness.padded, engine.facts.exactness.width, n_drafted) == (0, 1, 0)

@@ -138,7 +138,8 @@ def test_a_chat_shares_the_model_of_the_server_that_runs_already(terminal: Termi
     terminal.until("Join two or more pathname components", "tok/s")
     terminal.keys("C-q")
     terminal.until("sane$")
-    terminal.line("kill %1")
+    terminal.line("kill %1; wait; echo left $((6 * 7))")  # or it outlives the terminal
+    terminal.until("left 42")
 
 
 def test_what_was_typed_is_there_again_after_the_window_was_closed(terminal: Terminal) -> None:
