@@ -38,7 +38,7 @@ class TraceFile:
 
     def __init__(self, path: Path) -> None:
         """Raises TraceError where it cannot be opened."""
-        self.path, self.sequences, self._lock, self._is_full = path, count(1), Lock(), False
+        self.path, self.sequences, self._lock, self._is_over = path, count(1), Lock(), False
         try:
             self._file = path.open("wb", buffering=0)
         except OSError as error:
@@ -50,12 +50,12 @@ class TraceFile:
         """Adds a whole line, or none. Returns a sentence where that fails and the trace therefore ends; else ""."""
         data = text_of(line).encode()
         with self._lock:
-            if self._is_full:
+            if self._is_over:
                 return ""
             try:
                 self._add(data)
             except OSError as error:
-                self._is_full = True
+                self._is_over = True
                 return f"The trace {self.path} ends here ({error.strerror}); the replies go on. Make room for the next."
         return ""
 
@@ -70,7 +70,7 @@ class TraceFile:
     def close(self) -> None:
         """Nothing is written any more."""
         with self._lock:
-            self._is_full = True
+            self._is_over = True
             self._file.close()
 
 
