@@ -60,7 +60,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def models_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """`slipstream run` opens its models in this process, a second sooner than in one of their own."""
-    monkeypatch.setattr("app.models.seeking.opener", lambda draft: LoadedEngine)
+    monkeypatch.setattr("app.models.seeking.opener", lambda draft, trace: LoadedEngine)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.choices import choose
+from app.cli.options import ModelOptions
 from app.models import pair as command
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import block_head_for, head_for, write_head
@@ -105,9 +106,8 @@ def test_a_gain_without_right_guesses_is_the_machines(target: Target, folder: Pa
 def test_the_best_is_kept_and_taken_by_auto(target: Target, folder: Path) -> None:
     trials = {folder / "foreign.gguf": paying(1.1), folder / "small.gguf": paying(1.4)}
     assert target.keep(trials) == remembered(folder / "big.gguf") == folder / "small.gguf"
-    settings = None, 8, None, None, None, False
-    assert choose(str(folder / "big.gguf"), "auto", *settings)[0].draft == folder / "small.gguf"
-    assert choose(str(folder / "big.gguf"), "off", *settings)[0].draft is None
+    assert choose(str(folder / "big.gguf"), ModelOptions())[0].draft == folder / "small.gguf"
+    assert choose(str(folder / "big.gguf"), ModelOptions(draft="off"))[0].draft is None
     os.utime(folder / "small.gguf", (1, 1))  # another file by now
     assert remembered(folder / "big.gguf") is None
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx2
 import pytest
 
 from runtime.engine import Options
+from runtime.engine.trace import TraceFile, read
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.support.serving import Running, running
@@ -20,9 +22,15 @@ QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?",
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceFile]:
+    with closing(TraceFile(tmp_path_factory.mktemp("trace") / "trace.jsonl")) as file:
+        yield file
+
+
+@pytest.fixture(scope="module")
+def here(trace: TraceFile) -> Iterator[Running]:
     pair, options = load_registry()["demo"], Options(threads=1, slots=4)
-    with running(lambda on_progress: EngineProcess(pair, options, on_progress)) as found:
+    with running(lambda on_progress: EngineProcess(pair, options, on_progress, trace=trace)) as found:
         yield found
 
 
@@ -94,3 +102,15 @@ def test_a_prompt_that_does_not_fit_is_one_clear_answer_and_the_others_notice_no
     good, bad = asked(here, [BODIES[0], body("word " * 10_000)])
     assert texts([good]) == expected
     assert "context" in bad["error"]["message"]
+
+
+def test_each_pass_of_replies_made_at_once_is_a_line_of_its_own(here: Running, trace: TraceFile) -> None:
+    n_before = trace.path.read_text(encoding="utf8").count("\n")
+    answers = asked(here, BODIES[:2])
+    lines = read(trace.path.read_text(encoding="utf8").splitlines()[n_before:], "it")
+    replies = [[each for each in lines if each.sequence == number] for number in {each.sequence for each in lines}]
+    for reply in replies:
+        assert [each.step for each in reply] == list(range(1, len(reply) + 1))
+    n_tokens = [sum(each.made.n_tokens for each in reply) for reply in replies]
+    assert sorted(n_tokens) == sorted(answer["usage"]["completion_tokens"] for answer in answers)
+    assert max(each.made.n_together for each in lines) == 2

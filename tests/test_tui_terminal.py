@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -34,8 +35,10 @@ class Terminal:
     def begin(self, width: int, height: int) -> None:
         self.tmux("new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(ROOT), "env PS1='sane$ ' sh")
 
-    def chat(self) -> None:
-        self.line(f"{sys.executable} -m app.cli chat --threads 1 --chats {self.folder / 'chats.db'}")
+    def chat(self, *more: object) -> None:
+        self.line(
+            " ".join(map(str, (sys.executable, "-m app.cli chat --threads 1 --chats", self.folder / "c.db", *more)))
+        )
 
     def line(self, text: str) -> None:
         self.tmux("send-keys", "-l", text)
@@ -73,10 +76,13 @@ def test_a_question_is_typed_answered_stopped_and_the_terminal_left_as_it_was(te
     terminal.until("sane$")
     before = terminal.tmux("display-message", "-p", "#{pane_tty}").strip()
     modes = subprocess.run(["stty", "-F", before, "-a"], capture_output=True, text=True, check=True).stdout
-    terminal.chat()
+    terminal.chat("--trace", terminal.folder / "trace")
     terminal.until("demo is ready")
     terminal.line("What does os.path.join do?")
     terminal.until("Join two or more pathname components", "tok/s")
+    assert {"sequence": 1, "step": 1}.items() <= json.loads(
+        (terminal.folder / "trace").read_text().split("\n")[0]
+    ).items()
     terminal.keys("Escape")
     terminal.line("/set temperature 2")
     terminal.until("temperature is 2")

@@ -340,11 +340,11 @@ def test_a_later_table_changes_where_a_model_is() -> None:
 
 
 def test_the_command_line_takes_an_address(ours: Running) -> None:
-    pair, options = choices.choose(ours.url, "auto", "ngram", None, None, None, None, False)
+    pair, options = choices.choose(ours.url, choices.ModelOptions(drafters="ngram"))
     with closing(UpstreamEngine(pair, options)) as engine:
         assert "without effect: drafters" in engine.facts.left_out
     with pytest.raises(Exception, match="no draft model can be used"):
-        choices.choose(ours.url, "a.gguf", None, None, None, None, None, False)
+        choices.choose(ours.url, choices.ModelOptions(draft="a.gguf"))
     with pytest.raises(SlipstreamError, match="no file of it"):
         LoadedEngine(pair)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from app.cli.options import ModelOptions
 from app.settings import read_settings
 from runtime.drafters.registry import find, known_names
 from runtime.engine import Grammar, Options, Sampling
@@ -23,21 +24,10 @@ from runtime.models.strict_toml import nearest
 from runtime.tools.pairing import remembered
 
 
-def choose(
-    model: str,
-    draft: str,
-    drafters: str | None,
-    max_k: int | None,
-    fixed_k: int | None,
-    context: int | None,
-    threads: int | None,
-    exact: bool,
-    fast: bool = False,
-    rpc: str | None = None,
-) -> tuple[Pair, Options]:
+def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:
     """The pair and how to run it; wrong names are usage errors."""
     pair = find_pair(model, load_registry())
-    names = None if drafters is None else parse_drafters(drafters)
+    draft, names = how.draft, None if how.drafters is None else parse_drafters(how.drafters)
     if pair.upstream and draft not in ("auto", "off"):
         raise typer.BadParameter(
             f"{pair.upstream} has the model, so no draft model can be used here. Leave it out.", param_hint="'--draft'"
@@ -57,10 +47,10 @@ def choose(
         )
     settings = read_settings()
     options = Options(
-        context, names, fixed_k=fixed_k, threads=threads, exact=exact, fast=fast, memory=settings.memory,
-        rpc=parse_workers(rpc, pair.rpc or settings.rpc),
+        how.context, names, fixed_k=fixed_k, threads=how.threads, exact=how.exact, fast=how.fast,
+        memory=settings.memory, rpc=parse_workers(how.rpc, pair.rpc or settings.rpc),
     )  # fmt: skip
-    return pair, replace(options, max_k=max(max_k or options.max_k, fixed_k or 0))
+    return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
 
 
 def running_server(port: int | None, is_serving: bool) -> str:

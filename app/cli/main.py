@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ import typer
 
 from app.cli import options as opt
 from app.cli.drafting import DraftingCommand
+from app.cli.groups import grouped
 from app.cli.guard import guard, must_guard
 from app.cli.streams import abandon_output, fail, is_terminal
 from app.models.cli import app as models
@@ -44,6 +46,7 @@ def slipstream(
 
 
 @app.command(cls=DraftingCommand)
+@grouped
 def run(
     words: opt.Words = None,
     prompt: opt.Prompt = "",
@@ -53,14 +56,11 @@ def run(
     prediction: opt.Prediction = None,
     stop: opt.Stop = None,
     model: opt.Model = None,
-    draft: opt.Draft = "auto",
-    drafters: opt.Drafters = None,
-    max_k: opt.MaxK = None,
+    *,
+    how: opt.ModelOptions,
     fixed_k: opt.FixedK = None,
     branches: opt.Branches = 0,
     draft_window: opt.DraftWindow = None,
-    context: opt.Context = None,
-    threads: opt.Threads = None,
     temperature: opt.Temperature = None,
     top_k: opt.TopK = None,
     top_p: opt.TopP = None,
@@ -69,9 +69,6 @@ def run(
     repetition_penalty: opt.RepetitionPenalty = 1.0,
     presence_penalty: opt.PresencePenalty = 0.0,
     frequency_penalty: opt.FrequencyPenalty = 0.0,
-    exact: opt.Exact = False,
-    fast: opt.Fast = False,
-    rpc: opt.Rpc = None,
     json_object: opt.JsonObject = False,
     json_schema: opt.JsonSchema = None,
     regex: opt.Regex = None,
@@ -80,12 +77,14 @@ def run(
     as_json: opt.AsJson = False,
     logprobs: opt.Logprobs = None,
     color: opt.Color = False,
+    trace: opt.Trace = None,
 ) -> None:
     """Answer one prompt.
 
     For example: slipstream run "What does os.path.join do?" --stats
     """
     from app.cli import choices, oneshot
+    from app.cli.trace import trace_to
     from app.models.seeking import opener
 
     if logprobs is not None and not as_json:
@@ -93,7 +92,7 @@ def run(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
     model, prompt = choices.asked(model, [*(words or ()), *filter(None, [prompt])])
-    pair, options = choices.choose(model, draft, drafters, max_k, fixed_k, context, threads, exact, fast, rpc)
+    pair, options = choices.choose(model, how, fixed_k)
     options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
     sampling = choices.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
@@ -107,26 +106,22 @@ def run(
     request = oneshot.Request(
         choices.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected
     )
-    try:
-        code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(draft))
-    except BrokenPipeError:  # the reader has what it wanted
-        abandon_output()
-        code = 0
+    with trace_to(trace, pair) as file:
+        try:
+            code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(how.draft, file))
+        except BrokenPipeError:  # the reader has what it wanted
+            abandon_output()
+            code = 0
     raise typer.Exit(code)
 
 
 @app.command(cls=DraftingCommand)
+@grouped
 def chat(
     pair: opt.PairName = "demo",
     model: opt.ModelToo = "",
-    draft: opt.Draft = "auto",
-    drafters: opt.Drafters = None,
-    max_k: opt.MaxK = None,
-    context: opt.Context = None,
-    threads: opt.Threads = None,
-    exact: opt.Exact = False,
-    fast: opt.Fast = False,
-    rpc: opt.Rpc = None,
+    *,
+    how: opt.ModelOptions,
     system: opt.ChatSystem = None,
     temperature: opt.Temperature = None,
     seed: opt.Seed = None,
@@ -138,6 +133,7 @@ def chat(
     api_key_file: opt.ApiKeyFile = None,
     allow_origin: opt.AllowOrigin = None,
     chats: opt.Chats = None,
+    trace: opt.Trace = None,
 ) -> None:
     """Chat in the terminal; `slipstream` alone does the same."""
     if not is_terminal():
@@ -146,12 +142,14 @@ def chat(
         )
     from app.cli import choices
     from app.cli.keys import chosen_key
+    from app.cli.trace import trace_to
 
     if attach:
         model, port = choices.running_server(port, serve or socket is not None), None
-    chosen, options = choices.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = choices.choose(model or pair, how)
     choices.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
     told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
+    from app.models.seeking import opener
     from app.tui.app import run as open_chat
 
     if not serve and (port is not None or socket is not None):
@@ -164,10 +162,12 @@ def chat(
 
         tcp = PORT if port is None and socket is None else port
         settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key, allow_origins=origins)
-    open_chat(chosen, options, chats, draft, settings, api_key, origins, told, system)
+    with trace_to(trace, chosen) as file:
+        open_chat(chosen, options, chats, partial(opener, how.draft, file), settings, api_key, origins, told, system)
 
 
 @app.command(cls=DraftingCommand)
+@grouped
 def bench(
     pair: opt.PairName = "demo",
     model: opt.ModelToo = "",
@@ -175,15 +175,9 @@ def bench(
     runs: opt.Runs = None,
     kinds: opt.Kinds = None,
     max_tokens: opt.BenchTokens = None,
-    drafters: opt.BenchDrafters = None,
     ks: opt.Ks = None,
-    draft: opt.Draft = "auto",
-    max_k: opt.MaxK = None,
-    context: opt.Context = None,
-    threads: opt.Threads = None,
-    exact: opt.Exact = False,
-    fast: opt.Fast = False,
-    rpc: opt.Rpc = None,
+    *,
+    how: opt.BenchOptions,
     html: opt.Html = None,
     json_file: opt.JsonFile = None,
 ) -> None:
@@ -196,7 +190,7 @@ def bench(
     from app.cli import choices
     from runtime.models.registry import with_files
 
-    chosen, options = choices.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = choices.choose(model or pair, how)
     names = plan.choose_drafters(with_files(chosen), options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
@@ -209,6 +203,7 @@ def bench(
 
 
 @app.command(cls=DraftingCommand)
+@grouped
 def serve(
     pair: opt.PairName = "demo",
     model: opt.ModelToo = "",
@@ -226,14 +221,9 @@ def serve(
     max_waiting: opt.MaxWaiting = 16,
     slots: opt.Slots = False,
     drain: opt.Drain = 10.0,
-    draft: opt.Draft = "auto",
-    drafters: opt.Drafters = None,
-    max_k: opt.MaxK = None,
-    context: opt.Context = None,
-    threads: opt.Threads = None,
-    exact: opt.Exact = False,
-    fast: opt.Fast = False,
-    rpc: opt.Rpc = None,
+    trace: opt.Trace = None,
+    *,
+    how: opt.ModelOptions,
 ) -> None:
     """Answer editors and other programs.
 
@@ -242,11 +232,12 @@ def serve(
     """
     from app.cli import choices
     from app.cli.keys import chosen_key
+    from app.cli.trace import trace_to
     from app.models.seeking import opener
     from app.server import command
     from app.server.sockets import Addresses
 
-    chosen, options = choices.choose(model or pair, draft, drafters, max_k, None, context, threads, exact, fast, rpc)
+    chosen, options = choices.choose(model or pair, how)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket)
@@ -258,8 +249,17 @@ def serve(
     chosen = replace(chosen, name=names[0] if names else chosen.name)
     chosen = replace(chosen, thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
     several = replace(options, slots=parallel + 1)  # and a completion
-    open_engine = opener(draft)
-    command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
+    with trace_to(trace, chosen) as file:
+        open_engine = opener(how.draft, file)
+        command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
+
+
+@app.command("trace")
+def sum_up(file: opt.TraceOf) -> None:
+    """Sum up what --trace wrote: what each drafter brought, where the time went, and why passes were plain."""
+    from app.cli.trace import show
+
+    show(file)
 
 
 @app.command()

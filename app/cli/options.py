@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -115,6 +116,11 @@ AsJson = Annotated[bool, output("--json", help="Print one JSON object: text, usa
 Logprobs = Annotated[int | None, output(min=0, max=20, help="With --json: log probabilities, and of so many others.")]
 Color = Annotated[bool, output("--color", help="Mark accepted draft tokens (on a terminal).")]
 Chats = Annotated[Path | None, output(help="The file that chats are kept in.", show_default=False)]
+Trace = Annotated[
+    Path | None,
+    output(help="Write a line of JSON for each pass to this file; `slipstream trace` sums it up.", show_default=False),
+]
+TraceOf = Annotated[Path, typer.Argument(metavar="FILE", help="What --trace wrote.", show_default=False)]
 Html = Annotated[Path | None, output(help="Write a report with plots to this file.")]
 JsonFile = Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")]
 
@@ -174,3 +180,24 @@ Verbose = Annotated[
     bool, listening("--verbose", help="Say in each request's line what was changed to fit the model's chat template.")
 ]
 Quiet = Annotated[bool, listening("--quiet", help="Print no line for each request.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How a model runs, as every command that has one can be told."""
+
+    draft: Draft = "auto"
+    drafters: Drafters = None
+    max_k: MaxK = None
+    context: Context = None
+    threads: Threads = None
+    exact: Exact = False
+    fast: Fast = False
+    rpc: Rpc = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions(ModelOptions):
+    """The same for a benchmark."""
+
+    drafters: BenchDrafters = None

@@ -26,6 +26,7 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import SlipstreamError
 from runtime.core.packages import own_environment
 from runtime.engine import Chunk, Engine, Options
+from runtime.engine.trace import TraceFile
 from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
@@ -146,11 +147,12 @@ class SeekingEngine(EngineProcess):
         on_progress: Callable[[str, float], bool] | None = None,
         say: Say = say_on_stderr,
         on_loss: Say = say_on_stderr,
+        trace: TraceFile | None = None,
     ) -> None:
         names = pair.drafters if options is None or options.drafters is None else options.drafters
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
-        super().__init__(pair, options, on_progress, on_loss)
+        super().__init__(pair, options, on_progress, on_loss, trace)
         wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
         is_open = self.facts.can_draft and self.facts.could_be_exact
         self._search = Search(pair.target, say, wants_draft, is_open) if wants_draft or is_open else None
@@ -213,12 +215,14 @@ def start(target: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def opener(draft: str, say: Say = say_on_stderr, on_loss: Say = say_on_stderr) -> Callable[..., Engine]:
+def opener(
+    draft: str, trace: TraceFile | None = None, say: Say = say_on_stderr, on_loss: Say = say_on_stderr
+) -> Callable[..., Engine]:
     """What opens pairs where a person asked for this draft model: `auto` is the one that is searched for."""
     if draft == "auto":
-        open_here: Callable[..., Engine] = partial(SeekingEngine, say=say, on_loss=on_loss)
+        open_here: Callable[..., Engine] = partial(SeekingEngine, say=say, on_loss=on_loss, trace=trace)
     else:
-        open_here = partial(EngineProcess, say=on_loss)
+        open_here = partial(EngineProcess, say=on_loss, trace=trace)
 
     def open_engine(pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> Engine:
         if not pair.upstream:

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -24,14 +24,14 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from app.chats.store import Store, default_path
-from app.models.seeking import opener, say_on_stderr
+from app.models.seeking import say_on_stderr
 from app.tui.background.pace import SWITCH
 from app.tui.chat_screen import ChatScreen
 from app.tui.chat_settings import ChatSettings, Values
 from app.tui.commands import COMMANDS
 from app.tui.desktop import keymap
 from app.tui.private_textual import forget, notifications
-from app.tui.session import Session
+from app.tui.session import OpenEngine, Session
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Options
 from runtime.models.registry import Pair
@@ -144,7 +144,7 @@ def run(
     pair: Pair,
     options: Options,
     chats: Path | None,
-    draft: str = "auto",
+    opened_by: Callable[..., OpenEngine],
     serve: ServerSettings | None = None,
     api_key: str = "",
     allow_origins: tuple[str, ...] = (),
@@ -158,7 +158,7 @@ def run(
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
     told = ChatSettings(opened, settings or {}, system)
-    session = Session(pair, options, told, opener(draft), keys, serve, api_key, allow_origins)
+    session = Session(pair, options, told, opened_by(), keys, serve, api_key, allow_origins)
     app = ChatApp(session)
 
     def say(text: str) -> None:
@@ -172,7 +172,7 @@ def run(
         else:
             app.call_from_thread(show)
 
-    session.open_engine = opener(draft, say, tell_loss)
+    session.open_engine = opened_by(say=say, on_loss=tell_loss)
     try:
         app.run()
     finally:

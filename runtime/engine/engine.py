@@ -61,6 +61,7 @@ class Ask:
     prediction: str = ""
     said: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
+    is_traced: bool = False  # do its passes say why they were as they were?
 
 
 class Engine(ABC):

@@ -43,11 +43,7 @@ class LoadedEngine(Engine):
     """
 
     def __init__(
-        self,
-        pair: Pair,
-        options: Options | None = None,
-        on_progress: OnProgress | None = None,
-        learns: bool = False,
+        self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, learns: bool = False
     ) -> None:
         self.pair = pair
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
@@ -108,6 +104,7 @@ class LoadedEngine(Engine):
             self.loop, self.vocab, window, ids, sampler, ask.max_tokens, ask.stops, report, self.facts.exactness,
             expected, shown_pieces(self.vocab, ask.grammar),
         )  # fmt: skip
+        reply.request.is_traced = ask.is_traced
         reply.take_up(ask.said, ask.passes)
         self._stats = reply.stats
         if self._learner:
@@ -149,7 +146,7 @@ class LoadedEngine(Engine):
 
     def share(self, n_waiting: int) -> None:
         """So many replies wait for the steps that are made from now on."""
-        self.loop.set_waiting(n_waiting)
+        self.loop.controller.n_waiting = n_waiting
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """The target passes of the last reply, also while it is made, from the `first` on."""

@@ -226,7 +226,7 @@ class Reply:
         self.stats.prompt_seconds += max(0.0, elapsed - seconds)
         self._n_unread = 0
         parts = step.draft_seconds, step.verify_seconds, step.seconds
-        made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together)
+        made = Pass(seconds, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together, step.why)
         self.stats.steps.append(made)
         self.stats.decode_seconds += seconds
         drafted = tuple(i < step.n_accepted for i in range(n))
@@ -282,7 +282,7 @@ class Reply:
     def _close_stats(self) -> None:
         """What is only worth saying at the end."""
         stats, loop = self.stats, self.loop
-        stats.plain_per_second = loop.plain_rate
+        stats.plain_per_second = loop.controller.plain_alone
         if loop.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = loop.why_plain()
         stats.n_near_ties = self.sampler.n_near_ties

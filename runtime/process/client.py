@@ -20,6 +20,7 @@ from runtime.engine.engine import Ask, Engine
 from runtime.engine.prompt import Ids, Prompt
 from runtime.engine.quoting import Rendered
 from runtime.engine.reply import Chunk
+from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.losses import Losses
@@ -38,14 +39,21 @@ def silent(text: str) -> None:
 
 
 class EngineProcess(Engine):
-    """An engine in another process. `say` is told when that was lost and is there again."""
+    """An engine in another process. `say` is told when that was lost and is there again, and when the `trace` that
+    passes are written to ends.
+    """
 
     def __init__(
-        self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, say: Say = silent
+        self,
+        pair: Pair,
+        options: Options | None = None,
+        on_progress: OnProgress | None = None,
+        say: Say = silent,
+        trace: TraceFile | None = None,
     ) -> None:
-        self.pair, self._say, self._losses = pair, say, Losses(options or Options())
+        self.pair, self._say, self._losses, self._trace = pair, say, Losses(options or Options()), trace
         self._lock, self._is_closed, self._n_waiting = threading.RLock(), False, 0
-        self._numbers = count(1)
+        self._numbers = trace.sequences if trace else count(1)
         self._reply: ProcessReply | None = None  # the last one
         self._words: dict[int, tuple[bytes, str, bool]] = {}
         self._process = self._started(on_progress or (lambda what, share: True))
@@ -161,9 +169,15 @@ class EngineProcess(Engine):
         self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
     ) -> Iterator[Chunk]:
         """As Engine says."""
+        ask = replace(ask, is_traced=self._trace is not None)
         self._reply = ProcessReply(self, next(self._numbers), ask, cancel)
         self._reply.begin()
         return self._reply.chunks(on_prefill, pauses)
+
+    def note_pass(self, number: int, n: int, made: Pass) -> None:
+        """Writes the `n`-th pass of the reply of that number to the trace, where there is one."""
+        if self._trace and made.why and (problem := self._trace.write(TracedPass(number, n, made, made.why))):
+            self._say(problem)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """As Engine says."""

@@ -19,7 +19,7 @@ OnPrefill = Callable[[int, int], None]
 
 
 class Lives(Protocol):
-    """What starts the process anew."""
+    """What starts the process anew, and keeps its records."""
 
     @property
     def n_waiting(self) -> int:
@@ -30,6 +30,9 @@ class Lives(Protocol):
 
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
         """Raises ModelError when that goes on."""
+
+    def note_pass(self, number: int, n: int, made: Pass) -> None:
+        """Takes in the `n`-th pass of the reply of that number."""
 
 
 class ProcessReply:
@@ -122,4 +125,5 @@ class ProcessReply:
         self.said += chunk.tokens
         if chunk.made is not None:
             self.passes.append(chunk.made)
+            self._lives.note_pass(self._number, len(self.passes), chunk.made)
         return chunk

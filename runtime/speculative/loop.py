@@ -18,16 +18,18 @@ from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.company import Company, Member
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.explain import Why
 from runtime.speculative.control.passes import Took
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.proposals import Asked, Proposal, Proposer, outcome
+from runtime.speculative.proposals import Asked, Proposal, Proposer, confidences, outcome
 from runtime.speculative.step import Due, RequestState, Step
 from runtime.speculative.verify import verify
 
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
+READ, ENDS = "the pass read the prompt's last tokens as well", "there was room for one token"
 
 
 class Prepared(NamedTuple):
@@ -135,8 +137,7 @@ class SpecLoop:
     ) -> None:
         """A prompt is read and its reply begins; drafters read it too, where that will repay itself in the reply."""
         self._n_together = 1 if self.is_alone else self._n_together
-        most = self._most_drafted(request, len(context))
-        self.controller.begin(len(context), most=most, n_together=self._n_together)
+        self.controller.begin(len(context), most=self._most_drafted(request, len(context)), n_together=self._n_together)
         if self._passes.threads:
             self._passes.threads.resume()
         self.lineup.begin(request, context, expected, has_grammar, is_cancelled)
@@ -232,10 +233,9 @@ class SpecLoop:
 
     def _draft_together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
         """Adds what is drafted for several of them at once."""
-        clock = self._passes.clock
-        began = clock()
+        began = self._passes.clock()
         proposals = self._proposer.propose_together(list(later.values()), room)
-        seconds = (clock() - began) / len(later)
+        seconds = (self._passes.clock() - began) / len(later)
         for i, proposal in zip(later, proposals, strict=False):
             each = ready[i]
             ready[i] = each._replace(
@@ -248,11 +248,10 @@ class SpecLoop:
         is_idle = request.n_idle > 0 and self._passes.n_together == self._n_together
         if not is_idle:
             self._switch_to(request, due.context)
-        clock = self._passes.clock
-        began = clock()
+        began = self._passes.clock()
         due.sampler.begin(due.context, due.position)
         proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(request, due, room, later)
-        return Prepared(request, due, proposals, draft, is_idle, clock() - began)
+        return Prepared(request, due, proposals, draft, is_idle, self._passes.clock() - began)
 
     def _forward(self, ready: Sequence[Prepared], reads: Sequence[Tokens]) -> tuple[list[Logits], int]:
         """The logits of each, from one pass that several share, and how many tokens of prompts it read."""
@@ -299,7 +298,14 @@ class SpecLoop:
             for drafter in self.lineup.resting:
                 drafter.rest(self.controller.n_unasked(drafter.name))
         n_accepted, times = len(verdict.accepted), (drafting, took.seconds, rest + took.seconds)
-        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, self._n_together)
+        why = self._why(ready) if request.is_traced else None
+        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, self._n_together, why)
+
+    def _why(self, ready: Prepared) -> Why:
+        """What is known of a step."""
+        request, due, proposals, draft = ready[:4]
+        reason = READ if due.n_unread else ENDS if due.most < 2 else "" if draft else self.why_plain(request).text
+        return Why(len(due.context), confidences(proposals, draft), reason, self.controller.plain_alone)
 
     def _no_room(self, n_context: int) -> Reason | None:
         """Why nothing can be drafted after so many tokens, where there is more to say than that the reply ends."""
@@ -334,22 +340,14 @@ class SpecLoop:
         return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in request.drafters])
 
     @property
-    def plain_rate(self) -> float:
-        """Tokens per second of plain decode by itself, as measured here."""
-        return self.controller.plain_alone
-
-    @property
     def is_exact_only(self) -> bool:
         """Are replies whose text can be predicted kept to passes that round as plain decode does?"""
         return self.exact_rows < sys.maxsize
 
-    def set_waiting(self, n: int) -> None:
-        """So many replies wait for the steps that are made from now on."""
-        self.controller.n_waiting = n
-
-    def why_plain(self) -> Reason:
-        """Why the last step was plain."""
-        reason = self.lineup.shortage or self.lineup.failed or self.request.left_out
-        if reason is None and self.lineup.drafters and self.request.exact_only and self.exact_rows < 2:
+    def why_plain(self, request: RequestState | None = None) -> Reason:
+        """Why the last step was plain, of that reply or of the one that is being made."""
+        request = request or self.request
+        reason = self.lineup.shortage or self.lineup.failed or request.left_out
+        if reason is None and self.lineup.drafters and request.exact_only and self.exact_rows < 2:
             return self.inexact
         return reason or self.controller.reason()

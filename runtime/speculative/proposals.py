@@ -220,3 +220,9 @@ def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
     return DraftOutcome(
         name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain, is_probe
     )
+
+
+def confidences(proposals: Sequence[Proposal], draft: Draft) -> tuple[float, ...]:
+    """Of a draft's tokens, where one drafter proposed them as a chain; none of a tree, whose order is another."""
+    used = [proposal for proposal in proposals if proposal.draft.tokens]
+    return tuple(used[0].confidences[: len(draft.tokens)]) if len(used) == 1 and draft.parents is None else ()

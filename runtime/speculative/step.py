@@ -10,6 +10,7 @@ from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
+from runtime.speculative.control.explain import Why
 from runtime.speculative.control.reasons import Reason
 
 
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     seconds: float  # the whole step
     logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
     n_together: int = 1  # replies that had rows of the pass
+    why: Why | None = None  # where the reply is traced
 
 
 def not_reading() -> Tokens | None:
@@ -53,6 +55,7 @@ class RequestState:
     n_reply: int = 0  # tokens that it is expected to have
     exact_only: bool = False  # its text can be predicted, so no pass may round otherwise than plain decode
     kind: str = ""  # of the text, because acceptance differs by kind
+    is_traced: bool = False  # is it told of each step why it was as it was?
     drafters: set[str] = field(default_factory=set)  # that take part in it
     n_idle: int = 0  # steps from now on in which none of them need be asked
     left_out: Reason | None = None  # set when a drafter does not take part because that would cost too much

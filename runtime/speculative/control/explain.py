@@ -10,6 +10,15 @@ from runtime.speculative.control.drafter_state import MARGIN, DrafterState
 from runtime.speculative.control.probes import SHARE
 
 
+class Why(NamedTuple):
+    """What was known when a pass of a reply was made, for a trace."""
+
+    n_context: int  # tokens before it
+    confidences: tuple[float, ...]  # of the draft's tokens, as far as their drafter says some
+    reason: str  # why nothing was drafted, in a sentence; "" where something was
+    plain_per_second: float  # tok/s of plain decode by itself
+
+
 class Pass(NamedTuple):
     """One target pass of a reply."""
 
@@ -22,6 +31,7 @@ class Pass(NamedTuple):
     verify_seconds: float = 0.0
     own_seconds: float = 0.0  # of the step, as far as other programs did not keep it waiting
     n_together: int = 1  # replies that had rows of it
+    why: Why | None = None  # where the reply is traced
 
     @property
     def drafter(self) -> str:

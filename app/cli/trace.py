@@ -1,0 +1,111 @@
+"""`--trace FILE`, and `slipstream trace FILE`: what such a file sums up to, in a table and a few sentences.
+
+Knows rich; the numbers are those of `--stats`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.choices import read_file
+from app.cli.report import speed
+from app.terminal import inert
+from runtime.engine.stats import Stats
+from runtime.engine.trace import TracedPass, TraceError, TraceFile, read
+from runtime.models.registry import Pair
+
+WIDTH = 120  # columns, where nobody looks at the width
+COLUMNS = "passes", "drafted", "accepted", "acceptance", "tokens per pass", "draft ms", "target ms", "rest ms"
+NUMBERS = re.compile(r"\d+(\.\d+)?")
+
+
+@contextmanager
+def trace_to(path: Path | None, pair: Pair) -> Iterator[TraceFile | None]:
+    """The file that passes are written to, until the block ends; None where none is wanted. Raises TraceError."""
+    if path is None:
+        yield None
+        return
+    if pair.upstream:
+        raise typer.BadParameter(
+            f"{pair.upstream} has the model and tells nothing of its passes. Leave it out.", param_hint="'--trace'"
+        )
+    with closing(TraceFile(path.expanduser())) as file:
+        yield file
+
+
+def show(path: Path) -> None:
+    """Prints what a trace sums up to. Raises TraceError for a file that is none."""
+    text = read_file(path)
+    if not text.strip():
+        raise TraceError(f"{path} is empty: no reply was made while it was written. Ask something with --trace {path}")
+    passes = read(text.removesuffix("\n").split("\n"), str(path))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    console.print(table(passes))
+    for line in sentences(passes):
+        console.print(Text(inert(line)), soft_wrap=True)
+
+
+def table(passes: Sequence[TracedPass]) -> Table:
+    """Who drafted, the most passes first, and what that brought and took."""
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    made.add_column("drafter")
+    for name in COLUMNS:
+        made.add_column(name, justify="right")
+    counts = Counter(each.made.drafter for each in passes)
+    for name, _ in counts.most_common():
+        steps = [each.made for each in passes if each.made.drafter == name]
+        made.add_row(Text(inert("plain" if name == "none" else name)), *cells(Stats(steps=steps)))
+    if len(counts) > 1:
+        made.add_row("all", *cells(total(passes)))
+    return made
+
+
+def cells(stats: Stats) -> list[str]:
+    """A row, by COLUMNS."""
+    rest = stats.own_seconds - stats.draft_seconds - stats.verify_seconds
+    drafted = [f"{stats.draft_n}", f"{stats.draft_n_accepted}", f"{stats.acceptance_rate:.0%}"]
+    parts = [f"{1e3 * seconds:.1f}" for seconds in (stats.draft_seconds, stats.verify_seconds, rest)]
+    return [
+        f"{stats.n_passes}",
+        *(drafted if stats.draft_n else [""] * 3),
+        f"{stats.tokens_per_target_pass:.2f}",
+        *parts,
+    ]
+
+
+def total(passes: Sequence[TracedPass]) -> Stats:
+    """The numbers of all replies together. Plain decode would have taken each as long as was last believed in it."""
+    rates = {each.sequence: each.why.plain_per_second for each in passes}
+    plain_seconds = sum(each.made.n_tokens / rate for each in passes if (rate := rates[each.sequence]))
+    steps = [each.made for each in passes]
+    found = Stats(steps=steps, decode_seconds=sum(each.seconds for each in steps))
+    found.plain_per_second = found.predicted_n / plain_seconds if plain_seconds else 0.0
+    return found
+
+
+def sentences(passes: Sequence[TracedPass]) -> list[str]:
+    """How many replies and how fast, and why passes were plain."""
+    stats, n_replies = total(passes), len({each.sequence for each in passes})
+    lines = [f"{n_replies} repl{'y' if n_replies == 1 else 'ies'}, {stats.predicted_n} tokens: {speed(stats)}"]
+    if stats.replies_per_pass > 1:
+        lines.append("A pass that replies shared is counted, with its seconds, for each of them.")
+    return lines + [f"{n:>6} plain: {reason}" for reason, n in reasons(passes)]
+
+
+def reasons(passes: Sequence[TracedPass]) -> list[tuple[str, int]]:
+    """Why passes were plain, as it was last said, and how often, whatever numbers it has; the most frequent first."""
+    said = [each.why.reason for each in passes if each.why.reason]
+    last = {NUMBERS.sub("#", reason): reason for reason in said}
+    return [(last[form], n) for form, n in Counter(NUMBERS.sub("#", reason) for reason in said).most_common()]

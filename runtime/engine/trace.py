@@ -1,0 +1,121 @@
+"""The file of `--trace`: a line of JSON for each target pass of a reply, written as passes are made, and read again.
+
+Knows passes and this one form of them; what they sum up to is the statistics'.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from runtime.core.errors import SlipstreamError
+from runtime.speculative.control.explain import Pass, Why
+
+NOT_READ = ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+
+
+class TraceError(SlipstreamError):
+    """A trace cannot be written, or is none."""
+
+
+class TracedPass(NamedTuple):
+    """A line."""
+
+    sequence: int  # a number for each reply
+    step: int  # from 1
+    made: Pass
+    why: Why
+
+
+class TraceFile:
+    """A trace that is written anew. Any thread may add to it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises TraceError where it cannot be opened."""
+        self.path, self.sequences, self._lock, self._is_over = path, count(1), Lock(), False
+        try:
+            self._file = path.open("wb", buffering=0)
+        except OSError as error:
+            raise TraceError(
+                f"The trace cannot be written to {path} ({error.strerror}). Name a file that you may write."
+            ) from error
+
+    def write(self, line: TracedPass) -> str:
+        """Adds a whole line, or none. Returns a sentence where that fails and the trace therefore ends; else ""."""
+        data = text_of(line).encode()
+        with self._lock:
+            if self._is_over:
+                return ""
+            try:
+                self._add(data)
+            except OSError as error:
+                self._is_over = True
+                return f"The trace {self.path} ends here ({error.strerror}); the replies go on. Make room for the next."
+        return ""
+
+    def _add(self, data: bytes) -> None:
+        """Raises OSError; what was written of a line then is taken back."""
+        n = self._file.write(data)
+        if n != len(data):
+            with suppress(OSError):
+                self._file.truncate(self._file.tell() - n)
+            raise OSError(errno.ENOSPC, "no space left")
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        with self._lock:
+            self._is_over = True
+            self._file.close()
+
+
+def text_of(line: TracedPass) -> str:
+    """As it is written, its end included."""
+    sequence, step, made, why = line
+    rest = made.own_seconds - made.draft_seconds - made.verify_seconds
+    parts = {"draft": made.draft_seconds, "target": made.verify_seconds, "rest": rest, "whole": made.seconds}
+    found = {
+        "sequence": sequence,
+        "step": step,
+        "drafter": "+".join(made.drafters) or None,
+        "k": made.n_drafted,
+        "confidences": [round(each, 3) for each in why.confidences],
+        "accepted": made.n_accepted,
+        "tokens": made.n_tokens,
+        "seconds": {name: round(seconds, 6) for name, seconds in parts.items()},
+        "reason": why.reason or None,
+        "n_context": why.n_context,
+        "n_together": made.n_together,
+        "plain_per_second": round(why.plain_per_second, 3),
+    }
+    return json.dumps(found, ensure_ascii=False) + "\n"
+
+
+def read(lines: Iterable[str], name: str) -> list[TracedPass]:
+    """The lines of a trace of that name. Raises TraceError for one that is none."""
+    found = list[TracedPass]()
+    for n, line in enumerate(lines, start=1):
+        try:
+            found.append(as_pass(json.loads(line)))
+        except NOT_READ as error:
+            raise TraceError(
+                f"Line {n} of {name} is no pass of a trace. Take it out, or trace a reply anew."
+            ) from error
+    return found
+
+
+def as_pass(found: Any) -> TracedPass:
+    """What a line says. Raises one of NOT_READ where it says something else."""
+    drafters = tuple(found["drafter"].split("+")) if found["drafter"] else ()
+    draft, target, rest, whole = (float(found["seconds"][name]) for name in ("draft", "target", "rest", "whole"))
+    k, accepted, tokens = int(found["k"]), int(found["accepted"]), int(found["tokens"])
+    own, n_together = draft + target + rest, int(found["n_together"])
+    made = Pass(whole, drafters, k, accepted, tokens, draft, target, own, n_together)
+    confidences, reason = tuple(map(float, found["confidences"])), str(found["reason"] or "")
+    why = Why(int(found["n_context"]), confidences, reason, float(found["plain_per_second"]))
+    return TracedPass(int(found["sequence"]), int(found["step"]), made, why)

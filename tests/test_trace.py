@@ -1,0 +1,145 @@
+"""`--trace FILE` writes what every pass was, and `slipstream trace FILE` sums it up as `--stats` does."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.trace import reasons
+from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
+from runtime.speculative.control.explain import Pass, Why
+from tests.conftest import OpenEngine
+from tests.support.cli import QUESTION, failing, slipstream
+
+DRAFTED = TracedPass(
+    2, 7, Pass(0.5, ("model", "ngram"), 3, 1, 2, 0.125, 0.25, 0.4375, 2), Why(40, (0.5, 0.25), "", 80.0)
+)
+PLAIN = TracedPass(2, 8, Pass(0.25, (), 0, 0, 1, 0.0, 0.25, 0.25), Why(42, (), "nothing paid: “0”", 80.0))
+
+
+def plain(reason: str) -> TracedPass:
+    return PLAIN._replace(why=PLAIN.why._replace(reason=reason))
+
+
+@contextmanager
+def room_for(n_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond that, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("line", [DRAFTED, PLAIN])
+def test_what_is_written_is_read(line: TracedPass) -> None:
+    assert as_pass(json.loads(text_of(line))) == line
+    assert text_of(line).count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """A trace, and what `--json` and `--stats` say of the same reply."""
+    path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
+    path.write_text("of another day", encoding="utf8")
+    how = ("--drafters", "model", "--threads", "1", "--max-tokens", "30", "--json", "--stats")
+    done = slipstream("run", QUESTION, *how, "--trace", str(path))
+    return path, json.loads(done.stdout)["timings"], done.stderr
+
+
+def test_a_reply_is_traced_pass_by_pass(traced: tuple[Path, dict[str, Any], str]) -> None:
+    path, timings, _ = traced
+    lines = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
+    assert [(each["sequence"], each["step"]) for each in lines] == [(1, n + 1) for n in range(len(lines))]
+    assert sum(each["k"] for each in lines) == timings["draft_n"] > 0
+    assert sum(each["accepted"] for each in lines) >= timings["draft_n_accepted"] > 0
+    assert sum(each["tokens"] for each in lines) == timings["predicted_n"]
+    assert lines[1]["n_context"] == lines[0]["n_context"] + lines[0]["tokens"]
+    for each in lines:
+        assert (each["drafter"], bool(each["reason"])) == (("model", False) if each["k"] else (None, True))
+        assert len(each["confidences"]) == each["k"]
+        assert sum(each["seconds"][part] for part in ("draft", "target", "rest")) <= each["seconds"]["whole"] + 1e-5
+
+
+def test_the_sum_says_what_stats_say(traced: tuple[Path, dict[str, Any], str]) -> None:
+    path, timings, stats = traced
+    done = slipstream("trace", str(path))
+    assert done.returncode == 0, done.stderr
+    model = next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["model"])
+    drafted = timings["by_drafter"]["model"]["drafted"]
+    assert model[:4] == ["model", str(timings["drafters"]["model"]), str(drafted), str(timings["draft_n_accepted"])]
+    told = next(line.split("speed")[1].split("(")[0].strip() for line in stats.splitlines() if "speed" in line)
+    assert f"1 reply, {timings['predicted_n']} tokens: {told}" in done.stdout
+
+
+def test_nothing_is_noted_of_a_reply_that_is_not_traced(open_demo: OpenEngine) -> None:
+    from runtime.engine import Sampling
+
+    engine = open_demo(drafters=())
+    assert {each.why for chunk in engine.reply("import os", Sampling(), 3) if (each := chunk.made)} == {None}
+
+
+def test_reasons_are_counted_whatever_their_numbers() -> None:
+    said = [plain("right 10% of the time"), plain("off"), plain("right 20.5% of the time"), DRAFTED]
+    assert reasons(said) == [("right 20.5% of the time", 2), ("off", 1)]
+
+
+def test_a_full_disk_ends_the_trace_with_a_whole_line_and_one_sentence(tmp_path: Path) -> None:
+    path, size = tmp_path / "trace.jsonl", len(text_of(PLAIN).encode())
+    with closing(TraceFile(path)) as file:
+        with room_for(size + size // 2):
+            said = [file.write(PLAIN) for _ in range(3)]
+        assert (file.write(PLAIN), said[0], said[2]) == ("", "", "")
+    assert "ends here" in said[1]
+    assert read(path.read_text(encoding="utf8").splitlines(), "it") == [PLAIN]
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_no_reply() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    done = slipstream("run", QUESTION, "--threads", "1", "--trace", "/dev/full")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "/dev/full ends here" in done.stderr
+    assert done.stdout.startswith("Join two or more pathname components")
+
+
+@pytest.mark.parametrize("command", [("run", "hi"), ("serve",)])
+def test_a_trace_that_cannot_be_written_is_said_before_anything_is_loaded(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.models.seeking.opener", lambda *_: pytest.fail("it was loaded"))
+    for path in (tmp_path, tmp_path / "no" / "trace"):
+        said = failing(*command, "--trace", str(path))
+        assert f"The trace cannot be written to {path} (" in said
+        assert "Name a file that you may write." in said
+
+
+def test_what_another_server_decodes_cannot_be_traced(tmp_path: Path) -> None:
+    said = failing("run", "hi", "-m", "http://127.0.0.1:1", "--trace", str(tmp_path / "trace"), code=2)
+    assert "of its passes" in said
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "no JSON", "[]", "1", "{}", text_of(PLAIN).replace("0.25", '"long"'), text_of(PLAIN)[:-9], "[" * 100_000],
+)
+def test_a_line_that_is_no_pass_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text_of(PLAIN) + line.strip() + "\n", encoding="utf8")
+    assert f"Line 2 of {path} is no pass of a trace." in failing("trace", str(path))
+
+
+def test_an_empty_trace_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.touch()
+    assert f"{path} is empty" in failing("trace", str(path))
+    assert "cannot be read" in failing("trace", str(tmp_path), code=2)
