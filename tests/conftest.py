@@ -15,8 +15,14 @@ from bench.instruments.shapes import TINY, write_random
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from tests.support.quick import LIST, listed, mark_slow
 
 OpenEngine = Callable[..., LoadedEngine]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks for what `-m` leaves out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items, listed(LIST.read_text(encoding="utf8")))
 
 
 @pytest.fixture(scope="session", autouse=True)
