@@ -144,7 +144,7 @@ def test_text_and_replies_get_over_losses_side_by_side(engine: EngineProcess) ->
     threads = [Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for _ in range(4):
+    for _ in range(2):
         before = n_asked
         text_of(list(engine.reply(QUESTION, GREEDY, 5)))
         hit(engine)

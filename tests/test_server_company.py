@@ -106,11 +106,11 @@ def test_a_prompt_that_does_not_fit_is_one_clear_answer_and_the_others_notice_no
 
 def test_each_pass_of_replies_made_at_once_is_a_line_of_its_own(here: Running, trace: TraceFile) -> None:
     n_before = trace.path.read_text(encoding="utf8").count("\n")
-    answers = asked(here, BODIES[:2])
+    answers = asked(here, BODIES)
     lines = read(trace.path.read_text(encoding="utf8").splitlines()[n_before:], "it")
     replies = [[each for each in lines if each.sequence == number] for number in {each.sequence for each in lines}]
     for reply in replies:
         assert [each.step for each in reply] == list(range(1, len(reply) + 1))
     n_tokens = [sum(each.made.n_tokens for each in reply) for reply in replies]
     assert sorted(n_tokens) == sorted(answer["usage"]["completion_tokens"] for answer in answers)
-    assert max(each.made.n_together for each in lines) == 2
+    assert max(each.made.n_together for each in lines) > 1

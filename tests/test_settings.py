@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.choices import choose
+from app.cli.options import ModelOptions
 from app.settings import default_path, read_settings
 from runtime.core.errors import SettingsError
 from runtime.memory.pressure import Thresholds
@@ -73,5 +74,5 @@ def own_file() -> Iterator[Path]:
 
 def test_every_command_takes_the_users_thresholds(own_file: Path) -> None:
     own_file.write_text("[memory]\ntight_bytes = 7_000_000_000\ntight_share = 1\n")
-    _, options = choose("demo", "auto", None, 8, None, None, None, False)
+    _, options = choose("demo", ModelOptions(max_k=8))
     assert options.memory.tight_bytes == 7_000_000_000
