@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 QUESTION ?= What does os.path.join do?
-WORKERS ?= 2
+# For two cores: tests wait now and then
+WORKERS ?= 3
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 # Parts of llama.cpp that nobody here uses are a third of compiling it: image projectors, and what its programs share,
 # which llama-cpp-python switches on after all options, so that only a file can switch it off again

@@ -284,7 +284,7 @@ class Reply:
         stats, loop = self.stats, self.loop
         stats.plain_per_second = loop.controller.plain_alone
         if loop.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
-            stats.reason = loop.why_plain()
+            stats.reason = loop.why_plain(self.request)
         stats.n_near_ties = self.sampler.n_near_ties
         stats.memory_level = loop.lineup.memory_level
         stats.memory_bytes = psutil.Process().memory_info().rss
