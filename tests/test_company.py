@@ -26,7 +26,6 @@ from runtime.speculative.control.joint_passes import BLURRED, NARROWEST, STALL
 from runtime.speculative.step import Due, RequestState
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
-UNSEEDED = Sampling(temperature=1.0)
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")
 JSON = Grammar("json_object")
 CASES = [
@@ -245,22 +244,6 @@ def test_replies_in_company_say_what_each_says_alone(engine: LoadedEngine, most:
     assert len(together) == len(CASES)
     assert not n_different(together, whole)
     assert sum(told.is_whole for told in together.values()) > len(CASES) // 2
-
-
-def test_each_reply_is_told_its_own_reason(engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where wider passes round otherwise, a greedy reply goes without drafts, and nobody else is told that."""
-    monkeypatch.setattr(engine.loop, "exact_rows", 1)
-    monkeypatch.setattr(engine.loop, "rows_at", lambda n_context: 1)
-    cases = [(QUESTIONS[0], GREEDY, None), (QUESTIONS[1], UNSEEDED, None), (QUESTIONS[2], UNSEEDED, JSON)]
-    live, told = [begun(engine, case, 12) for case in cases], dict[int, str]()
-    while len(told) < len(live):
-        for number, chunks in enumerate(live):
-            chunk = next(chunks, None)
-            if chunk is not None and chunk.finish_reason:
-                assert chunk.stats is not None
-                told[number] = chunk.stats.reason.code if chunk.stats.reason else ""
-    assert told[0] == "exactness"
-    assert "exactness" not in (told[1], told[2])
 
 
 @pytest.mark.parametrize("drafters", [("model",), ("ngram",), ("suffix",), ()])

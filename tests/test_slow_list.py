@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted_faults.fault import read_faults
 from tests.support.quick import LIST, listed, mark_slow
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +24,13 @@ def is_there(name: str) -> bool:
     file, _, function = name.partition("::")
     path = ROOT / file
     return path.is_file() and bool(re.search(rf"^(async )?def {function}\(", path.read_text("utf8"), re.MULTILINE))
+
+
+def test_what_catches_planted_faults_is_quick() -> None:
+    slow = listed(LIST.read_text(encoding="utf8"))
+    named = [test for fault in read_faults() for test in fault.tests]
+    assert len(named) > 30
+    assert not [test for test in named if (name := test.partition("[")[0]) in slow and test not in slow[name]]
 
 
 class Case:
