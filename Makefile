@@ -5,8 +5,8 @@ QUESTION ?= What does os.path.join do?
 # For two cores: tests wait now and then
 WORKERS ?= 3
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
-# Parts of llama.cpp that nobody here uses are a third of compiling it: image projectors, and what its programs share,
-# which llama-cpp-python switches on after all options, so that only a file can switch it off again
+# Parts of llama.cpp that nobody here uses are 110 of 193 steps of compiling it: image projectors, and what its programs
+# share, which llama-cpp-python switches on after all options, so that only a file can switch it off again
 LEAN := .venv/llama.cmake
 
 .PHONY: demo test test-slow test-all test-real test-vulkan check fmt prove clean
