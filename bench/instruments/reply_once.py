@@ -13,9 +13,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.drafters.registry import usual
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import USUAL, Pair
+from runtime.models.registry import Pair
 
 MARKS = 20, 60, 200  # tokens
 WHOLE = 0  # the mark of the whole reply
@@ -67,7 +68,7 @@ def timed(engine: LoadedEngine, job: Job) -> Timed:
 def main() -> None:
     """Loads, answers once, prints."""
     job = Job(**json.loads(sys.argv[1]))
-    drafters = tuple(USUAL if job.drafters is None else job.drafters)
+    drafters = tuple(usual() if job.drafters is None else job.drafters)
     pair = Pair("first", Path(job.target), Path(job.draft) if job.draft else None, context=2048, drafters=drafters)
     engine = LoadedEngine(pair, Options(drafters=drafters))
     try:

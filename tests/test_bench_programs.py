@@ -1,0 +1,23 @@
+"""Every program and instrument of bench/ can be imported: a name that the app lost would show at its next run only."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+import pytest
+
+import bench
+
+MODULES = [each.name for each in pkgutil.walk_packages(bench.__path__, "bench.") if not each.name.endswith("__main__")]
+OURS = "app", "bench", "demo", "runtime", "tests"
+
+
+def test_all_can_be_imported() -> None:
+    assert len(MODULES) > 50
+    for name in MODULES:
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:  # of an extra that is not installed
+            if (error.name or "").split(".")[0] in OURS:
+                pytest.fail(f"{name}: {error}")
