@@ -84,7 +84,7 @@ def run(
     For example: slipstream run "What does os.path.join do?" --stats
     """
     from app.cli import choices, oneshot
-    from app.cli.trace import trace_to
+    from app.cli.trace_file import trace_to
     from app.models.seeking import opener
 
     if logprobs is not None and not as_json:
@@ -142,7 +142,7 @@ def chat(
         )
     from app.cli import choices
     from app.cli.keys import chosen_key
-    from app.cli.trace import trace_to
+    from app.cli.trace_file import trace_to
 
     if attach:
         model, port = choices.running_server(port, serve or socket is not None), None
@@ -232,7 +232,7 @@ def serve(
     """
     from app.cli import choices
     from app.cli.keys import chosen_key
-    from app.cli.trace import trace_to
+    from app.cli.trace_file import trace_to
     from app.models.seeking import opener
     from app.server import command
     from app.server.sockets import Addresses

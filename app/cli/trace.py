@@ -1,4 +1,4 @@
-"""`--trace FILE`, and `slipstream trace FILE`: what such a file sums up to, in a table and a few sentences.
+"""`slipstream trace FILE`: what such a file sums up to, in a table and a few sentences.
 
 Knows rich; the numbers are those of `--stats`.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -21,26 +19,11 @@ from app.cli.choices import read_file
 from app.cli.report import speed
 from app.terminal import inert
 from runtime.engine.stats import Stats
-from runtime.engine.trace import TracedPass, TraceError, TraceFile, read
-from runtime.models.registry import Pair
+from runtime.engine.trace import TracedPass, TraceError, read
 
 WIDTH = 120  # columns, where nobody looks at the width
 COLUMNS = "passes", "drafted", "accepted", "acceptance", "tokens per pass", "draft ms", "target ms", "rest ms"
 NUMBERS = re.compile(r"\d+(\.\d+)?")
-
-
-@contextmanager
-def trace_to(path: Path | None, pair: Pair) -> Iterator[TraceFile | None]:
-    """The file that passes are written to, until the block ends; None where none is wanted. Raises TraceError."""
-    if path is None:
-        yield None
-        return
-    if pair.upstream:
-        raise typer.BadParameter(
-            f"{pair.upstream} has the model and tells nothing of its passes. Leave it out.", param_hint="'--trace'"
-        )
-    with closing(TraceFile(path.expanduser())) as file:
-        yield file
 
 
 def show(path: Path) -> None:
