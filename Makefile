@@ -5,7 +5,7 @@ QUESTION ?= What does os.path.join do?
 # For two cores: tests wait now and then
 WORKERS ?= 3
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
-# Parts of llama.cpp that nobody here uses are 110 of 193 steps of compiling it: image projectors, and what its programs
+# Parts of llama.cpp that nobody here uses are more than half of compiling it: image projectors, and what its programs
 # share, which llama-cpp-python switches on after all options, so that only a file can switch it off again
 LEAN := .venv/llama.cmake
 
