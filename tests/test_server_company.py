@@ -15,7 +15,7 @@ from runtime.engine.trace import TraceFile, read
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.support.serving import Running, running
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 from tests.test_server_monitoring import counts
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")
@@ -105,6 +105,8 @@ def test_a_prompt_that_does_not_fit_is_one_clear_answer_and_the_others_notice_no
 
 
 def test_each_pass_of_replies_made_at_once_is_a_line_of_its_own(here: Running, trace: TraceFile) -> None:
+    with here.client() as client:  # of a test before, a reply that its client left may still be made
+        wait_for(lambda: counts(client)["llamacpp:requests_processing"] == 0)
     n_before = trace.path.read_text(encoding="utf8").count("\n")
     answers = asked(here, BODIES)
     lines = read(trace.path.read_text(encoding="utf8").splitlines()[n_before:], "it")

@@ -31,6 +31,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # some reach a callback of the collector
 @pytest.mark.parametrize("source", HOSTILE)
 def test_a_hostile_template_ends_soon_and_small_and_with_a_sentence(
     source: str, monkeypatch: pytest.MonkeyPatch
