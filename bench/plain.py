@@ -16,6 +16,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from bench.instruments.shapes import SHAPES, write_random
+from bench.instruments.steps import one_step
 from bench.instruments.timing import interleaved, ratios, report, spread
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -24,7 +25,8 @@ from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.loop import SpecLoop
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.target import TargetPasses
 
 PROMPT = 0.25  # of the reply
 
@@ -50,13 +52,13 @@ def ours(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
     backend._n_held = 0
     costs = PassCosts()
     costs.set(1, 1e-3)
-    loop, sampler = SpecLoop(backend, [], Controller(costs, {}, 8)), Sampler(Sampling(temperature=0))
+    loop, sampler = Decoder(TargetPasses(backend), [], Controller(costs, {}, 8)), Sampler(Sampling(temperature=0))
     tokens = np.zeros(n_prompt + n_reply + 1, dtype=np.int32)
     tokens[:n_prompt] = range(n_prompt)
     backend.forward(tokens[:n_prompt])
     began = time.perf_counter()
     for n in range(n_reply):
-        tokens[n_prompt + n] = loop.step(loop.request, tokens[: n_prompt + n], sampler, n, n_reply + 1 - n).tokens[0]
+        tokens[n_prompt + n] = one_step(loop, tokens[: n_prompt + n], sampler, n, n_reply + 1 - n).tokens[0]
     return n_reply / (time.perf_counter() - began)
 
 

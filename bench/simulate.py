@@ -76,7 +76,7 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     engine = LoadedEngine(pair, Options(drafters=(NAME,)))
     for prompt in prompts[:8]:  # what passes and drafts cost is learned by using them
         list(engine.reply([Message("user", prompt)], Sampling(temperature=0), most))
-    controller, backend = engine.loop.controller, engine.loop.lineup.drafters[0].backend  # type: ignore[attr-defined]
+    controller, backend = engine.decoder.controller, engine.decoder.lineup.drafters[0].backend  # type: ignore[attr-defined]
     known, sampler = controller.states[NAME], Sampler(Sampling(temperature=0))
     confidences, agrees = list[float](), list[bool]()
     for prompt in prompts:

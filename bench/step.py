@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.instruments.crossing_step import microseconds_per_crossing
+from bench.instruments.steps import one_step
 from bench.instruments.timing import interleaved, report, spread
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter
@@ -21,7 +22,8 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.loop import SpecLoop
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.target import TargetPasses
 
 STEPS, CONTEXT, K = 200, 4096, 3
 N_READ, FEWER_STEPS = 100_000_000, 40  # bytes that a pass reads, where it reads any, and steps then
@@ -68,12 +70,12 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
     controller = Controller(
         costs, {drafter.name: 1e-5 for drafter in drafters}, max_k=K, fixed_k=K if drafters else None
     )
-    loop, sampler = SpecLoop(target, drafters, controller), Sampler(sampling)
+    loop, sampler = Decoder(TargetPasses(target), drafters, controller), Sampler(sampling)
     tokens = np.random.default_rng(2).integers(0, n_vocab, CONTEXT + STEPS).astype(np.int32)
-    loop.step(loop.request, tokens[:CONTEXT], sampler, 0, 100)
+    one_step(loop, tokens[:CONTEXT], sampler, 0, 100)
     began, passes = time.perf_counter(), target.seconds
     for n in range(n_steps):
-        loop.step(loop.request, tokens[: CONTEXT + n], sampler, n, 100)
+        one_step(loop, tokens[: CONTEXT + n], sampler, n, 100)
     return (time.perf_counter() - began - target.seconds + passes) / n_steps * 1e6
 
 

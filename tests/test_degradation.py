@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.drafter import Drafter
@@ -21,9 +22,10 @@ from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
+from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
-from runtime.speculative.loop import SpecLoop
-from runtime.speculative.step import RequestState
+from runtime.speculative.step import DraftingState
+from runtime.speculative.target import TargetPasses
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
 from tests.support.waiting import wait_for
 
@@ -63,7 +65,7 @@ class Bench:
         self.machine = Machine(Thresholds(calm_seconds=2))
         degradation = Degradation(self.machine.watch, self.make, self.draft, slots=3)
         self.target = ToyBackend()
-        self.loop = SpecLoop(self.target, drafters, controller, degradation=degradation)
+        self.loop = Decoder(TargetPasses(self.target), drafters, controller, degradation=degradation)
         self.context = [1, 2]
 
     def make(self, name: str) -> Drafter:
@@ -72,9 +74,7 @@ class Bench:
     def step(self, level: Level) -> str:
         """A step a second later; returns who drafted."""
         self.machine.now, self.machine.free = self.machine.now + 1, FREE[level]
-        step = self.loop.step(
-            self.loop.request, np.array(self.context, dtype=np.int32), Sampler(GREEDY), len(self.context) - 2, 10
-        )
+        step = one_step(self.loop, np.array(self.context, dtype=np.int32), Sampler(GREEDY), len(self.context) - 2, 10)
         self.context += step.tokens
         return "+".join(step.drafters) or "none"
 
@@ -154,7 +154,7 @@ def test_everything_comes_back_with_what_was_learned_and_a_reason_until_the_next
     assert bench.draft.is_open
     assert len(bench.opened) == 2
     assert bench.loop.why_plain().code == "memory"
-    bench.loop.begin(RequestState(9), np.array(bench.context, dtype=np.int32))
+    bench.loop.begin(DraftingState(9), np.array(bench.context, dtype=np.int32))
     assert bench.loop.why_plain().code != "memory"
     assert bench.is_plain_text()
 
@@ -188,7 +188,7 @@ def test_a_draft_that_cannot_be_opened_again_costs_nothing_but_itself(broken: ty
     wait_for(lambda: not bench.loop.lineup.given_up, meanwhile=lambda: bench.step(OK))
     assert closed == ["weights", "weights"]
     assert [drafter.name for drafter in bench.loop.lineup.drafters] == ["ngram"]
-    bench.loop.begin(RequestState(9), np.array(bench.context, dtype=np.int32))
+    bench.loop.begin(DraftingState(9), np.array(bench.context, dtype=np.int32))
     assert bench.loop.why_plain().code == "draft-error"
     assert "draft.gguf is gone" in bench.loop.why_plain().text
     assert bench.is_plain_text()

@@ -89,9 +89,9 @@ def test_a_pair_that_cannot_exit_early_runs_without_and_says_why(monkeypatch: py
     monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
     pair = replace(load_registry()["demo"], drafters=("ngram", "layerskip"))
     loaded = LoadedPair(pair, Options())
-    assert [drafter.name for drafter in loaded.loop.lineup.drafters] == ["ngram"]
-    assert loaded.loop.why_plain().code == "architecture"
-    assert "CPU alone" in loaded.loop.why_plain().text
+    assert [drafter.name for drafter in loaded.decoder.lineup.drafters] == ["ngram"]
+    assert loaded.decoder.why_plain().code == "architecture"
+    assert "CPU alone" in loaded.decoder.why_plain().text
     loaded.close()
 
 

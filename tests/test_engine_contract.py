@@ -13,7 +13,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.reading import PREFILL
+from runtime.engine.pieces import PIECE
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
@@ -126,13 +126,13 @@ def test_a_stop_string_and_what_follows_it_never_come(engine: AnyEngine) -> None
 @pytest.mark.parametrize("drafters", [(), ("model",)])
 def test_one_pass_reads_a_prompt_and_says_the_first_token(open_demo: OpenEngine, drafters: tuple[str, ...]) -> None:
     engine, asked = open_demo(drafters=drafters), list[int]()
-    forward = engine.loop.backend.forward
+    forward = engine.decoder.target.backend.forward
 
     def counted(context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
         asked.append(len(draft.tokens))
         return forward(context, draft)
 
-    engine.loop.backend.forward = counted  # type: ignore[method-assign]
+    engine.decoder.target.backend.forward = counted  # type: ignore[method-assign]
     *_, last = engine.reply([Message("user", "What does shutil.rmtree do?")], GREEDY, 1)
     assert asked == [0]
     assert last.stats is not None
@@ -172,7 +172,7 @@ def test_what_was_read_of_a_prompt_before_it_was_cancelled_is_not_read_again(eng
     long, seen = [Message("user", "What does os.path.join do? " * 80)], list[tuple[int, int]]()
 
     def has_read_a_piece() -> bool:
-        return bool(seen) and seen[-1][0] >= PREFILL
+        return bool(seen) and seen[-1][0] >= PIECE
 
     list(engine.reply(long, GREEDY, 1, on_prefill=lambda *progress: seen.append(progress), cancel=has_read_a_piece))
     n_read, total = seen[-1]

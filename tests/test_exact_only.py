@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter
@@ -15,8 +16,9 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.loop import SpecLoop
-from runtime.speculative.step import RequestState
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.step import DraftingState
+from runtime.speculative.target import TargetPasses
 
 GREEDY, SEEDED, UNSEEDED = Sampling(temperature=0), Sampling(temperature=1.5, seed=4), Sampling(temperature=1.5)
 
@@ -43,14 +45,14 @@ def reply(sampling: Sampling, exact: int, drafters: list[Drafter], fixed_k: int 
     seconds = {drafter.name: 0.001 for drafter in drafters}
     controller = Controller(costs, seconds, max_k=8, fixed_k=fixed_k, model_free=model_free)
     target = RoundsByWidth(exact)
-    loop = SpecLoop(target, drafters, controller, exact_rows=sys.maxsize if fast else exact)
+    loop = Decoder(TargetPasses(target, sys.maxsize if fast else exact), drafters, controller)
     sampler = Sampler(sampling)
-    request = RequestState(60, exact_only=sampler.is_coupled)
+    request = DraftingState(60, exact_only=sampler.is_coupled)
     context = [1, 2]
     loop.begin(request, np.array(context, dtype=np.int32))
     while len(context) < 62:
         tokens = np.array(context, dtype=np.int32)
-        context += loop.step(request, tokens, sampler, len(context) - 2, 62 - len(context)).tokens
+        context += one_step(loop, tokens, sampler, len(context) - 2, 62 - len(context), request).tokens
     return context, target, loop
 
 

@@ -219,7 +219,7 @@ def test_a_reply_that_is_taken_up_goes_on_as_it_was(engine: LoadedEngine) -> Non
 
     def said(after: Sequence[int]) -> tuple[list[int], str]:
         ask = Ask(prompt, sampling, 50, grammar=MARKED, stops=("<call>x",), said=tuple(after))
-        chunks = list(engine.answer(ask, lambda: False, lambda done, total: None, False))
+        chunks = list(engine.answer(ask, lambda: False, lambda done, total: None))
         return [token for chunk in chunks for token in chunk.tokens], "".join(chunk.text for chunk in chunks)
 
     tokens, text = said(())

@@ -177,13 +177,13 @@ def test_replies_are_the_targets_own(plain: dict[tuple[str, Sampling], str], opt
         cancelled = engine.reply([Message("user", question)], sampling, max_tokens=60)
         next(cancelled)
         cancelled.close()
-    assert engine.loop.lineup.failed is None
+    assert engine.decoder.lineup.failed is None
     engine.close()
 
 
 def test_every_drafted_token_is_verified_from_what_drafting_it_computed() -> None:
     engine = LoadedEngine(layerskip_pair(), Options(fixed_k=4))
-    backend = engine.loop.backend
+    backend = engine.decoder.target.backend
     before = backend.n_reused  # type: ignore[attr-defined]
     stats = list(engine.reply([Message("user", QUESTIONS[0])], Sampling(temperature=0), max_tokens=60))[-1].stats
     assert stats is not None
@@ -195,7 +195,7 @@ def test_every_drafted_token_is_verified_from_what_drafting_it_computed() -> Non
 def test_the_exit_layer_is_the_files_unless_the_pair_names_another() -> None:
     for pair, layer in ((layerskip_pair(), 4), (layerskip_pair(exit_layer=7), 7)):
         engine = LoadedEngine(pair)
-        assert engine.loop.backend.exit_layer == layer  # type: ignore[attr-defined]
+        assert engine.decoder.target.backend.exit_layer == layer  # type: ignore[attr-defined]
         engine.close()
 
 

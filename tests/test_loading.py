@@ -88,9 +88,9 @@ def test_threads_worth_trying_fit_the_machine() -> None:
 
 def test_every_choice_was_measured() -> None:
     loaded = LoadedPair(load_registry()["demo"], Options())
-    costs = loaded.loop.controller.passes.costs.widths(0)
+    costs = loaded.decoder.controller.passes.costs.widths(0)
     assert costs[1] > 0
-    assert loaded.loop.controller.states["model"].rest_seconds > 0
+    assert loaded.decoder.controller.states["model"].rest_seconds > 0
     loaded.close()
     loaded.close()
 
@@ -196,7 +196,7 @@ def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(m
     monkeypatch.setattr("runtime.loading.opening.open_backend", NoWayBack)
     seen: set[str] = set()
     loaded = LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
-    assert (loaded.loop.lineup.drafters, seen, loaded.loop.why_plain().code) == ([], {"target"}, "architecture")
+    assert (loaded.decoder.lineup.drafters, seen, loaded.decoder.why_plain().code) == ([], {"target"}, "architecture")
     loaded.close()
 
 

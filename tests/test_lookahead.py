@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.drafters.lookahead import LookaheadDrafter, Pool, WindowShape, best_shape
@@ -20,7 +21,8 @@ from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
-from runtime.speculative.loop import SpecLoop
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.target import TargetPasses
 from tests.support.control import asks
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
@@ -76,10 +78,10 @@ def test_what_is_harvested_is_what_the_target_says_after_each_column(shape: Wind
 
 
 def test_a_pooled_ngram_is_verified_first_and_brings_several_tokens_per_pass() -> None:
-    loop = SpecLoop(Cycle(5), [LookaheadDrafter(WindowShape(2, 3))], controller(fixed_k=4))
+    loop = Decoder(TargetPasses(Cycle(5)), [LookaheadDrafter(WindowShape(2, 3))], controller(fixed_k=4))
     context, passes = [0], 0
     while len(context) < 60:
-        context += loop.step(loop.request, tokens(*context), Sampler(GREEDY), len(context) - 1, 99).tokens
+        context += one_step(loop, tokens(*context), Sampler(GREEDY), len(context) - 1, 99).tokens
         passes += 1
     assert context == [i % 5 for i in range(len(context))]
     assert passes < 30
@@ -184,8 +186,8 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
     plain = LoadedEngine(load_registry()["demo"], Options(drafters=(), threads=1))
     for prompt in PROMPTS[::20]:
         assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
-    assert {drafter.name for drafter in engine.loop.lineup.drafters} == {"lookahead", "ngram", "model"}
-    assert engine.loop.backend.can_branch
+    assert {drafter.name for drafter in engine.decoder.lineup.drafters} == {"lookahead", "ngram", "model"}
+    assert engine.decoder.target.backend.can_branch
     engine.close()
     plain.close()
 
@@ -195,15 +197,15 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("lookahead",), threads=1))
     stats = ask(engine, PROMPTS[0])[2]
     assert (stats.draft_n, stats.reason.code if stats.reason else "") == (0, "cost")
-    assert "promises 0.40 times plain decode" in engine.loop.why_plain().text
-    assert not engine.loop.backend.can_branch  # room for trees would make every pass dearer
+    assert "promises 0.40 times plain decode" in engine.decoder.why_plain().text
+    assert not engine.decoder.target.backend.can_branch  # room for trees would make every pass dearer
     engine.close()
 
 
 def test_beside_layerskip_it_is_left_out_with_a_reason() -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
-    assert {drafter.name for drafter in engine.loop.lineup.drafters} == {"layerskip"}
+    assert {drafter.name for drafter in engine.decoder.lineup.drafters} == {"layerskip"}
     assert "lookahead drafter is left out, because its trees leave the cache out of order" in str(
-        engine.loop.lineup.failed
+        engine.decoder.lineup.failed
     )
     engine.close()

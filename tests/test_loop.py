@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench.instruments.clock import Clock
+from bench.instruments.steps import one_step, state_of
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Budget, Drafter
@@ -18,8 +19,9 @@ from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
-from runtime.speculative.loop import SpecLoop
-from runtime.speculative.step import RequestState
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.step import DraftingState
+from runtime.speculative.target import TargetPasses
 
 GREEDY = Sampling(temperature=0)
 
@@ -54,19 +56,19 @@ class Broken(Drafter):
         self.closed = True
 
 
-def loop_with(drafter: Drafter, fixed_k: int | None = 2) -> SpecLoop:
+def loop_with(drafter: Drafter, fixed_k: int | None = 2) -> Decoder:
     costs = PassCosts()
     costs.set(1, 1.0)
-    return SpecLoop(ToyBackend(n_ctx=64), [drafter], Controller(costs, {drafter.name: 0.05}, max_k=8, fixed_k=fixed_k))
+    return Decoder(
+        TargetPasses(ToyBackend(n_ctx=64)), [drafter], Controller(costs, {drafter.name: 0.05}, max_k=8, fixed_k=fixed_k)
+    )
 
 
 def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -> None:
     drafter = Broken()
     loop, context = loop_with(drafter), [1, 2]
     for _ in range(5):
-        context += loop.step(
-            loop.request, np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10
-        ).tokens
+        context += one_step(loop, np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10).tokens
     assert drafter.closed
     assert loop.lineup.drafters == []
     assert (loop.why_plain().code, "fell over" in loop.why_plain().text) == ("draft-error", True)
@@ -79,48 +81,50 @@ def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -
 def test_a_draft_never_reaches_past_the_limit_or_the_context() -> None:
     loop = loop_with(ModelDrafter(ToyBackend(), 6), fixed_k=8)
     context = np.ones(60, dtype=np.int32)
-    assert loop.step(loop.request, context, Sampler(GREEDY), 0, 3).n_drafted == 2
-    assert loop.step(loop.request, context, Sampler(GREEDY), 0, 100).n_drafted == 4
-    assert loop.step(loop.request, np.ones(64, dtype=np.int32), Sampler(GREEDY), 0, 100).n_drafted == 0
+    assert one_step(loop, context, Sampler(GREEDY), 0, 3).n_drafted == 2
+    assert one_step(loop, context, Sampler(GREEDY), 0, 100).n_drafted == 4
+    assert one_step(loop, np.ones(64, dtype=np.int32), Sampler(GREEDY), 0, 100).n_drafted == 0
 
 
 def test_seconds_add_up(clock: Clock) -> None:
     loop = loop_with(ModelDrafter(Timed(clock, 0.05), 6))
-    loop.backend = Timed(clock, 1.0)
-    step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+    loop.target.backend = Timed(clock, 1.0)
+    step = one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert (step.draft_seconds, step.verify_seconds, step.seconds) == pytest.approx((0.1, 1.0, 1.1))
     assert (step.drafters, step.n_drafted) == (("model",), 2)
 
 
-def prepared(clock: Clock, n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[SpecLoop, ToyBackend]:
+def prepared(clock: Clock, n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[Decoder, ToyBackend]:
     draft, costs = Timed(clock, 0.05), PassCosts()
     costs.set(1, 1.0)
     costs.set(9, 1.5)
-    loop = SpecLoop(Timed(clock, 1.0), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8))
-    loop.begin(RequestState(n_reply), np.ones(n_prompt, dtype=np.int32), is_cancelled=lambda: is_cancelled)
+    loop = Decoder(
+        TargetPasses(Timed(clock, 1.0)), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8)
+    )
+    loop.begin(DraftingState(n_reply), np.ones(n_prompt, dtype=np.int32), is_cancelled=lambda: is_cancelled)
     return loop, draft
 
 
 def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it(clock: Clock) -> None:
     loop, _draft = prepared(clock, n_prompt=900, n_reply=2)
     long, short = np.ones(900, dtype=np.int32), np.ones(30, dtype=np.int32)
-    resting, drafting = loop.request, RequestState(2)
+    resting, drafting = state_of(loop), DraftingState(2)
     loop.begin(drafting, short)
     for _ in range(2):
-        assert loop.step(resting, long, Sampler(GREEDY), 0, 9).drafters == ()
+        assert one_step(loop, long, Sampler(GREEDY), 0, 9, resting).drafters == ()
         assert "900 tokens" in loop.why_plain().text
-        assert loop.step(drafting, short, Sampler(GREEDY), 0, 9).drafters == ("model",)
+        assert one_step(loop, short, Sampler(GREEDY), 0, 9, drafting).drafters == ("model",)
 
 
 def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it(clock: Clock) -> None:
     loop, draft = prepared(clock, n_prompt=900, n_reply=200)
-    assert (draft.n_passes, loop.request.left_out) == (4, None)
+    assert (draft.n_passes, state_of(loop).left_out) == (4, None)
     loop, draft = prepared(clock, n_prompt=900, n_reply=2)
     assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
     assert "900 tokens" in loop.why_plain().text
-    assert loop.step(loop.request, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ()
-    loop.begin(RequestState(2), np.ones(30, dtype=np.int32))
-    assert loop.step(loop.request, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ("model",)
+    assert one_step(loop, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ()
+    loop.begin(DraftingState(2), np.ones(30, dtype=np.int32))
+    assert one_step(loop, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ("model",)
 
 
 def test_taking_in_can_be_cancelled(clock: Clock) -> None:
@@ -147,7 +151,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
     target, costs, called = Timed(clock, 1e-3), PassCosts(), Counter[str]()
     costs.set(1, 1e-3)
     controller = Controller(costs, {"ngram": 8e-6}, max_k=8, model_free=["ngram"], must_earn=["ngram"])
-    loop = SpecLoop(target, [Silent(clock)], controller)
+    loop = Decoder(TargetPasses(target), [Silent(clock)], controller)
     for name in ("begin", "learn"):
         monkeypatch.setattr(controller, name, counted(getattr(controller, name), name, called))
 
@@ -155,7 +159,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
         """How many of so many steps begin with a look at the controller, and end with one."""
         called.clear()
         for _ in range(n_steps):
-            loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+            one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
         return called["begin"], called["learn"]
 
     assert make(8) == (8, 8)
@@ -194,9 +198,9 @@ def test_what_a_plain_pass_takes_longer_after_a_draft_is_learned_as_the_drafts_c
     costs = PassCosts()
     costs.set(1, 1.0)
     controller = Controller(costs, {"ngram": 8e-6}, max_k=8, fixed_k=2, model_free=["ngram"])
-    loop = SpecLoop(Rebuilding(clock, 1.0), [EveryThird(clock)], controller)
+    loop = Decoder(TargetPasses(Rebuilding(clock, 1.0)), [EveryThird(clock)], controller)
     for _ in range(300):
-        loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+        one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert costs.after == pytest.approx(0.3, rel=0.1)
     assert costs.seconds(1, 2) == pytest.approx(1.0, rel=0.01)
     assert controller.passes.seconds[1] == pytest.approx(controller.passes.shares[1] + 0.3, rel=0.1)
@@ -215,9 +219,9 @@ def counted(function: Callable[..., object], name: str, called: Counter[str]) ->
 @pytest.mark.parametrize("is_far", [True, False])
 def test_what_workers_are_asked_once_is_not_what_passes_cost(clock: Clock, is_far: bool) -> None:
     loop = loop_with(ModelDrafter(ToyBackend(), 6))
-    loop.backend, loop.controller.passes.is_far = Timed(clock, 4.0), is_far
+    loop.target.backend, loop.controller.passes.is_far = Timed(clock, 4.0), is_far
     before = loop.controller.passes.costs.seconds(3, 2)
-    loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+    one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert (loop.controller.passes.costs.seconds(3, 2) > before) != is_far
-    loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
+    one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert loop.controller.passes.costs.seconds(3, 2) > before

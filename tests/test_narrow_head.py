@@ -183,7 +183,7 @@ def test_replies_are_the_targets_own(path: Path, sampling: Sampling, monkeypatch
         chunks = list(engine.reply("w w w", sampling, 40))
         texts[names] = [token for chunk in chunks for token in chunk.tokens]
         if names:
-            assert engine.loop.backend.nodes.head.n_words == FEW  # type: ignore[attr-defined]
+            assert engine.decoder.target.backend.nodes.head.n_words == FEW  # type: ignore[attr-defined]
             assert chunks[-1].stats is not None
             assert chunks[-1].stats.draft_n > 0
         engine.close()

@@ -20,12 +20,11 @@ from threading import Event, Thread
 import psutil
 import pytest
 
+from bench.instruments.company import Together
 from runtime.core.errors import ContextError, ModelError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
-from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.process import model_process
-from runtime.process import reply as process_reply
+from runtime.process import client, model_process
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.mishaps import PIECE, UNLOADABLE
@@ -183,7 +182,7 @@ def test_a_drafter_that_is_the_cause_is_left_out(unlucky: EngineProcess, open_de
 
 
 def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_process, "LAST", 0.2)
+    monkeypatch.setattr(model_process, "LAST", 0.5)
     n_asked = count()
     *_, last = unlucky.reply("[hang] What is a list?", GREEDY, 20, cancel=lambda: next(n_asked) > 20)
     assert last.finish_reason == "cancelled"
@@ -192,7 +191,7 @@ def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkey
 
 def test_what_nobody_wants_any_more_is_not_begun(engine: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[object]()
-    monkeypatch.setattr(engine.living(), "begin", lambda *asked: begun.append(asked))
+    monkeypatch.setattr(engine.living(), "add", lambda *asked: begun.append(asked))
     (last,) = engine.reply(QUESTION, GREEDY, cancel=lambda: True)
     assert (last.text, last.finish_reason, begun) == ("", "cancelled", [])
 
@@ -206,7 +205,7 @@ def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatc
 
 def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_process, "TEXT", 1.0)
-    monkeypatch.setattr(process_reply, "TEXT", 1.0)
+    monkeypatch.setattr(client, "TEXT", 1.0)
     with pytest.raises(SettingsError, match=r"took more than 1 s, so it was given up"):
         unlucky.reply("[slow beginning] What is a list?", GREEDY, 20)
     assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
@@ -216,13 +215,14 @@ def test_who_comes_while_others_read_a_long_piece_waits(
     unlucky: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_process, "TEXT", PIECE / 3)
-    monkeypatch.setattr(process_reply, "TEXT", PIECE / 3)
-    first = unlucky.reply("[long piece] What is a list?", GREEDY, 20, pauses=True)
-    unlucky.let_in()
-    assert not next(first).text
-    assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
-    assert text_of(list(first))
-    assert not said
+    together = Together(unlucky)
+    first = together.add(("[long piece] What is a list?", GREEDY, None), 20)
+    together.until(lambda: first.n_pieces)
+    second = together.add(("What is a tuple?", GREEDY, None), 20)
+    together.until(lambda: not together.live)
+    assert (first.error, second.error, said) == (None, None, [])
+    assert first.tokens
+    assert second.tokens
 
 
 def test_errors_come_as_they_are(engine: EngineProcess, open_demo: OpenEngine) -> None:
@@ -248,24 +248,6 @@ def test_what_is_refused_is_not_held_on_to(engine: EngineProcess) -> None:
         assert sys.getrefcount(text) == before
     finally:
         gc.enable()
-
-
-def test_a_pass_can_be_stopped_from_outside(open_demo: OpenEngine) -> None:
-    engine: LoadedEngine = open_demo(threads=1, drafters=())
-    whole = text_of(list(engine.reply(QUESTION, GREEDY, 20)))
-    for n in (1, 3):
-        chunks = engine.reply(QUESTION, GREEDY, 20)
-        heard = [next(chunks) for _ in range(n)]
-        engine.stop(True)
-        heard += chunks
-        engine.stop(False)
-        assert heard[-1].finish_reason == "cancelled"
-        assert whole.startswith(text_of(heard))
-        assert text_of(list(engine.reply(QUESTION, GREEDY, 20))) == whole
-    engine.stop(True)
-    assert [chunk.finish_reason for chunk in engine.reply(LONG, GREEDY, 20)] == ["cancelled"]
-    engine.stop(False)
-    assert text_of(list(engine.reply(QUESTION, GREEDY, 20))) == whole
 
 
 def test_what_loading_could_not_survive_is_left_out_and_told(unlucky: EngineProcess) -> None:

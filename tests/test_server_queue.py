@@ -15,11 +15,10 @@ from app.server.errors import ApiError
 from app.server.scheduled_task import ScheduledTask
 from app.server.task import CompletionTask
 from app.server.worker import Worker
-from bench.instruments.facts import facts
-from runtime.core.errors import ModelError
-from runtime.engine import Chunk, Sampling
+from runtime.engine import Sampling
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, is_idle, open_plain, running
+from tests.support.stepped import Letters
 from tests.support.waiting import PATIENCE, wait_for
 
 GREEDY = Sampling(temperature=0.0)
@@ -62,46 +61,13 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
     assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
 
 
-class Echo:
-    """An engine that repeats the prompt and notes it."""
-
-    facts = facts()
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.go_on = threading.Event()
-        self.turn_seconds = math.inf  # one reply at a time
-
-    def reply(self, prompt: str, *args: Any, **more: Any) -> Iterator[Chunk]:
-        if prompt == "bad":
-            raise ModelError("It is broken. Mend it.")
-        return self.chunks(prompt)
-
-    def chunks(self, prompt: str) -> Iterator[Chunk]:
-        self.said.append(prompt)
-        self.go_on.wait(PATIENCE)
-        yield Chunk(prompt, finish_reason="stop")
-
-    def let_in(self) -> None:
-        pass
-
-    def share(self, n_waiting: int) -> None:
-        pass
-
-    def tend(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
     return ScheduledTask(CompletionTask(lambda engine: prompt, GREEDY, is_short=is_short))
 
 
 @pytest.fixture
-def echo() -> Iterator[tuple[Worker, Echo]]:
-    engine, loaded = Echo(), threading.Event()
+def echo() -> Iterator[tuple[Worker, Letters]]:
+    engine, loaded = Letters(math.inf), threading.Event()
     worker = Worker(lambda on_progress: engine, 3, loaded.set, lambda error: None)  # type: ignore[arg-type, return-value]
     worker.start()
     assert loaded.wait(PATIENCE)
@@ -111,26 +77,28 @@ def echo() -> Iterator[tuple[Worker, Echo]]:
     worker.join()
 
 
-def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answered(echo: tuple[Worker, Echo]) -> None:
+def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answered(
+    echo: tuple[Worker, Letters],
+) -> None:
     worker, engine = echo
 
     async def ask() -> None:
         jobs = [job("first"), job("chat"), job("left"), job("edit", is_short=True)]
         worker.submit(jobs[0])
-        await jobs[0].started()
+        await asyncio.to_thread(wait_for, lambda: engine.begun)
         for later in jobs[1:]:
             worker.submit(later)
         with pytest.raises(ApiError, match="Try again"):
             worker.submit(job("too many"))
         jobs[2].cancel()
         engine.go_on.set()
-        assert [chunk.text async for some in jobs[1].chunks() for chunk in some] == ["chat"]
+        assert "".join([chunk.text async for some in jobs[1].chunks() for chunk in some]) == "x"
 
     asyncio.run(ask())
-    assert engine.said == ["first", "edit", "chat"]
+    assert engine.begun == ["first", "edit", "chat"]
 
 
-def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker, Echo]) -> None:
+def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker, Letters]) -> None:
     worker, engine = echo
     engine.go_on.set()
 
@@ -140,6 +108,6 @@ def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker,
         worker.submit(good)
         with pytest.raises(ApiError, match="Mend it"):
             await bad.started()
-        assert [chunk.text async for some in good.chunks() for chunk in some] == ["good"]
+        assert [chunk.text async for some in good.chunks() for chunk in some] == ["x", ""]
 
     asyncio.run(ask())

@@ -15,6 +15,7 @@ from app.server.openai.kept_responses import MAX_AGE, MAX_NUMBER, KeptResponses
 from app.server.openai.responses_input import InputMessage, text_parts
 from runtime.engine import Chunk, Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.output import Output
 from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass
@@ -67,14 +68,12 @@ def says(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(engine, "facts", thinking)
 
     def say(text: str, error: Exception | None = None, size: int = 3) -> None:
-        def reply(*args: Any, **more: Any) -> Iterator[Chunk]:
-            pieces = [text[at : at + size] for at in range(0, len(text), size)]
-            yield from (Chunk(piece, (1,), pieces=(piece,)) for piece in pieces)
-            if error:
-                raise error
-            yield Chunk("", finish_reason="stop", stats=Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=len(pieces))]))
-
-        monkeypatch.setattr(engine, "reply", reply)
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=len(pieces))])
+        last = error or Chunk("", finish_reason="stop", stats=stats)
+        outputs = [Output(1, came) for came in (*(Chunk(piece, (1,), pieces=(piece,)) for piece in pieces), last)]
+        monkeypatch.setattr(engine, "add", lambda ask: 1)
+        monkeypatch.setattr(engine, "step", lambda: outputs)
 
     return say
 

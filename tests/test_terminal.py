@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.oneshot import Output, Request, run
+from app.cli.oneshot import OneshotRequest, Printed, run
 from app.terminal import inert, marked
 from bench.instruments.facts import facts
 from runtime.engine import Chunk, Sampling
@@ -38,7 +38,7 @@ def test_the_exit_code_says_whether_a_reply_was_broken_off(
     engine: Any = SimpleNamespace(
         facts=facts(), learning="", reply=lambda *args, **named: iter(chunks), close=lambda: None
     )
-    request = Request("Hi", "", False, None, (), Sampling(), None, None)
-    output, unused = Output(stats=False, as_json=False, color=False), SimpleNamespace()
+    request = OneshotRequest("Hi", "", False, None, (), Sampling(), None, None)
+    output, unused = Printed(stats=False, as_json=False, color=False), SimpleNamespace()
     assert run(unused, unused, request, output, lambda *args: engine) == code  # type: ignore[arg-type]
     assert capsys.readouterr().out == "Hello\n"

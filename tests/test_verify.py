@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.instruments.laws import DRAFTERS, generate, make_loop
+from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import Distribution, Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
@@ -54,7 +55,7 @@ def test_no_setting_lets_a_drafter_change_seeded_text(
         loop.controller.fixed_k = k
         if rng.random() < 0.2:
             loop.lineup.drafters, resting = resting, loop.lineup.drafters
-        step = loop.step(loop.request, context, sampler, len(context) - 2, 100)
+        step = one_step(loop, context, sampler, len(context) - 2, 100)
         context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
     assert generate(make_loop([], 1), Sampler(sampling), len(context) - 2, [1, 2]) == context[2:].tolist()
 
@@ -73,7 +74,7 @@ def test_a_good_draft_model_is_accepted_more_often_than_a_poor_one_under_the_cou
         )
         sampler = Sampler(Sampling(temperature=1.0, seed=3))
         for _ in range(80):
-            step = loop.step(loop.request, context, sampler, len(context) - 2, 8)
+            step = one_step(loop, context, sampler, len(context) - 2, 8)
             total += step.n_accepted
             context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
         return total
@@ -128,5 +129,5 @@ def test_an_empty_budget_drafts_nothing() -> None:
             raise AssertionError("must not be asked")
 
     loop = make_loop([Eager()], 3)
-    step = loop.step(loop.request, np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0.0)), 0, 1)
+    step = one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0.0)), 0, 1)
     assert (step.drafters, len(step.tokens)) == ((), 1)

@@ -103,12 +103,12 @@ def run(
     expected = choices.read_file(prediction) if prediction else ""
     if expected:
         options = choices.with_prediction(pair, options)
-    request = oneshot.Request(
+    request = oneshot.OneshotRequest(
         choices.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected
     )
     with trace_to(trace, pair) as file:
         try:
-            code = oneshot.run(pair, options, request, oneshot.Output(stats, as_json, color), opener(how.draft, file))
+            code = oneshot.run(pair, options, request, oneshot.Printed(stats, as_json, color), opener(how.draft, file))
         except BrokenPipeError:  # the reader has what it wanted
             abandon_output()
             code = 0

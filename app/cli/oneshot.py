@@ -17,7 +17,7 @@ from runtime.models.registry import Pair
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OneshotRequest:
     """What to answer."""
 
     prompt: str
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Printed:
     """What to print beside the text, or instead of it."""
 
     stats: bool
@@ -47,7 +47,11 @@ class Output:
 
 
 def run(
-    pair: Pair, options: Options, request: Request, output: Output, open_engine: Callable[..., Engine] = Engine
+    pair: Pair,
+    options: Options,
+    request: OneshotRequest,
+    output: Printed,
+    open_engine: Callable[..., Engine] = Engine,
 ) -> int:
     """Loads, answers, prints; returns the exit code."""
     interrupt = Interrupt()

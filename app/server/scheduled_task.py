@@ -1,5 +1,5 @@
-"""A request's tasks between it and the engine: submitted on the event loop, run one after the other, step by step, on
-the engine's thread, their chunks read on the event loop again.
+"""A request's tasks between it and the engine: submitted on the event loop, begun one after the other on the engine's
+thread, their chunks read on the event loop again.
 
 Chunks wait here until they are read, so a slow client holds nobody up. Must not know HTTP.
 """
@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from app.server.task import EngineTask
+from app.server.task_run import TaskRun
 from runtime.engine import Chunk, Engine
 
 
@@ -25,12 +26,11 @@ class ScheduledTask:
         self._tasks, self._n_ended = tasks, 0
         self.is_cancelled, self.queue_seconds = False, 0.0
         self.n_predicted = 0  # tokens of the reply that were read
-        self.began_at = self._submitted_at = time.perf_counter()  # began: the task that runs
+        self._submitted_at = time.perf_counter()
         self._reason: Exception | None = None  # why it was cancelled, where its reader is to know
-        self._deadline: float | None = None  # of generating
-        self._is_prefilled = False
-        self.number, self.n_decoded = -1, 0  # the worker's number for it; tokens of the reply that is made
-        self._steps: Iterator[Chunk] | None = None  # None until it starts
+        self._is_heard = False  # has anything come of it?
+        self.number = -1  # the worker's number for it
+        self._run: TaskRun | None = None  # of the task that has begun
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
 
@@ -38,11 +38,6 @@ class ScheduledTask:
     def is_short(self) -> bool:
         """Does it go before long tasks?"""
         return len(self._tasks) == 1 and self.task.is_short
-
-    @property
-    def has_begun(self) -> bool:
-        """Is its current task being made?"""
-        return self._steps is not None
 
     @property
     def task(self) -> EngineTask:
@@ -126,22 +121,51 @@ class ScheduledTask:
 
     # on the engine's thread
 
-    def step(self, engine: Engine) -> Chunk | None:
-        """Runs the current task for one step.
+    def begin(self, engine: Engine) -> None:
+        """Begins the next task; only the first had to wait in line. Raises what the engine raises."""
+        self._run = TaskRun(self.task)
+        self.queue_seconds = 0.0 if self._n_ended else self._run.began_at - self._submitted_at
+        self._run.begin(engine, self.should_stop)
 
-        Returns its last chunk, which the caller is to emit, or None. Raises what the engine raises, and the reason of
-        a cancellation.
+    @property
+    def began_at(self) -> float:
+        """When the task began that runs."""
+        return self._run.began_at if self._run else self._submitted_at
+
+    @property
+    def reply(self) -> int | None:
+        """The engine's number of the reply that is made."""
+        return self._run.reply if self._run else None
+
+    @property
+    def n_decoded(self) -> int:
+        """Tokens of that reply so far."""
+        return self._run.n_decoded if self._run else 0
+
+    @property
+    def runs_by_itself(self) -> bool:
+        """Does it wait for no reply of the engine's?"""
+        return self._run is not None and self._run.steps is not None
+
+    def step(self) -> Chunk | None:
+        """Runs a task by itself for a step. Returns and raises as `take` does, and what the engine raises."""
+        assert self._run is not None
+        assert self._run.steps is not None
+        return self.take(next(self._run.steps))
+
+    def take(self, chunk: Chunk) -> Chunk | None:
+        """Hands on what has come. Returns the last chunk of a task, which the caller is to emit, or None. Raises the
+        reason of a cancellation.
         """
-        if self._steps is None:
-            self._steps = self._begin(engine)
-            return None  # others that wait begin before its prompt is read
-        chunk = next(self._steps)
-        self.n_decoded += len(chunk.tokens)
+        if not self._is_heard:
+            self._is_heard = True
+            self.emit(None)
+        if self._run:
+            self._run.see(chunk)
         if chunk.finish_reason is None:
             if chunk.tokens or chunk.text or chunk.stats:
                 self.emit(chunk)
             return None
-        self._steps = None  # left on the thread that began them, which may hold a lock until then
         self._n_ended += 1
         if chunk.finish_reason == "cancelled" and self._reason:
             raise self._reason
@@ -149,22 +173,6 @@ class ScheduledTask:
             return replace(chunk, finish_reason="length")
         return chunk
 
-    def _begin(self, engine: Engine) -> Iterator[Chunk]:
-        """The steps of the next task. Only the first had to wait in line."""
-        self.began_at, self._is_prefilled, self._deadline = time.perf_counter(), False, None
-        self.n_decoded = 0
-        self.queue_seconds = 0.0 if self._n_ended else self.began_at - self._submitted_at
-        steps = self.task.run(engine, self.should_stop, self._on_prefilled)
-        if not self._n_ended:
-            self.emit(None)
-        return steps
-
-    def _on_prefilled(self) -> None:
-        self._is_prefilled = True
-        if self.task.max_decode_seconds is not None:
-            self._deadline = time.perf_counter() + self.task.max_decode_seconds
-
     def should_stop(self) -> bool:
         """Was it cancelled, has its time run out, or was the prompt only to be read?"""
-        is_late = self._deadline is not None and time.perf_counter() >= self._deadline
-        return self.is_cancelled or is_late or (self._is_prefilled and self.task.max_tokens == 0)
+        return self.is_cancelled or (self._run is not None and self._run.should_stop)

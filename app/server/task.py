@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling, ThoughtBudget
+from runtime.engine.engine import Ask
 
 MASK = 2**64 - 1  # the largest seed
 
@@ -58,7 +59,10 @@ class EngineTask(Protocol):
     def changes(self) -> tuple[str, ...]:
         """What was changed in the conversation, so that the chat template takes it."""
 
-    def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
+    def ask(self, engine: Engine) -> Ask | None:
+        """Returns the reply that is to be made; None where the task `run`s by itself."""
+
+    def run(self, engine: Engine, cancel: Callable[[], bool]) -> Iterator[Chunk]:
         """Advances by a step with each chunk, of which the last has a finish reason. Raises what the engine raises."""
 
 
@@ -105,18 +109,14 @@ class CompletionTask:
         seed = self.sampling.seed
         return self if seed is None else replace(self, sampling=replace(self.sampling, seed=(seed + i) & MASK))
 
-    def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
-        """The reply in chunks; `on_prefilled` is called when the prompt has been read. Raises what Engine.reply does.
-
-        It pauses between the pieces of a long prompt, so that others have their turn.
-        """
-
-        def report(done: int, total: int) -> None:
-            if done == total:
-                on_prefilled()
-
-        return engine.reply(
-            self.prompt(engine), self.sampling, self.max_tokens, self.stops, cancel, report,
-            grammar=self.grammar(engine), thoughts=self.thoughts(engine), n_logprobs=self.n_logprobs,
-            after_sampling=self.after_sampling, prediction=self.prediction, pauses=True,
+    def ask(self, engine: Engine) -> Ask:
+        """Returns the reply that is to be made. Raises what the engine raises."""
+        return Ask(
+            self.prompt(engine), self.sampling, self.max_tokens, self.stops, self.grammar(engine),
+            self.thoughts(engine), self.n_logprobs, self.after_sampling, prediction=self.prediction,
+            is_short=self.is_short,
         )  # fmt: skip
+
+    def run(self, engine: Engine, cancel: Callable[[], bool]) -> Iterator[Chunk]:
+        """Does nothing: the engine makes the reply."""
+        return iter(())

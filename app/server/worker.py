@@ -1,4 +1,4 @@
-"""The engine on a thread of its own, the tasks that it runs in turns, and the queue of those that wait.
+"""The engine on a thread of its own, the tasks that it runs, and the queue of those that wait.
 
 Must not know a protocol.
 """
@@ -9,6 +9,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from time import perf_counter, time
 
@@ -16,17 +17,16 @@ from app.server.errors import ApiError, as_api_error
 from app.server.metrics import Totals
 from app.server.scheduled_task import ScheduledTask
 from runtime.core.errors import SlipstreamError
-from runtime.engine import Engine
+from runtime.engine import Chunk, Engine
 
 log = logging.getLogger(__name__)
 OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # given what to report progress to
 IDLE = 5.0  # seconds after which an engine without work looks at what memory is free
-MAX_LEAD = 1.0  # seconds that short tasks may have before they share the time with long ones
 MAX_RETRY = 60  # seconds after which a refused client should have tried again
 
 
 class Worker:
-    """Loads the engine, then runs the tasks that are submitted: up to `max_active` in turns, a short one before all."""
+    """Loads the engine, then runs the tasks that are submitted: up to `max_active` at once, and a short one."""
 
     def __init__(
         self,
@@ -42,10 +42,9 @@ class Worker:
         self.totals, self.created_at = Totals(), int(time())
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[ScheduledTask]()
-        self.max_active, self._active = max_active, list[ScheduledTask]()  # the one that has waited longest is first
+        self.max_active, self._active = max_active, list[ScheduledTask]()
         self._changed = threading.Condition()
         self._engine: Engine | None = None
-        self._lead = 0.0  # seconds that short tasks had while long ones waited, less those that long ones had since
         self._is_stopping = False
         self._may_close = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine")
@@ -79,13 +78,13 @@ class Worker:
 
     @property
     def active(self) -> list[ScheduledTask]:
-        """The tasks that run in turns, in the order in which they came."""
+        """The tasks that run, in the order in which they came."""
         with self._changed:
             return sorted(self._active, key=lambda task: task.number)
 
     @property
     def n_active(self) -> int:
-        """Tasks that run in turns."""
+        """Tasks that run."""
         return len(self._active)
 
     @property
@@ -125,7 +124,6 @@ class Worker:
                 )
             task.number = next(self._numbers)
             self._waiting.append(task)
-            self._engine.let_in()
             self._changed.notify()
 
     def _n_free(self, engine: Engine, task: ScheduledTask) -> int:
@@ -188,7 +186,7 @@ class Worker:
         while self._active or not self._is_stopping:
             self._admit(engine)
             if self._active:
-                self._take_turn(engine)
+                self._advance(engine)
             elif not self._is_stopping:
                 engine.tend()
 
@@ -204,63 +202,57 @@ class Worker:
             if not self._active:
                 self._changed.wait_for(lambda: self._is_stopping or self._waiting, IDLE)
             self._waiting = [task for task in self._waiting if not task.is_cancelled]
+            begun = list[ScheduledTask]()
             for task in sorted(self._waiting, key=lambda task: not task.is_short):
                 if self._n_free(engine, task):
                     self._waiting.remove(task)
                     self._active.append(task)
+                    begun.append(task)
+        for task in begun:
+            self._goes_on(task, lambda task=task: task.begin(engine))  # type: ignore[misc]
 
-    def _take_turn(self, engine: Engine) -> None:
-        """Runs one task, for a step at least and for as long as changing to another would cost too much."""
-        task = self._next(engine)
-        engine.share(len(self._active) - 1)
-        began, is_done = perf_counter(), self._step(task, engine)
-        while not is_done and self._keeps_turn(task, perf_counter() - began, engine):
-            is_done = self._step(task, engine)
-        self._lead = self._lead_after(task, perf_counter() - began)
-        with self._changed:
-            self._active.remove(task)
-            if not is_done:
-                self._active.append(task)
+    def _advance(self, engine: Engine) -> None:
+        """Hands on what comes next of the replies, and runs tasks that run by themselves for a step."""
+        for task in self.active:
+            if task.runs_by_itself:
+                self._take(task, task.step, engine)
+            elif task.reply is not None and task.should_stop():
+                engine.cancel(task.reply)
+        replies = {task.reply: task for task in self.active if task.reply is not None}
+        for number, came in engine.step() if replies else ():
+            if number in replies:
+                self._take(replies[number], partial(taken, replies[number], came), engine)
 
-    def _keeps_turn(self, task: ScheduledTask, seconds: float, engine: Engine) -> bool:
-        """May a turn that has taken so long go on? A task without others goes on until somebody comes, who is let in
-        between turns.
-        """
-        if len(self._active) == 1:
-            return not self._waiting and not self._is_stopping
-        return seconds < engine.turn_seconds and task is self._next(engine)
+    def _take(self, task: ScheduledTask, step: Callable[[], Chunk | None], engine: Engine) -> None:
+        """Has a task take a step, and the next one begin after its last."""
+        last = self._goes_on(task, step)
+        if last is None:
+            return
+        self.totals.count(last, task.queue_seconds, perf_counter() - task.began_at)
+        task.emit(last)
+        if task.is_done:
+            self._end(task)
+        else:
+            self._goes_on(task, lambda: task.begin(engine))
 
-    def _next(self, engine: Engine) -> ScheduledTask:
-        """The task whose turn it is: one that should stop; else, where all share passes, one still to begin, and else a
-        short one unless those had too much; else the one that has waited longest.
-        """
-        is_shared, has_lead = engine.facts.shares_passes, self._lead > MAX_LEAD
-
-        def is_later(task: ScheduledTask) -> bool:
-            return task.has_begun if is_shared else task.is_short == has_lead
-
-        with self._changed:
-            return min(self._active, key=lambda task: (not task.should_stop(), is_later(task)))
-
-    def _lead_after(self, task: ScheduledTask, seconds: float) -> float:
-        """The lead after a turn: a short task's adds to it, a long one's takes from it, down to none where no long task
-        waits.
-        """
-        if all(other.is_short for other in self._active):
-            return 0.0
-        return max(0.0, self._lead + (seconds if task.is_short else -seconds))
-
-    def _step(self, task: ScheduledTask, engine: Engine) -> bool:
-        """Runs a task for a step; was it the last?"""
+    def _goes_on(self, task: ScheduledTask, do: Callable[[], Chunk | None]) -> Chunk | None:
+        """Does something for a task, which ends where that fails: the server outlives a reply."""
         try:
-            last = task.step(engine)
-        except Exception as error:  # the server outlives a reply
+            return do()
+        except Exception as error:
             if not isinstance(error, (ApiError, SlipstreamError)):
                 log.exception("A reply failed.")
             task.emit(as_api_error(error, task.task.prompt_field))
-            return True
-        if last is None:
-            return False
-        self.totals.count(last, task.queue_seconds, perf_counter() - task.began_at)
-        task.emit(last)
-        return task.is_done
+            self._end(task)
+            return None
+
+    def _end(self, task: ScheduledTask) -> None:
+        with self._changed:
+            self._active.remove(task)
+
+
+def taken(task: ScheduledTask, came: Chunk | Exception) -> Chunk | None:
+    """Has a task take what came of its reply. Raises what came, if that is an error."""
+    if isinstance(came, Exception):
+        raise came
+    return task.take(came)

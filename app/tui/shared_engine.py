@@ -12,18 +12,21 @@ from threading import RLock
 from typing import Any
 
 from runtime.engine import Chunk, Engine, Prompt, Sampling
+from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
+from runtime.engine.threaded import ThreadedReplies
 
 POLL = 0.05  # seconds between two looks at whether somebody who waits still wants to
 
 
-class SharedEngine:
+class SharedEngine(ThreadedReplies):
     """An engine that several threads may ask.
 
     Everything but replies, embeddings, memory and closing goes to the engine as it is.
     """
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__()
         self._engine, self._turn = engine, RLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -40,13 +43,20 @@ class SharedEngine:
         **named: Any,
     ) -> Iterator[Chunk]:
         """Makes a reply as Engine.reply does, after the one that is being made. Raises what that raises."""
+        return self._held(
+            cancel, lambda: self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named)
+        )
+
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+        """Makes a reply as Engine.answer does, after the one that is being made. Raises what that raises."""
+        return self._held(cancel, lambda: self._engine.answer(ask, cancel, on_prefill))
+
+    def _held(self, cancel: Callable[[], bool], begin: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
         while not self._turn.acquire(timeout=POLL):
             if cancel():
                 return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
         try:
-            return HeldReply(
-                self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named), self._turn.release
-            )
+            return HeldReply(begin(), self._turn.release)
         except BaseException:
             self._turn.release()
             raise

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 
 from bench.instruments.facts import facts
-from runtime.engine.reply import Chunk
-from runtime.process.flow import Flow
+from runtime.engine.output import Chunk, Output
 from runtime.process.host import Host
-from runtime.process.messages import Call, Stepped, as_step, receive, receive_all, send
+from runtime.process.messages import Call, as_output, receive, receive_all, send
 from runtime.speculative.control.explain import Pass
 
 REPLY = 1  # its number
@@ -30,28 +28,35 @@ class Reading:
 
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
+        self.core = SimpleNamespace(is_idle=True, n_sequences=1)
+        self._n_steps = self._number = 0
+        self._between, self._left = 0.0, 0.0
 
     def prepare(self) -> None:
         """Has no template."""
 
-    def share(self, n_waiting: int) -> None:
-        """It is alone."""
-
-    def stop(self, is_wanted: bool) -> None:
+    def cancel(self, number: int) -> None:
         """Nobody wants that."""
 
     def close(self) -> None:
         """Has nothing."""
 
-    def answer(self, n_steps: int, *_: Any) -> Iterator[Chunk]:
+    def add(self, n_steps: int, number: int) -> None:
         """A reply of so many steps."""
-        between = 0.0
-        for number in range(n_steps):
-            self.weights.max(initial=0)
-            left = time.perf_counter()
-            yield Chunk(" word", (number,), (False,), (" word",), made=Pass(1e-3, (), 0, 0))
-            between += time.perf_counter() - left
-        yield Chunk(str(1e6 * between / n_steps), finish_reason="length")
+        self._n_steps, self.core.is_idle = n_steps, False
+
+    def step(self) -> list[Output]:
+        """The next one."""
+        if self._number:
+            self._between += time.perf_counter() - self._left
+        if self._number == self._n_steps:
+            self.core.is_idle = True
+            return [Output(REPLY, Chunk(str(1e6 * self._between / self._n_steps), finish_reason="length"))]
+        self._number += 1
+        self.weights.max(initial=0)
+        self._left = time.perf_counter()
+        chunk = Chunk(" word", (self._number,), (False,), (" word",), made=Pass(1e-3, (), 0, 0))
+        return [Output(REPLY, chunk)]
 
 
 def serve(pipes: list[Connection], n_read: int) -> None:
@@ -64,31 +69,18 @@ def microseconds_per_crossing(n_read: int, n_steps: int) -> float:
     pairs = [Pipe() for _ in range(3)]
     process = get_context("spawn").Process(target=serve, args=([their for _, their in pairs], n_read))
     process.start()
-    steps = pairs[0][0]
-    receive(steps)
-    send(steps, Call("begin", (n_steps,), number=REPLY))
-    receive(steps)
-    last = read(steps)
-    send(steps, Call("close"))
+    commands = pairs[0][0]
+    receive(commands)
+    send(commands, Call("add", (n_steps,), number=REPLY))
+    last = read(commands)
+    send(commands, Call("close"))
     process.join()
-    return float(last.chunk.text)
+    return float(last.text)
 
 
-def read(steps: Connection) -> Stepped:
-    """The last step of the reply."""
-    flow = Flow()
-    flow.begin(REPLY)
+def read(commands: Connection) -> Chunk:
+    """The last chunk of the reply."""
     while True:
-        if flow.is_due(REPLY):
-            send(steps, Call("next", (0,), number=REPLY))
-            flow.ask(REPLY)
-        for came in receive_all(steps):
-            step = as_step(came)
-            if step is None:
-                flow.note_pause()
-                continue
-            assert isinstance(step, Stepped), step
-            if step.chunk.finish_reason:
-                return step
-            flow.note(step)
-            flow.take(REPLY)
+        for output in map(as_output, receive_all(commands)):
+            if output and isinstance(output.came, Chunk) and output.came.finish_reason:
+                return output.came

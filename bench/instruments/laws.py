@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.drafter import Drafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
@@ -21,7 +22,8 @@ from runtime.sampling.logits import Row
 from runtime.sampling.sampler import Sampler, Sampling, distribution
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.loop import SpecLoop
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.target import TargetPasses
 
 N_VOCAB = 6
 CONTEXT = [1, 2, 1, 5, 1, 2]  # its end stood before, so that n-gram lookup has something to say
@@ -43,20 +45,23 @@ DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side bra
 }
 
 
-def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> SpecLoop:
+def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> Decoder:
     """A loop over the toy model that drafts `k` tokens at every step."""
     costs = PassCosts()
     costs.set(1, 1.0)
-    return SpecLoop(
-        ToyBackend(), drafters, Controller(costs, {d.name: 0.01 for d in drafters}, max_k=8, fixed_k=k), branches
+    return Decoder(
+        TargetPasses(ToyBackend()),
+        drafters,
+        Controller(costs, {d.name: 0.01 for d in drafters}, max_k=8, fixed_k=k),
+        branches,
     )
 
 
-def generate(loop: SpecLoop, sampler: Sampler, n: int, start: list[int] = CONTEXT) -> list[int]:
+def generate(loop: Decoder, sampler: Sampler, n: int, start: list[int] = CONTEXT) -> list[int]:
     """The first `n` tokens of a reply, whose drafts may reach past them."""
     context = np.array(start, dtype=np.int32)
     while (position := len(context) - len(start)) < n:
-        step = loop.step(loop.request, context, sampler, position, 100)
+        step = one_step(loop, context, sampler, position, 100)
         context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
     return context[len(start) :].tolist()[:n]
 

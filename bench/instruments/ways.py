@@ -199,7 +199,7 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
     from runtime.engine.loaded import LoadedEngine
 
     engine = LoadedEngine(job.pair, Options())
-    backend = engine.loop.backend
+    backend = engine.decoder.target.backend
     assert isinstance(backend, LlamaBackend)
     prompts = [
         Prompt(question, engine.encode(question if job.is_raw else [Message("user", question)]))

@@ -49,14 +49,29 @@ class Backend(Protocol):
         """Frees the context."""
 
 
-class SharedPasses(Backend, Protocol):
-    """A backend whose passes up to `n_seats` conversations can share."""
+class Flag(Protocol):
+    """Ends passes: while it is up, they raise StoppedError."""
 
-    n_seats: int
+    def put(self, is_up: bool) -> None:
+        """Up or down, on any thread."""
+
+
+class TargetBackend(Backend, Protocol):
+    """The backend of a target: it may hold several conversations, and its passes can be ended."""
+
+    @property
+    def stop_flag(self) -> Flag:
+        """Ends passes."""
 
     @property
     def slots(self) -> int:
         """Conversations that may be held."""
+
+
+class SharedPasses(TargetBackend, Protocol):
+    """A backend whose passes up to `n_seats` conversations can share."""
+
+    n_seats: int
 
     def fits(self, lengths: Iterable[int]) -> bool:
         """Can conversations of so many tokens be decoded together?"""

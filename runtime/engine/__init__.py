@@ -7,9 +7,9 @@ widget.
 from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.chat_template import Message, TemplateForm
 from runtime.engine.engine import Engine, EngineFacts
+from runtime.engine.output import Chunk
 from runtime.engine.prompt import PLAIN_STOPS, Ids, Infill, Prompt, Talk
 from runtime.engine.quoting import Rendered
-from runtime.engine.reply import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.logits import TokenLogprobs

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.engine.output import Chunk, Output
 from runtime.engine.prompt import Prompt
 from runtime.engine.quoting import Rendered
-from runtime.engine.reply import Chunk
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar
@@ -61,11 +61,12 @@ class Ask:
     prediction: str = ""
     said: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
+    is_short: bool = False  # does it go before others, where replies take turns?
     is_traced: bool = False  # do its passes say why they were as they were?
 
 
 class Engine(ABC):
-    """A pair in memory. Replies are made one at a time, or in turns on one thread; text may be asked about on any."""
+    """A pair in memory. Replies are added and made step by step on one thread; text may be asked about on any."""
 
     pair: Pair
     facts: EngineFacts
@@ -123,26 +124,40 @@ class Engine(ABC):
         after_sampling: bool = False,
         when_full: str = "stop",
         prediction: str = "",
-        pauses: bool = False,
     ) -> Iterator[Chunk]:
         """Streams the reply. `n_logprobs` likeliest tokens come with each token, as the model sees it or as it is
         `after_sampling`; `when_full` is one of POLICIES.
 
         `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use
-        of it. Between two chunks other replies may go on; where it `pauses`, empty chunks come while the prompt is
-        read. Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
+        of it. Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
         """
         ask = Ask(
             prompt, sampling, max_tokens, tuple(stops), grammar, thoughts, n_logprobs, after_sampling, when_full,
             prediction,
         )  # fmt: skip
-        return self.answer(ask, cancel, on_prefill, pauses)
+        return self.answer(ask, cancel, on_prefill)
 
     @abstractmethod
-    def answer(
-        self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
-    ) -> Iterator[Chunk]:
-        """The reply in chunks, as `reply` says."""
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+        """Returns the reply in chunks, as `reply` says."""
+
+    @abstractmethod
+    def add(self, ask: Ask) -> int:
+        """Begins a reply. Returns its number, by which `step` tells of it. Raises what `reply` raises, unless the first
+        step does.
+        """
+
+    @abstractmethod
+    def step(self) -> list[Output]:
+        """Returns what comes next of the replies that were added; nothing where that takes a while."""
+
+    @abstractmethod
+    def cancel(self, number: int) -> None:
+        """Ends a reply soon, on any thread: its last chunk says that it was cancelled."""
+
+    @abstractmethod
+    def end(self, number: int) -> None:
+        """Ends a reply of which nobody reads the rest."""
 
     @abstractmethod
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
@@ -155,13 +170,6 @@ class Engine(ABC):
     @abstractmethod
     def embed(self, tokens: Sequence[int]) -> list[float]:
         """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
-
-    @abstractmethod
-    def share(self, n_waiting: int) -> None:
-        """So many replies wait for the steps that are made from now on."""
-
-    def let_in(self) -> None:  # noqa: B027 (an engine may always let others in)
-        """Somebody else has come, on any thread: a reply that pauses does so at once, if it can."""
 
     @abstractmethod
     def tend(self) -> None:
@@ -179,9 +187,8 @@ class Engine(ABC):
     @property
     @abstractmethod
     def turn_seconds(self) -> float:
-        """How long a reply should go on before another has its turn, so that changing costs little.
-
-        Infinite where only one can be held.
+        """How long a reply goes on before another has its turn: 0 where they share passes, infinite where only one can
+        be held.
         """
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as List
 from contextlib import suppress
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, ModelError, SettingsError, StoppedError
 from runtime.engine.binding import masks, shown_pieces
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
-from runtime.engine.engine import Ask, Engine, EngineFacts
-from runtime.engine.prompt import NEEDED, Prompt, PromptEncoder
+from runtime.engine.core import EngineCore
+from runtime.engine.engine import Ask
+from runtime.engine.loaded_facts import facts_of
+from runtime.engine.output import Output
+from runtime.engine.prompt import Prompt, PromptEncoder
 from runtime.engine.quoting import Rendered
-from runtime.engine.reply import Chunk, Reply
-from runtime.engine.stats import Stats
+from runtime.engine.sequence import Request, Sequence, Vocabulary
+from runtime.engine.streams import SteppedEngine
 from runtime.engine.window import POLICIES, PromptWindow
 from runtime.learning.conditions import LEARNS, why_never
 from runtime.learning.learner import BackgroundLearner, learner_of
@@ -37,7 +41,7 @@ MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 TURN = 10  # times what it takes to change from one reply to another
 
 
-class LoadedEngine(Engine):
+class LoadedEngine(SteppedEngine):
     """An engine whose models are in this process. Where it `learns`, so does the head of a pair that is to: what
     measures does not, and has the head as it is.
     """
@@ -45,15 +49,22 @@ class LoadedEngine(Engine):
     def __init__(
         self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, learns: bool = False
     ) -> None:
+        super().__init__()
         self.pair = pair
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
         self._why_not_learning = why_never(pair, self._loaded.drafts_by)
         self._learner = opened_learner(pair) if learns and not self._why_not_learning else None
         self._asked_head = self._loaded.learned
-        self.loop, self.vocab = self._loaded.loop, self._loaded.target.vocab
+        self.decoder, self.vocab = self._loaded.decoder, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
         self._encoder = PromptEncoder(self.vocab, self.facts.template, pair.target.name, self.facts.n_ctx)
-        self._stats = Stats()  # of the last reply
+        self._start()
+
+    def _start(self) -> None:
+        """Makes replies possible, as all is loaded."""
+        self.core = EngineCore(self.decoder, self._loaded.backend)
+        self._numbers = count(1)
+        self._last: Sequence | None = None
 
     def prepare(self) -> None:
         """Makes ready what the first prompt would wait for."""
@@ -65,8 +76,8 @@ class LoadedEngine(Engine):
 
     def render(
         self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] = (),
+        messages: List[Message],
+        tools: List[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
     ) -> Rendered:
         """As Engine says."""
@@ -83,33 +94,58 @@ class LoadedEngine(Engine):
         ids = self.vocab.encode(text, special=special)
         return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
 
-    def answer(
-        self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
-    ) -> Iterator[Chunk]:
-        """The reply in chunks, as `reply` says; it is ready to be made when this returns."""
+    def add(self, ask: Ask, number: int | None = None) -> int:
+        """As Engine says; the reply may be given another number, which is no other's."""
         if self._loaded.target.is_embedder:
             raise SettingsError(
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
-        sampler = self._sampler(ask)
-        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", cancel)
+        number = next(self._numbers) if number is None else number
+        sampler, is_cancelled = self._sampler(ask), self.core.announce(number)
+        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
         try:
             ids = self._begun(window, ask.max_tokens)
         except StoppedError:
-            return cancelled()
-        expected = self.vocab.encode(ask.prediction, special=False) if ask.prediction else ()
-        report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)
-        reply = Reply(
-            self.loop, self.vocab, window, ids, sampler, ask.max_tokens, ask.stops, report, self.facts.exactness,
-            expected, shown_pieces(self.vocab, ask.grammar),
-        )  # fmt: skip
-        reply.request.is_traced = ask.is_traced
-        reply.take_up(ask.said, ask.passes)
-        self._stats = reply.stats
+            self.core.give_up(number)
+            return number
+        except BaseException:
+            self.core.forget(number)
+            raise
+        vocabulary = Vocabulary(self.vocab, shown_pieces(self.vocab, ask.grammar))
+        sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
+        sequence.drafting.is_traced = ask.is_traced
+        sequence.take_up(ask.said, ask.passes)
         if self._learner:
-            self._learner.reply_begins(reply.made, self.memory_level)
-        return reply.run(cancel, on_prefill, pauses)
+            self._learner.reply_begins(sequence.made, self.memory_level)
+        self._last = sequence
+        self.core.add(sequence)
+        return number
+
+    def _request(self, ask: Ask, sampler: Sampler) -> Request:
+        return Request(
+            sampler,
+            ask.max_tokens,
+            ask.stops,
+            None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
+            self.vocab.encode(ask.prediction, special=False) if ask.prediction else (),
+            ask.is_short,
+            self.facts.exactness,
+            self.facts.exactness.is_exact,
+            sampler.is_coupled and self.decoder.target.is_exact_only,
+        )
+
+    def step(self) -> list[Output]:
+        """As Engine says: makes one pass at most."""
+        return self.core.step()
+
+    def cancel(self, number: int) -> None:
+        """As Engine says."""
+        self.core.cancel(number)
+
+    def end(self, number: int) -> None:
+        """As Engine says."""
+        self.core.end(number)
 
     def _begun(self, window: PromptWindow, max_tokens: int | None) -> list[int]:
         """The prompt's ids. Raises ContextError when there is nothing to read, or too much."""
@@ -126,35 +162,22 @@ class LoadedEngine(Engine):
 
     @property
     def turn_seconds(self) -> float:
-        """How long a reply should go on before another has its turn, so that changing costs little.
-
-        Infinite where only one can be held, nothing while they share passes.
-        """
-        if self._loaded.backend.slots == 1:
-            return math.inf
-        return 0.0 if self.loop.company else TURN * self.loop.lineup.switch_seconds
+        """As Engine says."""
+        return self.core.scheduler.turn_seconds
 
     @property
     def n_held(self) -> int:
         """Conversations that need not be read again."""
         return self._loaded.backend.n_held
 
-    @property
-    def n_read_passes(self) -> int:
-        """Passes so far that read prompts, or parts of some."""
-        return self.loop.n_read_passes
-
-    def share(self, n_waiting: int) -> None:
-        """So many replies wait for the steps that are made from now on."""
-        self.loop.controller.n_waiting = n_waiting
-
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """The target passes of the last reply, also while it is made, from the `first` on."""
-        return tuple(self._stats.steps[first:])
+        return tuple(self._last.stats.steps[first:]) if self._last else ()
 
     def explain(self) -> Explanation:
         """What decides about speculation now, as far as the last reply has come."""
-        return explain(self.loop.controller, self._stats.prompt_n + self._stats.predicted_n, self.loop.why_plain().text)
+        n_context, state = (self._last.buffer.n, self._last.drafting) if self._last else (0, None)
+        return explain(self.decoder.controller, n_context, self.decoder.why_plain(state).text)
 
     def _sampler(self, ask: Ask) -> Sampler:
         """Raises SettingsError for what only the model, or several settings together, can show to be wrong."""
@@ -199,14 +222,14 @@ class LoadedEngine(Engine):
     @property
     def memory_level(self) -> str:
         """How short memory was at the last token: OK, TIGHT or CRITICAL."""
-        return self.loop.lineup.memory_level
+        return self.decoder.lineup.memory_level
 
     @property
     def given_up(self) -> str:
         """What was given up for that and why, with numbers; "" while nothing is."""
-        return self.loop.lineup.given_up
+        return self.decoder.lineup.given_up
 
-    def embed(self, tokens: Sequence[int]) -> list[float]:
+    def embed(self, tokens: List[int]) -> list[float]:
         """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
         vector: list[float] = self._loaded.embedder().embed(list(tokens)).tolist()
         return vector
@@ -214,7 +237,7 @@ class LoadedEngine(Engine):
     def tend(self) -> None:
         """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
         self._loaded.close_embedder()
-        self.loop.lineup.degrade()
+        self.decoder.lineup.degrade()
         if self._learner:
             self._learner.tend(self.memory_level)
             self._use_learned(self._learner)
@@ -233,10 +256,6 @@ class LoadedEngine(Engine):
             return ""
         why = self._why_not_learning or "nothing is kept of what is measured"
         return self._learner.state if self._learner else f"it does not learn: {why}"
-
-    def stop(self, is_stopped: bool) -> None:
-        """Ends the pass that runs and every further one at once, until told otherwise. On any thread."""
-        self._loaded.backend.stop_flag.put(is_stopped)
 
     def close(self) -> None:
         """Frees the models."""
@@ -261,33 +280,3 @@ def opened_learner(pair: Pair) -> BackgroundLearner | None:
         facts = ModelFacts(read_model_header(pair.target))
         return learner_of(pair.target, pair.draft, facts.n_vocab)
     return None
-
-
-def cancelled() -> Iterator[Chunk]:
-    """A reply that nobody wanted any more before it began."""
-    yield Chunk("", finish_reason="cancelled", stats=Stats())
-
-
-def facts_of(loaded: LoadedPair) -> EngineFacts:
-    """What does not change from now on."""
-    target, plan, off, lacking = loaded.target, loaded.plan, loaded.loop.controller.off, loaded.left_out
-    failed = lacking.text if lacking and lacking.code == "draft-error" else ""
-    left_out = "; ".join(text for text in (loaded.shortened, failed) if text)
-    return EngineFacts(
-        n_ctx=loaded.backend.n_ctx,
-        n_ctx_train=target.n_ctx_train,
-        n_vocab=target.vocab.n_vocab,
-        n_embd=target.n_embd,
-        n_bytes=target.size,
-        template=target.template,
-        fit=plan.text if plan else "",
-        left_out=f"memory is short: {plan.text}" if plan and plan.is_less else left_out,
-        is_short=bool(plan and plan.is_less),
-        exactness=loaded.exactness,
-        is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
-        can_draft=not target.is_embedder and (off is None or off.code != "architecture"),
-        could_be_exact=loaded.could_be_exact,
-        has_gpu=loaded.is_elsewhere,
-        can_infill=target.vocab.fim.keys() >= set(NEEDED),
-        shares_passes=loaded.loop.company is not None,
-    )

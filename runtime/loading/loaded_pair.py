@@ -29,12 +29,12 @@ from runtime.loading.pass_timing import n_cores, thread_counts
 from runtime.loading.profile import TargetProfile
 from runtime.memory.pressure import PressureMonitor
 from runtime.models.registry import Pair
-from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads, Watch
+from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
-from runtime.speculative.loop import SpecLoop
+from runtime.speculative.target import Sharing, TargetPasses
 
 INEXACT = (
     "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
@@ -101,37 +101,31 @@ class LoadedPair(OpenPair):
         return found
 
     def _wire(self) -> None:
-        """Drafters, controller, threads and the watch over memory become one loop."""
+        """Drafters, controller, threads and the watch over memory become one decoder."""
         drafters = [make() for make in self._makers.values()]
         controller = self._controller(drafters)
-        self.loop = SpecLoop(
-            self.backend,
-            drafters,
-            controller,
-            self.options.branches,
-            self._threads(),
-            self._degradation(),
-            sys.maxsize if self.options.fast else self.exactness.width,
-            self._company(controller),
+        is_padded = self.exactness.padded and not self.options.fast  # else it is the same wherever a pass begins
+        exact_rows = sys.maxsize if self.options.fast else self.exactness.width
+        target = TargetPasses(self.backend, exact_rows, self._sharing(), self._exact_rows if is_padded else None)
+        self.decoder = Decoder(
+            target, drafters, controller, self.options.branches, self._threads(), self._degradation()
         )
-        if self.exactness.padded and not self.options.fast:  # else it is the same wherever a pass begins
-            self.loop.rows_at = self._exact_rows
-        self.loop.lineup.failed, self.loop.controller.passes.is_far = self.left_out, bool(self._workers)
-        self.loop.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
-        self.loop.controller.begin(0)  # drafters are valued now, and not while the first reply is waited for
+        self.decoder.lineup.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
+        self.decoder.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
+        self.decoder.controller.begin(0)  # drafters are valued now, and not while the first reply is waited for
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
 
-    def _company(self, controller: Controller) -> Company | None:
-        """What decides which replies share passes; None where they have to take turns."""
+    def _sharing(self) -> Sharing | None:
+        """How replies share passes; None where they have to take turns."""
         shared = shared_passes(self.backend)
         if shared is None:
             return None
         exact = self.exactness
         is_any = self.options.fast or (exact.is_exact and exact.together)
         exact_rows = sys.maxsize if is_any else exact.width if exact.together else 1
-        return Company(shared, exact_rows, controller.passes)
+        return Sharing(shared, exact_rows)
 
     def _exact_rows(self, n_context: int) -> int:
         """Rows of a pass after so many tokens, up to which it rounds as plain decode does."""
@@ -192,7 +186,7 @@ class LoadedPair(OpenPair):
         """
         assert self._head_file is not None
         self._head_file.learned = learned
-        self.loop.lineup.renew()
+        self.decoder.lineup.renew()
 
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one
@@ -214,7 +208,7 @@ class LoadedPair(OpenPair):
     def embedder(self) -> Embedder:
         """The context for embeddings, made when it is first wanted."""
         if self._embedder is None:
-            threads = self.loop.controller.passes.threads
+            threads = self.decoder.controller.passes.threads
             self._embedder = Embedder(self.target, self.backend.n_ctx, threads.many.n if threads else 1)
         return self._embedder
 

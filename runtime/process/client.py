@@ -7,29 +7,31 @@ Token ids are the truth and the cache is a memo, so what is kept here is enough 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from itertools import count
 from typing import Any
 
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ModelError, TemplateError
-from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
-from runtime.engine.engine import Ask, Engine
-from runtime.engine.prompt import Ids, Prompt
-from runtime.engine.quoting import Rendered
-from runtime.engine.reply import Chunk
+from runtime.core.errors import ModelError, SettingsError, SlipstreamError
+from runtime.engine.engine import Ask
+from runtime.engine.output import Chunk, Output
+from runtime.engine.stats import Stats
+from runtime.engine.streams import SteppedEngine
 from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.losses import Losses
 from runtime.process.messages import Call, Status
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
-from runtime.process.reply import ProcessReply
+from runtime.process.replies import LiveReplies, LiveReply
+from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Explanation, Pass
 
 PATIENCE = 15.0  # seconds that a worker may take to be there again
+HEED = 0.3  # seconds that a reply has to end when it is cancelled, before it is not waited for any more
 CLOSED = "The model is closed."
 Say = Callable[[str], object]
 
@@ -38,7 +40,7 @@ def silent(text: str) -> None:
     """Nobody is told."""
 
 
-class EngineProcess(Engine):
+class EngineProcess(RemoteTexts, SteppedEngine):
     """An engine in another process. `say` is told when that was lost and is there again, and when the `trace` that
     passes are written to ends.
     """
@@ -51,11 +53,12 @@ class EngineProcess(Engine):
         say: Say = silent,
         trace: TraceFile | None = None,
     ) -> None:
+        RemoteTexts.__init__(self)
+        SteppedEngine.__init__(self)
         self.pair, self._say, self._losses, self._trace = pair, say, Losses(options or Options()), trace
-        self._lock, self._is_closed, self._n_waiting = threading.RLock(), False, 0
+        self._lock, self._is_closed, self._replies = threading.RLock(), False, LiveReplies()
         self._numbers = trace.sequences if trace else count(1)
-        self._reply: ProcessReply | None = None  # the last one
-        self._words: dict[int, tuple[bytes, str, bool]] = {}
+        self._last: LiveReply | None = None
         self._process = self._started(on_progress or (lambda what, share: True))
         self.facts = self._process.facts
         if self._losses.is_reduced:
@@ -100,7 +103,7 @@ class EngineProcess(Engine):
             self._losses.note(lost, place, self.pair.target.name)
 
     def _ask(self, name: str, *args: Any) -> Any:
-        """What the engine there says, on the thread of replies."""
+        """What the engine there says, beside replies."""
         place = object()
         while True:
             try:
@@ -108,80 +111,92 @@ class EngineProcess(Engine):
             except ProcessLostError as lost:
                 self.note_loss(lost, place)
 
-    def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
-        """What the engine there says of text, beside replies."""
-        place = object()
-        while True:
+    def add(self, ask: Ask) -> int:
+        """As Engine says. May be called on any thread."""
+        number = next(self._numbers)
+        self._last = LiveReply(number, replace(ask, is_traced=self._trace is not None))
+        self._replies.add(self._last)
+        with suppress(ProcessLostError):  # the next step starts it anew
+            self._replies.submit(self._process)
+        return number
+
+    def step(self) -> list[Output]:
+        """As Engine says. A reply goes on in another process where its own was lost."""
+        if unheeded := [*self._replies.unheeded(self._process, HEED)]:
+            return [self._given_up(each) for each in unheeded]
+        try:
+            process = self.living()
+        except SlipstreamError as error:
+            return self._failed(self._replies.all(), error)
+        try:
+            self._replies.submit(process)
+            outputs = process.receive()
+        except ProcessLostError as lost:
+            return self._after_loss(process, lost)
+        except OverdueError as overdue:
+            self._replies.lost(process)
+            slow = SettingsError(
+                f"Preparing the reply took more than {TEXT:g} s, so it was given up. Simplify what binds it."
+            )
+            return self._failed([each for each in self._replies.all() if each.number == overdue.number], slow)
+        return [each for each in outputs if self._noted(each)]
+
+    def _after_loss(self, process: ModelProcess, lost: ProcessLostError) -> list[Output]:
+        """Returns the errors of replies for which the process was lost too often."""
+        outputs, found = list[Output](), self._replies.lost(process)
+        try:
+            if not found:
+                self.note_loss(lost, "idle")
+        except ModelError as error:
+            return self._failed(self._replies.all(), error)
+        for each in found:
             try:
-                return self.living().ask_text(Call(name, args, named))
-            except ProcessLostError as lost:
-                self.note_loss(lost, place)
-            except OverdueError:
-                raise TemplateError(
-                    f"Reading the prompt took more than {TEXT:g} s, so it was given up: it is too long, or the model's "
-                    "chat template does not come to an end."
-                ) from None
+                self.note_loss(lost, each.place)
+            except ModelError as error:
+                outputs += self._failed([each], error)
+        return outputs
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def _failed(self, replies: Sequence[LiveReply], error: Exception) -> list[Output]:
+        for each in replies:
+            self._replies.remove(each.number)
+        return [Output(each.number, error) for each in replies]
+
+    def _given_up(self, reply: LiveReply) -> Output:
+        """Returns the end of a reply that was cancelled, whatever its process does."""
+        self._replies.remove(reply.number)
+        stats = Stats(steps=reply.passes, decode_seconds=sum(each.seconds for each in reply.passes))
+        return Output(reply.number, Chunk("", finish_reason="cancelled", stats=stats))
+
+    def _noted(self, output: Output) -> bool:
+        """Keeps what has come; is anybody to be told it?"""
+        number, came = output
+        if not self._replies.take(output):
+            return False
+        if self._trace and isinstance(came, Chunk) and came.made and came.made.why:
+            n = len(reply.passes) if (reply := self._replies.get(number)) else 0
+            if problem := self._trace.write(TracedPass(number, n, came.made, came.made.why)):
+                self._say(problem)
+        return True
+
+    def cancel(self, number: int) -> None:
         """As Engine says."""
-        if isinstance(prompt, Ids):  # no way to another process for what is known here
-            return prompt.checked(self.facts.n_vocab)
-        ids: list[int] = self._ask_text("encode", prompt)
-        return ids
+        reply = self._replies.get(number)
+        if reply is not None and reply.cancelled_at is None:
+            reply.cancelled_at = time.monotonic()
+            if reply.process is not None:
+                with suppress(ProcessLostError):
+                    reply.process.cancel(number)
 
-    def render(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm = USUAL_FORM
-    ) -> Rendered:
+    def end(self, number: int) -> None:
         """As Engine says."""
-        rendered: Rendered = self._ask_text("render", messages, tools, form)
-        return rendered
-
-    def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """As Engine says."""
-        ids: list[int] = self._ask_text("tokenize", text, special=special, bos=bos)
-        return ids
-
-    def token_bytes(self, token: int) -> bytes:
-        """As Engine says."""
-        return self._word(token)[0]
-
-    def token_text(self, token: int) -> str:
-        """As Engine says."""
-        return self._word(token)[1]
-
-    def is_end(self, token: int) -> bool:
-        """As Engine says."""
-        return self._word(token)[2]
-
-    def _word(self, token: int) -> tuple[bytes, str, bool]:
-        word = self._words.get(token)
-        if word is None:
-            word = self._words[token] = self._ask_text("word", token)
-        return word
-
-    @cached_property
-    def end_tokens(self) -> tuple[int, ...]:
-        """As Engine says."""
-        tokens: tuple[int, ...] = self._ask_text("end_tokens")
-        return tokens
-
-    def answer(
-        self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
-    ) -> Iterator[Chunk]:
-        """As Engine says."""
-        ask = replace(ask, is_traced=self._trace is not None)
-        self._reply = ProcessReply(self, next(self._numbers), ask, cancel)
-        self._reply.begin()
-        return self._reply.chunks(on_prefill, pauses)
-
-    def note_pass(self, number: int, n: int, made: Pass) -> None:
-        """Writes the `n`-th pass of the reply of that number to the trace, where there is one."""
-        if self._trace and made.why and (problem := self._trace.write(TracedPass(number, n, made, made.why))):
-            self._say(problem)
+        reply = self._replies.remove(number)
+        if reply is not None and reply.process is not None and reply.process.is_alive:
+            with suppress(ProcessLostError):
+                reply.process.cancel(number)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """As Engine says."""
-        return tuple(self._reply.passes[first:]) if self._reply else ()
+        return tuple(self._last.passes[first:]) if self._last else ()
 
     def explain(self) -> Explanation:
         """As Engine says."""
@@ -193,23 +208,10 @@ class EngineProcess(Engine):
         vector: list[float] = self._ask("embed", list(tokens))
         return vector
 
-    @property
-    def n_waiting(self) -> int:
-        """Replies that wait for the steps that are made."""
-        return self._n_waiting
-
-    def share(self, n_waiting: int) -> None:
-        """As Engine says."""
-        self._n_waiting = n_waiting
-
-    def let_in(self) -> None:
-        """As Engine says."""
-        self._process.lets_in = True
-
     def tend(self) -> None:
         """As Engine says; one that was lost is not started for that."""
         if self._process.is_alive:
-            self._process.status = self._ask("tend")
+            self._ask("tend")
 
     def close(self) -> None:
         """Frees the models; whatever is asked at the moment fails."""

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from runtime.engine.engine import EngineFacts
-from runtime.engine.reply import Chunk
+from runtime.engine.output import Chunk, Output
 from runtime.speculative.control.explain import Pass
 
 
@@ -48,22 +48,11 @@ class Opened(NamedTuple):
     status: Status
 
 
-class Stepped(NamedTuple):
-    """The reply of that number has advanced; with what seldom changes, where it was looked at."""
-
-    number: int
-    chunk: Chunk
-    status: Status | None
-
-
 class Failed(NamedTuple):
     """A call raised this, or the reply of that number did."""
 
     error: Exception
     number: int = 0
-
-
-PAUSE = ()  # all has come that was asked for
 
 
 def send(pipe: Connection, *messages: object) -> None:
@@ -78,12 +67,12 @@ def pack(*messages: object) -> bytes:
 
 def bare(message: object) -> object:
     """As it goes through a pipe."""
-    if isinstance(message, Stepped):
-        number, chunk, status = message
+    if isinstance(message, Output) and isinstance(message.came, Chunk):
+        number, chunk = message.number, message.came
         made = None if chunk.made is None else tuple(chunk.made)
         return (
             number, chunk.text, chunk.tokens, chunk.drafted, chunk.pieces, chunk.logprobs, chunk.finish_reason,
-            chunk.notice, chunk.stats, chunk.stop, made, chunk.n_read, status and tuple(status),
+            chunk.notice, chunk.stats, chunk.stop, made, chunk.n_read,
         )  # fmt: skip
     return tuple(message) if isinstance(message, Call) else message
 
@@ -99,10 +88,10 @@ def receive(pipe: Connection) -> Any:
     return receive_all(pipe)[0]
 
 
-def as_step(message: Any) -> Stepped | Failed | None:
-    """What was sent as a reply's step, or as its failure; None for anything else."""
+def as_output(message: Any) -> Output | None:
+    """What was sent as an output, or as a reply's failure; None for anything else."""
     if type(message) is tuple and message:
-        number, *fields, made, n_read, status = message
+        number, *fields, made, n_read = message
         fields += (None if made is None else Pass(*made), n_read)
-        return Stepped(number, Chunk(*fields), status and Status(*status))
-    return message if isinstance(message, Failed) and message.number else None
+        return Output(number, Chunk(*fields))
+    return Output(message.number, message.error) if isinstance(message, Failed) and message.number else None

@@ -1,4 +1,4 @@
-"""When steps are told: each message wakes two processes, which take the cores that the models compute on.
+"""When what steps brought is sent: each message wakes two processes, which take the cores that the models compute on.
 
 Knows replies by their numbers, and times; must not know pipes.
 """
@@ -6,49 +6,51 @@ Knows replies by their numbers, and times; must not know pipes.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
-from runtime.process.messages import Failed, Stepped
+from runtime.engine.output import Output
 
 TELL_EVERY = 0.012  # seconds between two messages while steps are made quickly
 
 
 class Outbox:
-    """Steps that were made and not told yet. A reply's first token is to be told at once."""
+    """Outputs that were not sent yet. Nothing but further tokens of a reply waits here."""
 
     def __init__(self) -> None:
-        self._steps = list[Stepped | Failed]()
-        self._told_at = 0.0
+        self._outputs = list[Output]()
+        self._sent_at = 0.0
         self._step_seconds = 0.0  # that a step takes, by the longest of late
         self._silent = set[int]()  # replies that have said nothing yet
-        self.has_first = self._has_last = False  # is a reply's first token among the steps, or its last?
+        self.has_first = self._is_urgent = False  # is a reply's first token among the outputs? its beginning or end?
 
     def begin(self, number: int) -> None:
         """That reply begins."""
         self._silent.add(number)
 
-    def end(self, number: int) -> None:
-        """It has ended, which is told at once."""
-        self._silent.discard(number)
-        self._has_last = True
-
-    def add(self, number: int, step: Stepped | Failed, seconds: float) -> None:
-        """That reply's step, which took so long."""
-        self._steps.append(step)
+    def add(self, outputs: Iterable[Output], seconds: float) -> None:
+        """Takes in what a step of so many seconds brought."""
         self._step_seconds = max(seconds, self._step_seconds / 2)
-        if number in self._silent and isinstance(step, Stepped) and step.chunk.tokens:
-            self._silent.discard(number)
-            self.has_first = True
+        for output in outputs:
+            self._outputs.append(output)
+            number, came = output
+            if isinstance(came, Exception) or came.made is None:
+                self._is_urgent = True
+            if isinstance(came, Exception) or came.finish_reason:
+                self._silent.discard(number)
+            elif number in self._silent and came.tokens:
+                self._silent.discard(number)
+                self.has_first = True
 
     @property
     def is_due(self) -> bool:
-        """Is it to be told now: as a reply has begun to speak or ended, or as the last message would be too long ago
-        after one more step?
-        """
-        is_late = time.perf_counter() + self._step_seconds - self._told_at >= TELL_EVERY
-        return self.has_first or self._has_last or is_late
+        """Is it to be sent now: as it is urgent, or as the last message would be too long ago after one more step?"""
+        if self.has_first or self._is_urgent:
+            return True
+        is_late = time.perf_counter() + self._step_seconds - self._sent_at >= TELL_EVERY
+        return bool(self._outputs) and is_late
 
-    def take(self) -> list[Stepped | Failed]:
-        """All of it, which is told now."""
-        steps, self._steps = self._steps, []
-        self._told_at, self.has_first, self._has_last = time.perf_counter(), False, False
-        return steps
+    def take(self) -> list[Output]:
+        """Returns all of it, which is sent now."""
+        outputs, self._outputs = self._outputs, []
+        self._sent_at, self.has_first, self._is_urgent = time.perf_counter(), False, False
+        return outputs

@@ -1,5 +1,4 @@
-"""Which drafters take part in the reply whose turn it is: who is let into it, who goes and comes back with the memory,
-and who broke.
+"""Which drafters draft for a sequence: which begin it, which go and come back with the memory, and which broke.
 
 Knows drafters and the controller that judges them; drafts nothing.
 """
@@ -16,7 +15,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.degradation import Change, Degradation
-from runtime.speculative.step import RequestState
+from runtime.speculative.step import DraftingState
 
 PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
 NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
@@ -37,8 +36,6 @@ class Lineup:
         self._controller, self._target, self.degradation = controller, target, degradation
         self.failed: Reason | None = None  # set when a drafter broke and was dropped
         self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
-        self.request = RequestState(drafters=set(self._order))  # the reply that is being made
-        self.switch_seconds = 0.0  # that the last change from one reply to another took
         self._set(drafters)
 
     def _set(self, drafters: Iterable[Drafter]) -> None:
@@ -48,51 +45,45 @@ class Lineup:
 
     def begin(
         self,
-        request: RequestState,
+        state: DraftingState,
         context: Tokens,
         expected: Sequence[int],
         has_grammar: bool,
         is_cancelled: Cancelled,
     ) -> None:
-        """Drafters read the prompt of a reply, where that will repay itself in it."""
-        self.request = request
+        """Has drafters read the prompt of a reply, where the reply will repay that."""
         self.shortage = self.degradation.reason if self.degradation else None
-        request.drafters, request.left_out, request.n_idle = set(), None, 0
+        state.drafters, state.left_out, state.n_idle = set(), None, 0
         for drafter in list(self.drafters):
             if drafter.takes_part(expected, has_grammar):
                 drafter.begin(context, expected)
-                self._admit(drafter, context, is_cancelled)
+                self._admit(state, drafter, context, is_cancelled)
 
-    def turn_to(self, request: RequestState, context: Tokens, is_alone: bool) -> None:
-        """That reply goes on after steps of another one; what was held of it is made ready in no step's time. What a
-        pass of several needs, it makes ready itself.
-        """
-        began, self.request = time.perf_counter(), request
-        if is_alone:
-            self._target.resume(context)
+    def resume(self, state: DraftingState, context: Tokens) -> None:
+        """Makes ready what drafters hold of a sequence, after steps of another one."""
         for drafter in list(self.drafters):
-            if drafter.name in request.drafters:
+            if drafter.name in state.drafters:
                 drafter.resume(context)
-        self.switch_seconds = time.perf_counter() - began
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
         for drafter in self.drafters:
             drafter.finish(context, n_prompt)
 
-    def _admit(self, drafter: Drafter, context: Tokens, is_cancelled: Cancelled = lambda: False) -> None:
-        """Lets a drafter take part in the reply, unless reading the prompt costs it more than it will save."""
-        request = self.request
-        request.drafters.add(drafter.name)
+    def _admit(
+        self, state: DraftingState, drafter: Drafter, context: Tokens, is_cancelled: Cancelled = lambda: False
+    ) -> None:
+        """Lets a drafter draft for a sequence, unless reading the prompt costs it more than it will save."""
+        state.drafters.add(drafter.name)
         n_uncached = drafter.n_uncached(context)
         if n_uncached <= NEGLIGIBLE:
             return
-        if self._controller.repays(drafter.name, n_uncached, request.n_reply):
+        if self._controller.repays(drafter.name, n_uncached, state.n_reply):
             self._prefill(drafter, context, n_uncached, is_cancelled)
         else:
-            request.drafters.remove(drafter.name)
+            state.drafters.remove(drafter.name)
             why = f"the {drafter.name} drafter would have to read {n_uncached} tokens, more than this reply repays"
-            request.left_out = Reason("cost", why)
+            state.left_out = Reason("cost", why)
 
     def _prefill(self, drafter: Drafter, context: Tokens, n_uncached: int, is_cancelled: Cancelled) -> None:
         """Has a drafter read the prompt in pieces, so that it can be cancelled."""
@@ -110,15 +101,16 @@ class Lineup:
     def drop(self, drafter: Drafter, error: SlipstreamError) -> None:
         """Goes on without a drafter that broke."""
         self._set(each for each in self.drafters if each is not drafter)
-        self.request.n_idle = 0
         drafter.close()
         self._controller.drop(drafter.name)
         self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
 
-    def degrade(self, context: Tokens | None = None) -> None:
-        """Gives up, or takes back, what memory asks for; what comes back in mid-reply reads its `context` first."""
+    def degrade(self, state: DraftingState | None = None, context: Tokens | None = None) -> None:
+        """Gives up, or takes back, what memory asks for; what comes back in mid-reply, of that `state`, reads its
+        `context` first.
+        """
         if self.degradation is not None:
-            self._take_change(self.degradation.update(self.drafters), context)
+            self._take_change(self.degradation.update(self.drafters), state, context)
 
     def renew(self) -> None:
         """Between two replies: the draft model or head is opened again, as its file is now."""
@@ -129,8 +121,8 @@ class Lineup:
             self._controller.states[drafter.name].renew()
         self._take_change(change)
 
-    def _take_change(self, change: Change, context: Tokens | None = None) -> None:
-        """Drafters go and come back; a `context` is read by those that do."""
+    def _take_change(self, change: Change, state: DraftingState | None = None, context: Tokens | None = None) -> None:
+        """Drafters go and come back; those that do read the `context` of the sequence of that `state`."""
         if change.slots is not None:
             self._target.set_slots(change.slots)
         for drafter in change.suspended:
@@ -139,10 +131,10 @@ class Lineup:
             self._controller.unsuspend(drafter.name)
         left = [drafter for drafter in self.drafters if drafter not in change.suspended]
         self._set([*left, *change.restored])
-        self.request.n_idle = 0
-        if context is not None:
+        if state is not None and context is not None:
+            state.n_idle *= not (change.suspended or change.restored)
             for drafter in change.restored:
-                self._admit(drafter, context)
+                self._admit(state, drafter, context)
         reason = self.degradation.reason if self.degradation else None
         self.shortage, self.failed = reason or self.shortage, change.failed or self.failed
 

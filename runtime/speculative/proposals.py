@@ -17,7 +17,7 @@ from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.step import RequestState
+from runtime.speculative.step import DraftingState
 
 
 class Proposal(NamedTuple):
@@ -35,10 +35,10 @@ class Proposal(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A drafter that is to be asked for a reply, together with what others' replies ask of it."""
+    """A drafter that is to be asked for a sequence, together with what is asked for others."""
 
     drafter: Drafter
-    request: RequestState
+    state: DraftingState
     context: Tokens
     sampler: Sampler
     criterion: StoppingCriterion
@@ -55,7 +55,7 @@ class Proposer:
         self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
 
     def propose(
-        self, request: RequestState, context: Tokens, sampler: Sampler, room: int, later: list[Asked] | None = None
+        self, state: DraftingState, context: Tokens, sampler: Sampler, room: int, later: list[Asked] | None = None
     ) -> list[Proposal]:
         """What the drafters propose that take part in a reply.
 
@@ -64,7 +64,7 @@ class Proposer:
         is given.
         """
         proposals, states = list[Proposal](), self.controller.states
-        taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in request.drafters]
+        taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in state.drafters]
         in_order = sorted(taking_part, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
             if drafter.is_model_free:
@@ -79,13 +79,13 @@ class Proposer:
             if later is None or not drafter.shares_passes:
                 proposals += self._ask(drafter, context, sampler, room)
             elif self._is_worth_asking(drafter):
-                later.append(self._asked(drafter, request, context, sampler, room))
+                later.append(self._asked(drafter, state, context, sampler, room))
         return proposals
 
-    def _asked(self, drafter: Drafter, request: RequestState, context: Tokens, sampler: Sampler, room: int) -> Asked:
+    def _asked(self, drafter: Drafter, state: DraftingState, context: Tokens, sampler: Sampler, room: int) -> Asked:
         """What that drafter is to be asked together with others."""
         criterion, is_probe = self.controller.criterion(drafter.name), self.controller.is_probing(drafter.name)
-        return Asked(drafter, request, context, sampler, criterion, room, is_probe)
+        return Asked(drafter, state, context, sampler, criterion, room, is_probe)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
@@ -114,7 +114,7 @@ class Proposer:
         while wanted:
             rows = asked[0].drafter.forward_all(list(wanted.values()))
             for i, logits in zip(list(wanted), rows, strict=True):
-                self.controller.set_kind(asked[i].request.kind)
+                self.controller.set_kind(asked[i].state.kind)
                 try:
                     wanted[i] = makers[i].send(logits)
                 except StopIteration as end:

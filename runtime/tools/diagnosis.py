@@ -37,8 +37,8 @@ def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
     engine = LoadedEngine(pair, Options(rpc=workers))
     try:
         costs = PassCosts()
-        drafting = [drafter for drafter in engine.loop.lineup.drafters if isinstance(drafter, ModelDrafter)]
-        measure(costs, pass_runner(engine.loop.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
+        drafting = [drafter for drafter in engine.decoder.lineup.drafters if isinstance(drafter, ModelDrafter)]
+        measure(costs, pass_runner(engine.decoder.target.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
         seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
         pass_seconds = dict(sorted(costs.widths(0).items()))
         return Diagnosis(pass_seconds, sum(seconds), engine.facts.exactness, tuple(engine.unquoted_roles()))

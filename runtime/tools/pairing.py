@@ -111,7 +111,7 @@ class Target:
     @staticmethod
     def pass_seconds(plain: LoadedEngine) -> list[float]:
         """Seconds of an engine's passes over 1, 2, ... rows, as they were measured when it was loaded."""
-        return plain.loop.controller.passes.costs.up_to(WIDEST, 0)
+        return plain.decoder.controller.passes.costs.up_to(WIDEST, 0)
 
     def try_out(self, plain: Engine, draft: Path, prompts: Sequence[str] = PROMPTS) -> Trial:
         """Takes turns with an engine without the draft model, so that a busy moment hits both.
@@ -140,7 +140,7 @@ class Target:
     @staticmethod
     def _require_draft(engine: LoadedEngine) -> None:
         """Raises DraftError where it answers without the draft that it was opened with."""
-        if (failed := engine.loop.lineup.failed) and failed.code in LEFT_OUT:
+        if (failed := engine.decoder.lineup.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 
     def _answer(self, engine: Engine, prompt: str, sampling: Sampling) -> Stats:

@@ -14,16 +14,17 @@ from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
 from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
+from runtime.engine.output import Chunk
 from runtime.engine.prompt import Prompt
 from runtime.engine.quoting import Rendered
-from runtime.engine.reply import Chunk
+from runtime.engine.threaded import ThreadedReplies
 from runtime.engine.window import POLICIES
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.upstream.connection import Connection, EventStream
-from runtime.upstream.exchange import NOTHING, Event, Exchange
+from runtime.upstream.exchange import Event, Exchange
 from runtime.upstream.reply import UpstreamReply
 from runtime.upstream.request import body_of, path_of
 from runtime.upstream.server import PROGRAMS, Server, look_when_loaded
@@ -31,15 +32,16 @@ from runtime.upstream.speculation import Drafted, read_metrics
 from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
 
 USUAL_CONTEXT = 131_072  # tokens, where a server does not say
-LOOK, GLANCE = 0.05, 0.005  # seconds to wait for more of a reply: alone, and where others want their turn
+LOOK = 0.05  # seconds to wait for more of a reply between two looks at whether it is wanted
 DROPPED = "The oldest turns were left out, as the server says that the conversation is too long for its model."
 
 
-class UpstreamEngine(Engine):
+class UpstreamEngine(ThreadedReplies, Engine):
     """A model of another server's. Replies may be made at once, and one thread reads each."""
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
         """Waits for a server that is still loading its model. Raises UpstreamError."""
+        super().__init__()
         report = on_progress or (lambda part, share: True)
         if not report("target", 0.0):
             raise KeyboardInterrupt
@@ -82,9 +84,7 @@ class UpstreamEngine(Engine):
         """One that stands for whichever the model has."""
         return (END,)
 
-    def answer(
-        self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None], pauses: bool
-    ) -> Iterator[Chunk]:
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         """As Engine says. Raises UpstreamError on the way where the server fails."""
         if ask.when_full not in POLICIES:
             raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
@@ -93,7 +93,7 @@ class UpstreamEngine(Engine):
             raise ContextError("The prompt is empty. Say something.")
         self._stream(ask)  # what cannot be asked is refused now
         self._reply = UpstreamReply(self._words, ask.stops)
-        return self._chunks(self._reply, ask, cancel, on_prefill, pauses)
+        return self._chunks(self._reply, ask, cancel, on_prefill)
 
     def _stream(self, ask: Ask) -> EventStream:
         """The events that answer it. Raises SettingsError for what cannot be asked."""
@@ -101,16 +101,13 @@ class UpstreamEngine(Engine):
         return EventStream(self._connection, path_of(prompt), body_of(ask, prompt, self._server))
 
     def _chunks(
-        self, reply: UpstreamReply, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None],
-        pauses: bool,
-    ) -> Iterator[Chunk]:  # fmt: skip
+        self, reply: UpstreamReply, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
+    ) -> Iterator[Chunk]:
         exchange = Exchange(ask, self._stream)
         self._exchanges.add(exchange)
         try:
-            for event in self._events(reply, exchange, cancel, GLANCE if pauses else LOOK):
+            for event in self._events(reply, exchange, cancel):
                 yield from self._taken(reply, event, on_prefill)
-                if event is NOTHING and pauses:
-                    yield Chunk("")
         finally:
             self._exchanges.discard(exchange)
             exchange.stop()
@@ -119,13 +116,11 @@ class UpstreamEngine(Engine):
         self._look_at_metrics()
         yield reply.end()
 
-    def _events(
-        self, reply: UpstreamReply, exchange: Exchange, cancel: Callable[[], bool], seconds: float
-    ) -> Iterator[Event]:
+    def _events(self, reply: UpstreamReply, exchange: Exchange, cancel: Callable[[], bool]) -> Iterator[Event]:
         """The events of a reply as long as it is wanted, and NOTHING now and then while none comes."""
         while not reply.is_over:
             try:
-                event = exchange.next(seconds)
+                event = exchange.next(LOOK)
             except ContextError:
                 if reply.has_begun or not exchange.ask_for_less():
                     raise
@@ -166,9 +161,6 @@ class UpstreamEngine(Engine):
     def embed(self, tokens: Sequence[int]) -> list[float]:
         """Raises SettingsError."""
         raise SettingsError(f"Embeddings are made by {where(self._server, self._connection)}: ask it there for them.")
-
-    def share(self, n_waiting: int) -> None:
-        """The server shares its time itself."""
 
     def tend(self) -> None:
         """There is nothing to look after."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from runtime.engine.reply import Chunk
+from runtime.engine.output import Chunk
 from runtime.engine.stats import ELSEWHERE, Stats, Told
 from runtime.engine.text import TextStream
 from runtime.sampling.logits import TokenLogprobs

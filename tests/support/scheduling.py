@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
 from runtime.backends.shared import SharedBackend
-from runtime.core.errors import ModelError
 from runtime.engine.engine import Ask, Engine
+from runtime.engine.output import Chunk
 from runtime.engine.prompt import Ids
-from runtime.engine.reply import Chunk
-from runtime.process import host, model_process
+from runtime.process import client, host, model_process
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import Spawned
 from tests.support.alone import Request, Said
@@ -35,17 +35,20 @@ class Reply:
         self.error: Exception | None = None
         self.is_cancelled = False
         self.n_waited = 0  # reads since the last that brought a token
-        self.n_unwanted = 0  # reads since it was cancelled
-        self.chunks: Iterator[Chunk] = iter(())
+        self.n_unwanted = 0  # steps that were made for it since it was cancelled
+        self.number = 0
+        self.came = deque[Chunk | Exception]()  # and was not read yet
 
     @property
     def is_over(self) -> bool:
         return self.said.reason is not None or self.error is not None
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: Chunk | Exception | None) -> None:
         """Notes what a read has brought."""
+        if isinstance(chunk, Exception) or chunk is None:
+            self.error, self.n_waited = chunk, self.n_waited + 1
+            return
         assert len(chunk.tokens) == len(chunk.drafted)
-        self.n_unwanted += self.is_cancelled
         self.n_waited = 0 if chunk.tokens or chunk.finish_reason else self.n_waited + 1
         self.said.tokens += chunk.tokens
         self.said.text += chunk.text
@@ -53,9 +56,7 @@ class Reply:
 
 
 class Scheduling:
-    """Today's engine over the toy library: in this process, or in one that does `n_ahead` passes while it is waited
-    for.
-    """
+    """An engine over the toy library, here or in a process that does `n_ahead` passes while it is waited for."""
 
     def __init__(self, setup: Setup, n_ahead: float | None) -> None:
         self._setup, self._n_ahead = setup, n_ahead
@@ -63,8 +64,9 @@ class Scheduling:
         clock = TickingClock()
         self._patch.setattr(time, "perf_counter", clock)
         self._patch.setattr(time, "process_time", clock)
+        self._patch.setattr(time, "monotonic", clock)
         self._patch.setattr(host, "WAY", 0.0)
-        self._patch.setattr(model_process, "PATIENCE", 60.0)
+        self._patch.setattr(client, "HEED", 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
         # Who asks for no seed gets one, so that a failure can be had again
         self._patch.setattr("runtime.sampling.sampler.random", SimpleNamespace(Random=lambda seed: random.Random(0)))
@@ -73,7 +75,6 @@ class Scheduling:
         self._events: list[tuple[int, Callable[[ToyContext], int]]] = []
         self._n_passes = self.n_failed = 0  # passes of target or draft; those of the target that failed
         self.replies: list[Reply] = []
-        self._read_now: Reply | None = None
         self.open()
 
     @property
@@ -100,43 +101,53 @@ class Scheduling:
 
     def _begin(self, reply: Reply) -> None:
         request, reply.n_unwanted = reply.request, 0
-        ask = Ask(
-            Ids(request.prompt), request.sampling, request.max_tokens, request.stops, said=tuple(reply.said.tokens)
+        said = [*reply.said.tokens, *(token for chunk in reply.came for token in chunk.tokens)]  # type: ignore[union-attr]
+        reply.number = self.engine.add(
+            Ask(Ids(request.prompt), request.sampling, request.max_tokens, request.stops, said=tuple(said))
         )
-        reply.chunks = self.engine.answer(ask, lambda: reply.is_cancelled, lambda done, total: None, True)
+        if reply.is_cancelled:
+            self.engine.cancel(reply.number)
 
     def read(self, reply: Reply) -> None:
-        """Reads what comes next of a reply, while all others wait."""
-        self._read_now = reply
-        self.engine.share(len(self.replies) - 1)
-        if self._process is None:
-            self._toy.stop(False)
-        else:
+        """Reads what comes next of a reply, while all others wait; a step is made where nothing is there."""
+        if self._process is not None:
             self._process.n_waits = 0
-        try:
-            reply.take(next(reply.chunks))
-        except LostError:
-            self.crash()
-        except ModelError as error:
-            reply.error = error
+        if reply.is_cancelled:
+            self.engine.cancel(reply.number)
+        if not reply.came:
+            reply.n_unwanted += reply.is_cancelled
+            self._step()
+        reply.take(reply.came.popleft() if reply.came else None)
         if reply.is_over:
             self.leave(reply)
+
+    def _step(self) -> None:
+        try:
+            outputs = self.engine.step()
+        except LostError:
+            self.crash()
+            return
+        by_number = {each.number: each for each in self.replies}
+        for number, came in outputs:
+            if number in by_number:
+                by_number[number].came.append(came)
 
     def leave(self, reply: Reply) -> None:
         """Nobody reads it any more."""
         self.replies.remove(reply)
-        reply.chunks.close()  # type: ignore[attr-defined]
+        if not reply.is_over:
+            self.engine.end(reply.number)
 
     def crash(self) -> None:
         """The models' process is lost; whoever reads goes on."""
         if self._process is not None:
             self._process.kill()
             return
-        if isinstance(self.engine, EngineProcess):
-            return
         self.open()
         for reply in self.replies:
-            self._begin(reply)
+            reply.number = 0
+            if not any(isinstance(came, Exception) or came.finish_reason for came in reply.came):
+                self._begin(reply)
 
     def after(self, n: int, event: Callable[[ToyContext], int]) -> None:
         """Something happens in the n-th pass from now; what it returns is what the library does."""
@@ -147,10 +158,7 @@ class Scheduling:
 
         def cancel(context: ToyContext) -> int:
             reply.is_cancelled = True
-            if self._process is not None:
-                self._process.look()
-            elif reply is self._read_now:
-                self._toy.stop(True)
+            self.engine.cancel(reply.number if reply in self.replies else 0)
             return 0
 
         self.after(n, cancel)
@@ -191,7 +199,8 @@ class Scheduling:
     @property
     def is_at_rest(self) -> bool:
         """Is the process there, and not in the middle of anything?"""
-        return self._process is None or (self._process.is_idle and self._process.code is None)
+        process = self._process
+        return process is None or (process.is_idle and process.code is None and not process.end.came)
 
     def check_cache(self) -> None:
         """The cache holds what our books say, and nothing else."""
@@ -214,13 +223,15 @@ class Scheduling:
         """What is still kept of replies, of which none is made any more."""
         if not self.is_at_rest:
             return []
-        company, found = self._toy.loop.company, list[object]()
-        if company is not None:
-            found += company._replies
+        core = self._toy.core
+        found: list[object] = [*core.scheduler.sequences, *core._new, *core._cancels._known]
+        if isinstance(self.engine, EngineProcess):
+            while self.engine._process._commands.came:  # type: ignore[attr-defined]
+                assert not self.engine.step()
+            underway = self.engine._process._replies
+            found += [*underway._begun, *underway._cancelled, *underway._made, *self.engine._replies.all()]
         if self._process is not None:
-            each = self._process.host
-            found += [*each._replies, *each._turns._left, *each._outbox._silent]
-            found += self.engine._process._flow._came  # type: ignore[attr-defined]
+            found += self._process.host._outbox._silent
         return found
 
     def close(self) -> None:

@@ -18,14 +18,14 @@ from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.prompt import PromptEncoder
-from runtime.engine.stats import Stats
+from runtime.engine.streams import SteppedEngine
 from runtime.loading.drafters import shared_passes
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
-from runtime.speculative.company import Company
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.loop import SpecLoop
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.target import Sharing, TargetPasses
 from tests.support.toy_library import DRAFT_SECONDS, END, N_VOCAB, PASS_SECONDS, ROW_SECONDS, ToyModel
 
 PAIR = Pair("toy", target=Path("toy.gguf"))
@@ -67,23 +67,29 @@ class ToyEngine(LoadedEngine):
     """A LoadedEngine whose models are the toy library's."""
 
     def __init__(self, setup: Setup, has_drafters: bool = True) -> None:
+        SteppedEngine.__init__(self)
         vocab, exact = ToyVocab(), Exactness(min(setup.exact_rows, MAX_K + 1), MAX_K + 1, together=True)
         self.backends = [opened(setup, setup.target, vocab)]
         target = self.backends[0]
         names = setup.drafters if has_drafters else ()
         drafters = [self._drafter(name, setup, vocab) for name in names]
-        self.pair, self._learner, self._stats = PAIR, None, Stats()
+        self.pair, self._learner = PAIR, None
         self.vocab: Any = vocab
-        self.loop = loop_of(setup, target, drafters)
+        self.decoder = decoder_of(setup, target, drafters)
         self._loaded: Any = SimpleNamespace(
             target=SimpleNamespace(is_embedder=False), backend=target, close_embedder=lambda: None, close=self._free
         )
         for backend in self.backends:
             backend.set_slots(N_SEATS)
         self.facts = facts(
-            n_ctx=N_CTX, n_vocab=N_VOCAB, template="", exactness=exact, shares_passes=self.loop.company is not None
+            n_ctx=N_CTX,
+            n_vocab=N_VOCAB,
+            template="",
+            exactness=exact,
+            shares_passes=self.decoder.target.shared is not None,
         )
         self._encoder = PromptEncoder(self.vocab, "", "toy", N_CTX)
+        self._start()
 
     def _drafter(self, name: str, setup: Setup, vocab: ToyVocab) -> Drafter:
         if name == NgramDrafter.name:
@@ -107,8 +113,8 @@ def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
     return LlamaBackend(held, N_CTX, MAX_K + 1, N_BATCH, can_branch=setup.kind == "trees")
 
 
-def loop_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> SpecLoop:
-    """A loop that believes what the toy library's passes take."""
+def decoder_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> Decoder:
+    """A decoder that believes what the toy library's passes take."""
     costs = PassCosts()
     for rows in range(1, MAX_K + 2):
         costs.set(rows, PASS_SECONDS + ROW_SECONDS * rows)
@@ -121,6 +127,6 @@ def loop_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> Spec
         must_earn=[each.name for each in drafters if each.must_earn],
     )
     passes = shared_passes(target)
-    company = Company(passes, setup.exact_rows, controller.passes) if passes else None
+    sharing = Sharing(passes, setup.exact_rows) if passes else None
     branches = int(setup.kind == "trees")
-    return SpecLoop(target, drafters, controller, branches, exact_rows=setup.exact_rows, company=company)
+    return Decoder(TargetPasses(target, setup.exact_rows, sharing), drafters, controller, branches)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from runtime.core.errors import SlipstreamError
 from runtime.process.host import Host
-from runtime.process.messages import Call, Opened, receive, send
+from runtime.process.messages import Opened, receive, send
 from runtime.process.spawning import Spawned
 from tests.support.toy_engine import Setup, ToyEngine
 
@@ -74,11 +74,8 @@ class HostEnd:
     def send_bytes(self, message: bytes) -> None:
         self._tell(message)
 
-    def get(self) -> Call:
-        return Call(*receive(self))  # type: ignore[arg-type]
-
-    def empty(self) -> bool:
-        return not self.came
+    def poll(self) -> bool:
+        return bool(self.came)
 
 
 class ToyProcess:
@@ -95,7 +92,6 @@ class ToyProcess:
         self.stops = Pipe(self.go_on, self._stop)
         self.texts = Pipe(self.go_on, self._refuse)
         self.host = Host(self.end, self.end, self.end)  # type: ignore[arg-type]
-        self.host._calls = self.end  # type: ignore[assignment]
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -120,7 +116,7 @@ class ToyProcess:
         send(self.end, False)  # type: ignore[arg-type]
         engine = self.host.engine = ToyEngine(self._setup, options.drafters != ())
         send(self.end, Opened(engine.facts, self.host._status()))  # type: ignore[arg-type]
-        self.host.answer_calls()
+        self.host.loop()
 
     @staticmethod
     def _take_turn(turn: threading.Semaphore) -> None:
@@ -169,7 +165,7 @@ class ToyProcess:
     def _stop(self, message: bytes) -> None:
         if self.code is not None:
             raise BrokenPipeError
-        self.host.note_stop(pickle.loads(message)[0])
+        self.host.engine.cancel(pickle.loads(message)[0])
 
     def _refuse(self, message: bytes) -> None:
         raise SlipstreamError("prompts are ids here")

@@ -77,7 +77,10 @@ class EmbeddingTask:
         self.n_prompt = sum(map(len, self.tokens))
         self.vectors: list[list[float]] = []
 
-    def run(self, engine: Engine, cancel: Callable[[], bool], on_prefilled: Callable[[], None]) -> Iterator[Chunk]:
+    def ask(self, engine: Engine) -> None:
+        """Return that no reply is to be made."""
+
+    def run(self, engine: Engine, cancel: Callable[[], bool]) -> Iterator[Chunk]:
         """An empty chunk for each vector, so that others may have their turn."""
         stats = Stats()
         for ids in self.tokens:

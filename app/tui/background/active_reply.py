@@ -32,7 +32,7 @@ class ReplyRequest:
 
 
 @dataclass(slots=True)
-class Batch:
+class ReplyNews:
     """What came of a reply since the last look."""
 
     pieces: list[Piece] = field(default_factory=list)
@@ -46,7 +46,7 @@ class ReplyBuffer:
     def __init__(self, engine: SharedEngine) -> None:
         self._engine = engine
         self._n_passes, self._explained = 0, 0.0
-        self._batch, self._lock = Batch(), Lock()
+        self._batch, self._lock = ReplyNews(), Lock()
 
     def add(self, chunk: Chunk) -> bool:
         """Adds a chunk. Was the buffer empty?"""
@@ -62,10 +62,10 @@ class ReplyBuffer:
             batch.explanation = explanation or batch.explanation
         return was_empty
 
-    def take(self) -> Batch:
+    def take(self) -> ReplyNews:
         """Empties the buffer."""
         with self._lock:
-            batch, self._batch = self._batch, Batch()
+            batch, self._batch = self._batch, ReplyNews()
         return batch
 
 
@@ -91,7 +91,7 @@ class ActiveReply:
         self.is_saved = True
         self._cancelled = Event()
 
-    def collect(self) -> Batch:
+    def collect(self) -> ReplyNews:
         """Takes what has come into the reply, and returns it."""
         batch = self.buffer.take()
         self.pieces += batch.pieces

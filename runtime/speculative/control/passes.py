@@ -6,7 +6,7 @@ Knows times, counts and which threads make them; what is drafted on the strength
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from runtime.core.clock import Clock, wall
@@ -99,6 +99,21 @@ class Passes:
         result = make()
         seconds = clock() - began
         return result, Took(seconds, (time.process_time() - had) / max(seconds, 1e-9))
+
+    def divide(self, n_drafted: Sequence[int], n_context: int, n_read: int, took: Took) -> tuple[list[float], Took]:
+        """Returns the seconds that each of several sequences, with so many draft tokens, pays of a pass that they
+        shared, and what it took without the `n_read` tokens of prompts that it read.
+        """
+        usual = [self.shares[n] for n in n_drafted]
+        if len(n_drafted) > 1:
+            self.joint.learn_drafts(n_drafted)
+        if n_read:
+            took = took._replace(seconds=min(took.seconds, sum(usual) or took.seconds))
+        elif len(n_drafted) > 1:
+            self.note((), len(n_drafted) + sum(n_drafted), n_context, took)
+        if len(n_drafted) == 1:
+            return [took.seconds], took
+        return [took.seconds * own / sum(usual) for own in usual], took
 
     @property
     def is_on_trial(self) -> bool:

@@ -1,0 +1,48 @@
+"""One task as it is made: what is known of its reply, and when it should end. Must not know HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from app.server.task import EngineTask
+from runtime.engine import Chunk, Engine
+from runtime.engine.streams import PrefillReport
+
+
+class TaskRun:
+    """A task that has begun. It waits for a reply of the engine's, or makes its `steps` by itself."""
+
+    def __init__(self, task: EngineTask) -> None:
+        self.task, self.began_at, self.n_decoded = task, time.perf_counter(), 0  # decoded: tokens of the reply
+        self.reply: int | None = None  # the engine's number of it
+        self.steps: Iterator[Chunk] | None = None
+        self._prefill = PrefillReport(self._on_prefill)
+        self._is_prefilled = False
+        self._deadline: float | None = None  # of generating
+
+    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> None:
+        """Asks the engine for the reply. Raises what that raises."""
+        ask = self.task.ask(engine)
+        if ask is None:
+            self.steps = self.task.run(engine, should_stop)
+        else:
+            self.reply = engine.add(ask)
+
+    def see(self, chunk: Chunk) -> None:
+        """Takes in what has come."""
+        self._prefill.take(chunk)
+        self.n_decoded += len(chunk.tokens)
+
+    def _on_prefill(self, done: int, total: int) -> None:
+        if done < total:
+            return
+        self._is_prefilled = True
+        if self.task.max_decode_seconds is not None:
+            self._deadline = time.perf_counter() + self.task.max_decode_seconds
+
+    @property
+    def should_stop(self) -> bool:
+        """Has its time run out, or was the prompt only to be read?"""
+        is_late = self._deadline is not None and time.perf_counter() >= self._deadline
+        return is_late or (self._is_prefilled and self.task.max_tokens == 0)

@@ -1,0 +1,29 @@
+"""Steps of one sequence at a time, as tests and benchmarks of a decoder make them."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from runtime.core.draft import Tokens
+from runtime.sampling.sampler import Sampler
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.step import DraftingState, Step, StepInput
+
+STATES: WeakKeyDictionary[Decoder, DraftingState] = WeakKeyDictionary()
+
+
+def state_of(decoder: Decoder) -> DraftingState:
+    """Return the state of the last sequence, else of one for which all drafters draft."""
+    return decoder.preparation.current or STATES.setdefault(
+        decoder, DraftingState(drafters={each.name for each in decoder.lineup.drafters})
+    )
+
+
+def one_step(
+    decoder: Decoder, context: Tokens, sampler: Sampler, position: int, most: int, state: DraftingState | None = None
+) -> Step:
+    """Return one step after `context` [n]. Raises what the step raises."""
+    (made,) = decoder.step([StepInput(state or state_of(decoder), context, sampler, position, most)])
+    if isinstance(made, Step):
+        return made
+    raise made

@@ -1,0 +1,227 @@
+"""The loop's body: schedule, draft, one pass of the target, commit. Every reply is made by `EngineCore.step`.
+
+Knows sequences and token ids; knows no files and no processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import psutil
+
+from runtime.core.backend import Flag, TargetBackend
+from runtime.core.errors import SlipstreamError, StoppedError
+from runtime.engine.output import Chunk, Output
+from runtime.engine.scheduler import Batch, Scheduler
+from runtime.engine.sequence import Sequence
+from runtime.engine.stats import Stats
+from runtime.speculative.decoder import Decoder, Result
+
+
+class Cancels:
+    """Which sequences nobody wants any more. Told on any thread: a pass in which such a one has a part ends at once."""
+
+    def __init__(self, flag: Flag) -> None:
+        self._flag, self._is_up, self._lock = flag, False, threading.Lock()
+        self._known, self._wanted_not, self._in_pass = set[int](), set[int](), set[int]()
+
+    def add(self, number: int) -> None:
+        """That sequence is being made from now on."""
+        with self._lock:
+            self._known.add(number)
+
+    def remove(self, number: int) -> None:
+        """It has ended."""
+        with self._lock:
+            self._known.discard(number)
+            self._wanted_not.discard(number)
+
+    def cancel(self, number: int) -> None:
+        """Nobody wants that sequence any more."""
+        with self._lock:
+            if number in self._known:
+                self._wanted_not.add(number)
+                self._put(self._is_up or number in self._in_pass)
+
+    def has(self, number: int) -> bool:
+        """Was that sequence cancelled?"""
+        return number in self._wanted_not
+
+    @contextmanager
+    def during(self, batch: Batch) -> Iterator[None]:
+        """A pass of these sequences is made, which a cancel ends with StoppedError."""
+        with self._lock:
+            self._in_pass = {each.number for each in batch.sequences}
+            self._put(not self._in_pass.isdisjoint(self._wanted_not))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_pass = set()
+                self._put(False)
+
+    def _put(self, is_up: bool) -> None:
+        if is_up != self._is_up:
+            self._is_up = is_up
+            self._flag.put(is_up)
+
+
+class EngineCore:
+    """The sequences that are being made, and what makes them. Everything but `cancel` is for one thread."""
+
+    def __init__(self, decoder: Decoder, target: TargetBackend) -> None:
+        self.decoder, self.scheduler, self._cancels = decoder, Scheduler(decoder, target), Cancels(target.stop_flag)
+        self._new: list[Sequence] = []
+        self._unwanted: list[int] = []  # cancelled before they were added
+
+    def announce(self, number: int) -> Callable[[], bool]:
+        """A sequence of that number is about to be added. Returns what tells whether it was cancelled meanwhile."""
+        self._cancels.add(number)
+        return partial(self._cancels.has, number)
+
+    def forget(self, number: int) -> None:
+        """An announced sequence is not added, as it was refused."""
+        self._cancels.remove(number)
+
+    def give_up(self, number: int) -> None:
+        """An announced sequence is not added, as it was cancelled."""
+        self.forget(number)
+        self._unwanted.append(number)
+
+    def add(self, sequence: Sequence) -> None:
+        """Takes in a new sequence, which was announced."""
+        self._new.append(sequence)
+
+    def cancel(self, number: int) -> None:
+        """Ends a sequence within one step, at once where a pass is made for it. May be called on any thread."""
+        self._cancels.cancel(number)
+
+    def end(self, number: int) -> None:
+        """Ends a sequence of which nobody reads the rest."""
+        for each in [*self._new, *self.scheduler.sequences]:
+            if each.number == number:
+                self._leave(each)
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences that are being made."""
+        return len(self._new) + len(self.scheduler.sequences)
+
+    @property
+    def is_idle(self) -> bool:
+        """Is no sequence being made?"""
+        return not (self._new or self._unwanted or self.scheduler.sequences)
+
+    def step(self) -> list[Output]:
+        """Makes one pass at most; returns what it brought. The first step of a sequence makes none: it tells how much
+        of the prompt is cached.
+        """
+        outputs = [*self._admitted(), *self._swept()]
+        if outputs:
+            return outputs
+        batch = self.scheduler.plan()
+        return self._made(batch) if batch.sequences else []
+
+    def _admitted(self) -> list[Output]:
+        new, self._new = self._new, []
+        unwanted, self._unwanted = self._unwanted, []
+        for sequence in new:
+            self.scheduler.add(sequence)
+            sequence.stats.cached_n = self.scheduler.n_cached(sequence)
+        cancelled = Chunk("", finish_reason="cancelled", stats=Stats())
+        return [
+            *(Output(number, cancelled) for number in unwanted),
+            *(Output(each.number, each.progress(each.stats.cached_n)) for each in new),
+        ]
+
+    def _swept(self) -> list[Output]:
+        """Ends those that were cancelled or are complete; returns what is still to be told of them."""
+        for each in self.scheduler.sequences:
+            if self._cancels.has(each.number):
+                each.finish_reason = "cancelled"
+            elif each.left == 0 and each.finish_reason is None and not self.scheduler.n_unread(each):
+                each.finish_reason = "length"
+        return [self._ended(each) for each in list(self.scheduler.sequences) if each.finish_reason is not None]
+
+    def _made(self, batch: Batch) -> list[Output]:
+        """Makes the pass of a batch."""
+        try:
+            self._begin_drafting(batch)
+            began = time.perf_counter()
+            with self._cancels.during(batch):
+                results = self._pass(batch)
+        except StoppedError:
+            return self._swept()
+        except Exception as error:  # of the pass: one hears of it, and the others try again
+            return [self._failed(batch.sequences[0], error)]
+        seconds = time.perf_counter() - began
+        self.scheduler.note(batch, seconds)
+        return [*self._read(batch, seconds), *self._said(batch, results, seconds), *self._swept()]
+
+    def _begin_drafting(self, batch: Batch) -> None:
+        """Drafters learn of sequences that decode for the first time, and read their prompts where that repays
+        itself.
+        """
+        n = len(self.scheduler.sequences)
+        for each, n_unread in zip(batch.decoding, batch.n_unread, strict=True):
+            if not each.has_begun:
+                began = time.perf_counter()
+                each.has_begun, each.n_early = True, int(n == 1 and n_unread > 0)
+                asked, is_cancelled = each.request, partial(self._cancels.has, each.number)
+                has_grammar = asked.sampler.mask is not None
+                self.decoder.begin(each.drafting, each.tokens, asked.expected, has_grammar, is_cancelled, n)
+                each.stats.prompt_seconds += time.perf_counter() - began
+
+    def _pass(self, batch: Batch) -> list[Result]:
+        prompts = [each.tokens[:end] for each, end in batch.reading]
+        n_sequences = len(self.scheduler.sequences)
+        if not batch.decoding:
+            self.decoder.read(prompts, n_sequences)
+            return []
+        inputs = [each.input(n_unread) for each, n_unread in zip(batch.decoding, batch.n_unread, strict=True)]
+        return self.decoder.step(inputs, prompts, n_sequences)
+
+    def _read(self, batch: Batch, seconds: float) -> Iterator[Output]:
+        """Tells how far prompts have been read."""
+        for each, end in batch.reading:
+            each.stats.prompt_seconds += seconds
+            yield Output(each.number, each.progress(end + (end == each.buffer.n - 1)))
+
+    def _said(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
+        """Adds to each sequence what was decoded."""
+        for each, n_unread, result in zip(batch.decoding, batch.n_unread, results, strict=True):
+            if isinstance(result, SlipstreamError):
+                yield self._failed(each, result)
+            else:
+                with suppress(StoppedError):  # cancelled while turns were left out
+                    yield Output(each.number, each.commit(result, seconds, n_unread))
+
+    def _failed(self, sequence: Sequence, error: Exception) -> Output:
+        self._leave(sequence)
+        return Output(sequence.number, error)
+
+    def _ended(self, sequence: Sequence) -> Output:
+        """Closes a sequence's numbers; returns its last chunk."""
+        stats, decoder = sequence.stats, self.decoder
+        stats.plain_per_second = decoder.controller.plain_alone
+        if decoder.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
+            stats.reason = decoder.why_plain(sequence.drafting)
+        stats.n_near_ties = sequence.request.sampler.n_near_ties
+        stats.memory_level = decoder.lineup.memory_level
+        stats.memory_bytes = psutil.Process().memory_info().rss
+        self._leave(sequence)
+        return Output(sequence.number, sequence.end())
+
+    def _leave(self, sequence: Sequence) -> None:
+        if sequence in self._new:
+            self._new.remove(sequence)
+        else:
+            self.scheduler.remove(sequence)
+        self._cancels.remove(sequence.number)
+        self.decoder.finish(sequence.tokens, sequence.buffer.n_prompt)
+        if self.is_idle:
+            self.decoder.rest()

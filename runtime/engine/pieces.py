@@ -1,0 +1,28 @@
+"""Where a prompt may be cut when it is read in several passes. Pure: knows numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.loading.exactness import Exactness
+
+PIECE = 256  # tokens decoded between two looks at whether a reply is still wanted
+
+
+def piece_end(n_cached: int, n_prompt: int, n_read: int, exactness: Exactness | None, n_ctx: int) -> int:
+    """Returns where the next piece of the first `n_read` tokens ends, of which `n_cached` are read.
+
+    The borders do not depend on how much drafts had left in the cache. What a reply had said already, after its prompt
+    of `n_prompt` tokens, is read as it was made: in passes no wider than those that are exact.
+    """
+    borders = _borders(n_cached, n_prompt - 1, n_read, exactness, n_ctx)
+    return next((border for border in borders if border > n_cached), n_read)
+
+
+def _borders(n_cached: int, n_asked: int, n_read: int, exactness: Exactness | None, n_ctx: int) -> Iterator[int]:
+    yield from range((n_cached // PIECE + 1) * PIECE, n_asked, PIECE)
+    end = n_asked
+    yield end
+    while end < n_read:
+        end += PIECE if exactness is None or exactness.is_exact else exactness.rows_at(end + 1, n_ctx)
+        yield min(end, n_read)

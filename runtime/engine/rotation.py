@@ -1,0 +1,38 @@
+"""Whose turn it is where sequences cannot share a pass. Knows sequences and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as List
+
+from runtime.engine.sequence import Sequence
+
+MAX_LEAD = 1.0  # seconds that short sequences may have before they share the time with long ones
+
+
+class Rotation:
+    """One sequence goes on for a while, as changing to another takes time; short ones such as completions go first."""
+
+    def __init__(self) -> None:
+        self._current: Sequence | None = None
+        self._seconds = 0.0  # that its turn has lasted
+        self._lead = 0.0  # seconds that short ones had while long ones waited, less those that long ones had since
+
+    def next(self, sequences: List[Sequence], turn_seconds: float) -> Sequence:
+        """Returns the one whose turn it is, of some of which the one that has waited longest is first; a turn lasts so
+        many seconds.
+        """
+        best = min(sequences, key=lambda each: each.request.is_short == (self._lead > MAX_LEAD))
+        current = self._current
+        if current is None or current not in sequences or self._seconds >= turn_seconds:
+            return best
+        is_outranked = turn_seconds != float("inf") and best.request.is_short != current.request.is_short
+        return best if is_outranked else current
+
+    def note(self, sequence: Sequence, sequences: List[Sequence], seconds: float) -> None:
+        """Takes in that a sequence had a pass of so many seconds while these were being made."""
+        self._seconds = seconds + (self._seconds if sequence is self._current else 0.0)
+        self._current = sequence
+        if all(each.request.is_short for each in sequences):
+            self._lead = 0.0
+        else:
+            self._lead = max(0.0, self._lead + (seconds if sequence.request.is_short else -seconds))

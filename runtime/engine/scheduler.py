@@ -1,0 +1,231 @@
+"""Which sequences decode in the next pass, and which prompts it reads. The only place that decides whose turn it is.
+
+Knows sequences, what passes cost and what fits together; makes no pass and chooses no draft.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field
+
+from runtime.core.backend import TargetBackend
+from runtime.engine.pieces import piece_end
+from runtime.engine.rotation import Rotation
+from runtime.engine.sequence import Sequence
+from runtime.speculative.decoder import Decoder
+
+TURN = 10  # times what it takes to change from one sequence to another, which have turns of that length
+MOST_READ = 384  # tokens of prompts that are read in one pass
+FAIR = 4  # in one of so many passes that read, the first comer is read first, else whose prompt has least left
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one pass does."""
+
+    decoding: list[Sequence] = field(default_factory=list)
+    n_unread: list[int] = field(default_factory=list)  # by decoding sequence: tokens of its prompt that the pass reads
+    reading: list[tuple[Sequence, int]] = field(default_factory=list)  # prompts, and where the pass ends in them
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """All that have a part in it."""
+        return [*self.decoding, *(each for each, _ in self.reading)]
+
+    @property
+    def reads(self) -> bool:
+        """Does it read any of a prompt?"""
+        return bool(self.reading or any(self.n_unread))
+
+
+class Scheduler:
+    """The sequences that are being made with one decoder; the one that has waited longest is first."""
+
+    def __init__(self, decoder: Decoder, backend: TargetBackend) -> None:
+        self._decoder, self._backend, self._rotation = decoder, backend, Rotation()
+        self.sequences: list[Sequence] = []
+        self._has_read = False  # did the last pass read a prompt?
+        self._n_reads = 0  # passes that read prompts
+        self._restored: Sequence | None = None  # reads again what the cache had lost of it, before any other goes on
+
+    def add(self, sequence: Sequence) -> None:
+        """Takes in a new sequence."""
+        self.sequences.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence has ended."""
+        self.sequences.remove(sequence)
+
+    def plan(self) -> Batch:
+        """Returns what the next pass does; nothing where there is no sequence."""
+        if not self.sequences:
+            return Batch()
+        if len(self.sequences) == 1:
+            return self._alone(self.sequences[0])
+        if self._restored is not None and self._restored in self.sequences:
+            return self._alone(self._restored)
+        if not self._shares:
+            return self._alone(self._rotation.next(self.sequences, self.turn_seconds))
+        return self._together()
+
+    def note(self, batch: Batch, seconds: float) -> None:
+        """Takes in that a batch was made, in so many seconds: its sequences wait behind all others."""
+        done = batch.sequences
+        self._note_progress(batch)
+        self._has_read = batch.reads
+        self._n_reads += batch.reads
+        self.sequences = [each for each in self.sequences if each not in done] + [
+            each for each in done if each in self.sequences
+        ]
+        if len(self.sequences) > 1 and not self._shares:
+            self._rotation.note(done[0], self.sequences, seconds)
+
+    def _note_progress(self, batch: Batch) -> None:
+        """Whoever has come further than ever lets others go on; else two that push each other out of the cache would
+        read for ever.
+        """
+        for each, end in batch.reading:
+            if each is self._restored and end > each.n_read:
+                self._restored = None
+            each.n_read = max(each.n_read, end)
+        if self._restored in batch.decoding:
+            self._restored = None
+
+    @property
+    def _shares(self) -> bool:
+        shared = self._decoder.target.shared
+        return shared is not None and shared.passes.slots > 1
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long a sequence goes on before another has its turn: 0 where they share passes, infinite where only one
+        can be held.
+        """
+        if self._backend.slots == 1:
+            return math.inf
+        return 0.0 if self._shares else TURN * self._decoder.preparation.switch_seconds
+
+    def n_unread(self, sequence: Sequence) -> int:
+        """Returns the number of tokens to be read before its next one can be decoded.
+
+        Where rounding depends on the width of a pass, what the cache has lost must be read again in the pieces it was
+        read in before.
+        """
+        if not sequence.is_reading and (not self._decoder.target.is_exact_only or sequence.request.is_exact):
+            return 0
+        return max(0, sequence.buffer.n - 1 - self._backend.n_cached(sequence.tokens))
+
+    def n_cached(self, sequence: Sequence) -> int:
+        """Returns the number of tokens of its prompt that need not be read."""
+        return min(self._backend.n_cached(sequence.tokens), sequence.buffer.n_prompt - 1)
+
+    def _alone(self, sequence: Sequence) -> Batch:
+        """Returns a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is read in
+        the pass of the first token, where the text does not depend on how a prompt is read.
+        """
+        n_unread = self.n_unread(sequence)
+        if not n_unread:
+            return Batch([sequence], [0])
+        total = sequence.buffer.n - 1
+        if total - n_unread < sequence.n_read:
+            self._restored = sequence
+        end = self._piece_end(sequence, total - n_unread)
+        if end == total and sequence.request.is_exact and sequence.left != 0:
+            return Batch([sequence], [n_unread])
+        return Batch(reading=[(sequence, end)])
+
+    def _piece_end(self, sequence: Sequence, n_cached: int) -> int:
+        n_prompt, total = sequence.buffer.n_prompt, sequence.buffer.n - 1
+        return piece_end(n_cached, n_prompt, total, sequence.request.exactness, self._backend.n_ctx)
+
+    def _together(self) -> Batch:
+        """Returns a batch of several sequences. Between two passes that read prompts, whoever is well under way has one
+        that does not.
+        """
+        unread = {each: self.n_unread(each) for each in self.sequences}
+        decoding = [each for each, n in unread.items() if not n and self._has_own_cache(each)]
+        reading = self._in_order({each: n for each, n in unread.items() if each not in decoding})
+        is_decoders_turn = self._has_read and any(map(is_well_under_way, decoding))
+        if decoding and (is_decoders_turn or not reading):
+            return self._decoders(decoding)
+        if self._exact_rows < sys.maxsize or not reading[0].request.is_exact:
+            return self._alone(reading[0])
+        return self._with_prompts(decoding, reading, unread) or self._alone(reading[0])
+
+    def _has_own_cache(self, sequence: Sequence) -> bool:
+        """Has it had a pass of its own, where width counts? What is cached of a prompt may be another sequence's until
+        then, and less by the time that this one has moved on.
+        """
+        return self._exact_rows == sys.maxsize or not sequence.is_reading
+
+    def _in_order(self, unread: dict[Sequence, int]) -> list[Sequence]:
+        """Returns those whose prompts are read, in order: short ones such as completions first, for the most part."""
+        if (self._n_reads + 1) % FAIR == 0:
+            return sorted(unread, key=lambda each: each.number)
+        return sorted(unread, key=unread.__getitem__)
+
+    def _decoders(self, decoding: list[Sequence]) -> Batch:
+        """Returns a batch of as many of these as bring most tokens per second, do not disturb each other's rounding
+        where that counts, and fit.
+        """
+        n = self._decoder.controller.n_worth(len(decoding)) if len(decoding) > 1 else 1
+        found = self._undisturbed(decoding[:n])
+        while len(found) > 1 and not self._fits([each.buffer.n for each in found]):
+            found.pop()
+        return Batch(found, [0] * len(found))
+
+    def _undisturbed(self, found: list[Sequence]) -> list[Sequence]:
+        most = self._exact_rows
+        if len(found) <= most or not any(each.drafting.exact_only for each in found):
+            return found
+        if found[0].drafting.exact_only:
+            return found[: max(1, most)]
+        return [each for each in found if not each.drafting.exact_only]
+
+    @property
+    def _exact_rows(self) -> int:
+        """Rows up to which a pass that several share rounds as plain decode does."""
+        return self._decoder.target.shared.exact_rows if self._decoder.target.shared else 1
+
+    def _fits(self, lengths: list[int]) -> bool:
+        shared = self._decoder.target.shared
+        return shared is not None and shared.passes.fits(lengths)
+
+    def _with_prompts(
+        self, decoding: list[Sequence], reading: list[Sequence], unread: dict[Sequence, int]
+    ) -> Batch | None:
+        """Returns a batch that also reads prompts, as far as the others can wait for it; None where none fits.
+
+        Now and then it only reads, so that it is known what reading and decoding each take.
+        """
+        joint = self._decoder.controller.passes.joint
+        apart = bool(decoding) and joint.is_blurred
+        batch = self._decoders(decoding) if decoding and not apart else Batch()
+        room, lengths = self._room_to_read(decoding), [each.buffer.n for each in batch.decoding]
+        for each in reading:
+            n, start = min(unread[each], room), each.buffer.n - 1 - unread[each]
+            if not n or not self._fits([*lengths, start + n + 1]):
+                continue
+            if n == unread[each] and each.left != 0 and not apart:
+                batch.decoding.append(each)
+                batch.n_unread.append(n)
+            else:
+                batch.reading.append((each, start + n))
+            lengths.append(start + n + 1)
+            room -= n
+        return batch if batch.reads else None
+
+    def _room_to_read(self, decoding: list[Sequence]) -> int:
+        """Returns the number of prompts' tokens that a pass may read."""
+        speaking = [each for each in decoding if is_well_under_way(each)]
+        if not speaking:
+            return MOST_READ
+        return self._decoder.controller.passes.joint.n_readable(len(speaking), speaking[0].buffer.n, MOST_READ)
+
+
+def is_well_under_way(sequence: Sequence) -> bool:
+    """Has more been said than what came with the prompt? Until then it waits for those who came with it: prompts are
+    read fastest together.
+    """
+    return sequence.buffer.n_reply > sequence.n_early

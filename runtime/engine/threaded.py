@@ -1,0 +1,65 @@
+"""Replies of an engine that makes each as an iterator, pushed as others' are: a thread reads each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+
+from runtime.engine.engine import Ask
+from runtime.engine.output import Chunk, Output
+from runtime.engine.stats import Stats
+
+LOOK = 0.02  # seconds until a step that brings nothing ends
+
+
+class ThreadedReplies(ABC):
+    """What Engine says of `add`, `step`, `cancel` and `end`, on the strength of `answer`."""
+
+    def __init__(self) -> None:
+        self._numbers, self._outputs = count(1), SimpleQueue[Output]()
+        self._cancels: dict[int, Event] = {}
+
+    @abstractmethod
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+        """As Engine says."""
+
+    def add(self, ask: Ask) -> int:
+        """As Engine says; what is refused the first step tells."""
+        number = next(self._numbers)
+        self._cancels[number] = Event()
+        Thread(target=self._read, args=(number, ask, self._cancels[number]), daemon=True).start()
+        return number
+
+    def _read(self, number: int, ask: Ask, cancelled: Event) -> None:
+        def tell(done: int, total: int) -> None:
+            self._outputs.put(Output(number, Chunk("", n_read=done + (done == total), stats=Stats(prompt_n=total + 1))))
+
+        try:
+            for chunk in self.answer(ask, cancelled.is_set, tell):
+                self._outputs.put(Output(number, chunk))
+        except Exception as error:
+            self._outputs.put(Output(number, error))
+        finally:
+            del self._cancels[number]
+
+    def step(self) -> list[Output]:
+        """As Engine says."""
+        found = list[Output]()
+        try:
+            found.append(self._outputs.get(timeout=LOOK))
+            while True:
+                found.append(self._outputs.get_nowait())
+        except Empty:
+            return found
+
+    def cancel(self, number: int) -> None:
+        """As Engine says."""
+        if cancelled := self._cancels.get(number):
+            cancelled.set()
+
+    def end(self, number: int) -> None:
+        """As Engine says."""
+        self.cancel(number)

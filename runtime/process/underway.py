@@ -1,0 +1,47 @@
+"""How long replies may take to begin and to heed a cancel, in the process that makes them. Knows numbers and times."""
+
+from __future__ import annotations
+
+import time
+
+from runtime.engine.output import Output
+
+
+class Underway:
+    """Since when replies are begun or cancelled, and which are being made: while any is, others have to wait for it."""
+
+    def __init__(self) -> None:
+        self._begun = dict[int, float]()  # when those were added of which nothing has come
+        self._cancelled = dict[int, float]()
+        self._made = set[int]()
+
+    def add(self, number: int) -> None:
+        """A reply is to begin."""
+        self._begun[number] = time.monotonic()
+
+    def cancel(self, number: int) -> None:
+        """It is to end."""
+        if number in self._made or self._begun.pop(number, None) is not None:
+            self._made.discard(number)
+            self._cancelled.setdefault(number, time.monotonic())
+
+    def note(self, output: Output) -> None:
+        """Something of it has come."""
+        number, came = output
+        self._begun.pop(number, None)
+        if isinstance(came, Exception) or came.finish_reason:
+            self._made.discard(number)
+            self._cancelled.pop(number, None)
+        elif number not in self._cancelled:
+            self._made.add(number)
+
+    def overdue(self, begin: float, heed: float) -> int | None:
+        """Returns the number of a reply that takes more than `begin` seconds to begin, 0 where a cancel was not heeded
+        in `heed` seconds; else None.
+        """
+        now = time.monotonic()
+        if self._made:
+            return None
+        if any(now - since > heed for since in self._cancelled.values()):
+            return 0
+        return next((number for number, since in self._begun.items() if now - since > begin), None)

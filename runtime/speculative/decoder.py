@@ -1,0 +1,185 @@
+"""One step of decoding a batch: propose, forward, verify, learn. Plain decode is the empty draft.
+
+Knows token ids only; which sequences decode in a step is the scheduler's, which tokens end a reply the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from runtime.core.draft import NO_DRAFT, Logits, Tokens
+from runtime.core.drafter import Drafter
+from runtime.core.errors import SlipstreamError
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.explain import Why
+from runtime.speculative.control.passes import Took
+from runtime.speculative.control.reasons import Reason
+from runtime.speculative.control.threads import Threads
+from runtime.speculative.degradation import Degradation
+from runtime.speculative.lineup import Lineup
+from runtime.speculative.preparation import Preparation, Prepared
+from runtime.speculative.proposals import Proposer, confidences, outcome
+from runtime.speculative.step import DraftingState, Step, StepInput
+from runtime.speculative.target import TargetPasses
+from runtime.speculative.verify import verify
+
+INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
+READ, ENDS = "the pass read the prompt's last tokens as well", "there was room for one token"
+
+Result = Step | SlipstreamError
+
+
+class Decoder:
+    """A target, the drafters offered to it in order of cost, and the controller that chooses among them."""
+
+    def __init__(
+        self,
+        target: TargetPasses,
+        drafters: Sequence[Drafter],
+        controller: Controller,
+        branches: int = 0,
+        threads: Threads | None = None,
+        degradation: Degradation | None = None,
+    ) -> None:
+        self.target, self.controller, self._passes = target, controller, controller.passes
+        # Side branches per draft token; all proposals then form one tree
+        self.branches = branches if target.backend.can_branch else 0
+        self.lineup = Lineup(drafters, controller, target.backend, degradation)
+        proposer = Proposer(controller, self.lineup, threads, self.branches)
+        self.preparation = Preparation(target, controller, self.lineup, proposer)
+        self._passes.threads = threads
+        self.inexact = INEXACT  # why a sequence that can be predicted is plain, if it is for that
+
+    def read(self, prompts: Sequence[Tokens], n_sequences: int = 1) -> None:
+        """Reads prompts [n], as far as they were not read, in one pass. Raises what a pass raises."""
+        self._passes.set_clock()
+        self._watch_memory(None)
+        n_rows = self.target.n_unread(prompts)
+        _, took = self._passes.time(lambda: self.target.read(prompts))
+        if n_sequences > 1 and self.target.shared:
+            self._passes.joint.learn_read(n_rows, took.seconds)
+        self.preparation.current = None
+
+    def begin(
+        self,
+        state: DraftingState,
+        context: Tokens,
+        expected: Sequence[int] = (),
+        has_grammar: bool = False,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        n_sequences: int = 1,
+    ) -> None:
+        """Begins a reply to `context` [n]; drafters read it too, where the reply will repay that."""
+        n_together = 1 if n_sequences == 1 else self._passes.n_together
+        most = self.target.most_drafted(state.exact_only, len(context), self.controller.max_k)
+        self.controller.begin(len(context), most=most, n_together=n_together)
+        if self._passes.threads:
+            self._passes.threads.resume()
+        self.preparation.current = state
+        self.lineup.begin(state, context, expected, has_grammar, is_cancelled)
+
+    def finish(self, context: Tokens, n_prompt: int) -> None:
+        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
+        self.lineup.finish(context, n_prompt)
+
+    def rest(self) -> None:
+        """No sequence is left."""
+        if self._passes.threads:
+            self._passes.threads.pause()
+
+    def step(self, batch: Sequence[StepInput], prompts: Sequence[Tokens] = (), n_sequences: int = 1) -> list[Result]:
+        """Makes one pass in which these sequences decode and `prompts` [n] are read as far as they go; `n_sequences`
+        are being made in all.
+
+        Returns for each input its step or the error that is its own. Raises what the pass raises.
+        """
+        self._passes.set_clock()
+        self.controller.n_waiting = n_sequences - 1
+        self._watch_memory(batch[0])
+        errors, ready = self.preparation.all(batch)
+        results: dict[int, Result] = {**errors}
+        if ready:
+            n_read = self.target.n_unread(prompts) + sum(each.asked.n_unread for each in ready)
+            asked = [(each.asked.context, each.draft) for each in ready] + [(each, NO_DRAFT) for each in prompts]
+            all_logits, took = self._passes.time(lambda: self.target.forward(asked))
+            shares, took = self._shares(ready, took, n_read, n_sequences)
+            for each, logits, share in zip(ready, all_logits, shares, strict=False):
+                try:
+                    results[each.number] = self._conclude(each, logits, share, took, len(batch))
+                except SlipstreamError as error:
+                    results[each.number] = error
+        if prompts:
+            self.preparation.current = None
+        return [results[number] for number in range(len(batch))]
+
+    def _watch_memory(self, first: StepInput | None) -> None:
+        """Gives up what memory asks for, before a pass. Memory is read seldom; while something is given up, it is seen
+        in every step whether it is back: then the `first` sequence has its drafts at once.
+        """
+        watch = self.lineup.degradation
+        if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
+            self.lineup.degrade(*(first[:2] if first else ()))
+
+    def _shares(self, ready: Sequence[Prepared], took: Took, n_read: int, n_sequences: int) -> tuple[list[float], Took]:
+        """Returns the seconds of a pass that each of these sequences pays for, and what it took without the `n_read`
+        tokens of prompts; both are learned.
+        """
+        n_drafted = [len(each.draft.tokens) for each in ready]
+        n_context = sum(len(each.asked.context) for each in ready) // len(ready)
+        if n_sequences > 1 and self.target.shared:
+            self._passes.joint.learn(n_drafted, n_context, n_read, took.seconds)
+        return self._passes.divide(n_drafted, n_context, n_read, took)
+
+    def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
+        """Verifies a sequence's draft after a pass of which it had a `share` [s], and learns from that."""
+        began = self._passes.clock()
+        _, asked, proposals, draft, is_idle, drafting = ready
+        state = asked.state
+        self.controller.set_kind(state.kind)
+        verdict = verify(draft, logits, asked.sampler)
+        for drafter in self.lineup.observers:
+            drafter.observe(draft, logits)
+        rows = [0, *(node + 1 for node in verdict.accepted)]
+        each_logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
+        names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
+        rest = drafting + self._passes.clock() - began
+        if asked.n_unread:
+            pass  # what reads a prompt says nothing of other passes
+        elif is_idle and self.controller.is_usual(share):
+            state.n_idle -= 1
+            self.controller.idle(rest + share)
+        else:
+            outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
+            self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
+            if n_together == 1:
+                self._passes.note_alone(names, 1 + len(draft.tokens), len(asked.context), took)
+            state.n_idle = self._steps_to_idle(state, names)
+            for drafter in self.lineup.resting:
+                drafter.rest(self.controller.n_unasked(drafter.name))
+        n_accepted, times = len(verdict.accepted), (drafting, took.seconds, rest + took.seconds)
+        why = self._why(ready) if state.is_traced else None
+        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, n_together, why)
+
+    def _why(self, ready: Prepared) -> Why:
+        """Returns what is known of a step."""
+        _, asked, proposals, draft = ready[:4]
+        reason = (
+            READ if asked.n_unread else ENDS if asked.most < 2 else "" if draft else self.why_plain(asked.state).text
+        )
+        return Why(len(asked.context), confidences(proposals, draft), reason, self.controller.plain_alone)
+
+    def _steps_to_idle(self, state: DraftingState, names: tuple[str, ...]) -> int:
+        """Returns the number of steps from now on in which none of a sequence's drafters need be asked; `names` had a
+        draft in this one.
+        """
+        if names or self._passes.is_on_trial:
+            return 0
+        return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in state.drafters])
+
+    def why_plain(self, state: DraftingState | None = None) -> Reason:
+        """Returns why the last step of that sequence was plain, by default of the last one that was decoded."""
+        state = state or self.preparation.current or DraftingState()
+        reason = self.lineup.shortage or self.lineup.failed or state.left_out
+        if reason is None and self.lineup.drafters and state.exact_only and self.target.exact_rows < 2:
+            return self.inexact
+        return reason or self.controller.reason()

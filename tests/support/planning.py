@@ -1,0 +1,94 @@
+"""A scheduler over sequences whose lengths, caches and costs a test decides; no model is asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from runtime.core.draft import Tokens
+from runtime.engine.scheduler import Batch, Scheduler
+from runtime.engine.sequence import Request, Sequence, Vocabulary
+from runtime.loading.exactness import Exactness
+from runtime.sampling.sampler import Sampler, Sampling
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.target import Sharing, TargetPasses
+from tests.support.toy_engine import ToyVocab
+
+GREEDY, FREE = Sampling(temperature=0.0), Sampling(temperature=1.0)
+EXACT, BLURRED = Exactness(8, 8), Exactness(4, 8)
+
+
+class Cache:
+    """A cache that holds what a test says of each sequence, by its first token."""
+
+    n_ctx = 2000
+
+    def __init__(self, n_cells: int = 2000, slots: int = 9) -> None:
+        self.n_cells, self.slots, self.held = n_cells, slots, dict[int, int]()
+
+    def fits(self, lengths: Iterable[int]) -> bool:
+        return sum(lengths) <= self.n_cells
+
+    def n_cached(self, context: Tokens) -> int:
+        return min(self.held.get(int(context[0]), 0), len(context) - 1)
+
+
+class Setting:
+    """A scheduler, and the sequences that a test gave it, by number."""
+
+    def __init__(self, exact_rows: int = sys.maxsize, shares: bool = True, **target: int) -> None:
+        self.target = Cache(**target)
+        costs = PassCosts()
+        for rows in range(1, 12):
+            costs.set(rows, 1 + 0.01 * rows)
+        self.decoder: Any = SimpleNamespace(
+            target=TargetPasses(self.target, exact_rows, Sharing(self.target, exact_rows) if shares else None),  # type: ignore[arg-type]
+            controller=Controller(costs, {}, max_k=2),
+            preparation=SimpleNamespace(switch_seconds=0.1),
+        )
+        self.exactness = BLURRED if exact_rows < sys.maxsize else EXACT
+        self.scheduler = Scheduler(self.decoder, self.target)  # type: ignore[arg-type]
+        self.decoder.controller.passes.joint.learn_read(10, 0.2)
+
+    def add(
+        self, number: int, n: int, n_cached: int = 0, sampling: Sampling = GREEDY, n_said: int = 0, **request: Any
+    ) -> Sequence:
+        """A sequence with a prompt of `n` tokens of which so many are cached; its reply has `n_said`."""
+        window: Any = SimpleNamespace(n_ctx=2000, notice="")
+        vocabulary = Vocabulary(ToyVocab())  # type: ignore[arg-type]
+        exactness = self.exactness
+        asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, **request)
+        sequence = Sequence(number, [number] * n, window, asked, vocabulary)
+        sequence.take_up([1] * n_said, ())
+        self.target.held[number] = n_cached
+        sequence.n_read = min(n_cached, n + n_said - 1)
+        self.scheduler.add(sequence)
+        return sequence
+
+    def speaking(self, number: int, n: int = 10, sampling: Sampling = GREEDY) -> Sequence:
+        """One that is well under way."""
+        return self.add(number, n, n + 1, sampling, n_said=2)
+
+    def plan(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """Numbers of those that decode, what is read of their prompts, and prompts that are read up to where."""
+        return told(self.scheduler.plan())
+
+    def passed(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """The same, of a pass that is made."""
+        batch = self.scheduler.plan()
+        found = told(batch)
+        for each, end in batch.reading:
+            self.target.held[each.number] = end
+        self.scheduler.note(batch, 0.01)
+        for each in batch.decoding:
+            self.target.held[each.number] = each.buffer.n
+            each.buffer.append(1)
+            each.n_read = each.buffer.n - 1
+        return found
+
+
+def told(batch: Batch) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    return [each.number for each in batch.decoding], batch.n_unread, [(s.number, end) for s, end in batch.reading]

@@ -1,0 +1,89 @@
+"""The engine's step over real models: who comes together begins together, who is cancelled ends at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.instruments.company import Together
+from runtime.engine import Chunk, Message, Options, Sampling
+from runtime.engine.engine import Ask
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.registry import load_registry
+
+GREEDY = Sampling(temperature=0.0)
+TEXT = "\n".join(f"def f{i}(x): return x + {i}" for i in range(12))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LoadedEngine]:
+    found = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=6, drafters=()))
+    yield found
+    found.close()
+
+
+def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_that_reads_them(
+    engine: LoadedEngine,
+) -> None:
+    together = Together(engine)
+    first = together.add(("What does os.path.join do?", GREEDY, None), 40)
+    second = together.add(("What is a tuple?", GREEDY, None), 40)
+    together.step()  # tells how much there is to read
+    assert (first.n_pieces, second.n_pieces, first.tokens) == (1, 1, [])
+    together.step()
+    assert (len(first.tokens), len(second.tokens)) == (1, 1)
+    third = together.add(("What is a list?", GREEDY, None), 40)
+    for _ in range(9):
+        together.step()
+    assert len(first.tokens) >= 8
+    assert third.tokens
+    together.leave_all()
+
+
+def test_both_waited_for_a_pass_that_read_both_prompts(engine: LoadedEngine) -> None:
+    together = Together(engine)
+    told = [together.add((question, GREEDY, None), 1) for question in ("What is a set?", "What is a dict?")]
+    together.until(lambda: not together.live)
+    took = [each.last.stats.prompt_seconds for each in told if each.last and each.last.stats]
+    assert len(took) == 2
+    assert min(took) > max(took) / 2
+
+
+def test_a_reply_that_is_cancelled_ends_with_its_numbers(engine: LoadedEngine) -> None:
+    number = engine.add(Ask([Message("user", TEXT)], GREEDY, 40))
+    while not any(isinstance(came, Chunk) and came.tokens for _, came in engine.step()):
+        pass
+    engine.cancel(number)
+    engine.cancel(number + 99)  # nobody's
+    ((ended, last),) = engine.step()
+    assert isinstance(last, Chunk)
+    assert (ended, last.finish_reason) == (number, "cancelled")
+    assert last.stats is not None
+    assert last.stats.predicted_n >= 1
+    assert engine.step() == []
+
+
+def test_a_pass_is_ended_by_a_cancel_of_one_that_has_a_part_in_it(
+    engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another thread while it is made; the other sequence goes on."""
+    whole = "".join(chunk.text for chunk in engine.reply([Message("user", "What is a list?")], GREEDY, 20))
+    together = Together(engine)
+    kept = together.add(("What is a list?", GREEDY, None), 20)
+    gone = together.add((TEXT, GREEDY, None), 20)
+    together.until(lambda: kept.tokens and gone.tokens)
+    number = next(number for number, each in together.told.items() if each is gone)
+    step = engine.decoder.step
+    monkeypatch.setattr(engine.decoder, "step", lambda *asked: engine.cancel(number) or step(*asked))  # type: ignore[func-returns-value]
+    together.step()
+    assert gone.last is not None
+    assert gone.last.finish_reason == "cancelled"
+    monkeypatch.undo()
+    together.until(lambda: kept.is_over)
+    assert "".join(engine.token_text(token) for token in kept.tokens) == whole
+
+
+def test_an_engine_without_replies_has_no_step_to_make(engine: LoadedEngine) -> None:
+    assert engine.core.is_idle
+    assert engine.step() == []

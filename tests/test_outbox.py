@@ -1,0 +1,68 @@
+"""When what steps brought is sent: what somebody waits for at once, further tokens together."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bench.instruments.clock import Clock
+from runtime.core.errors import SettingsError
+from runtime.engine.output import Chunk, Output
+from runtime.process.outbox import TELL_EVERY, Outbox
+from runtime.speculative.control.explain import Pass
+
+TOKEN = Chunk("a", (1,), made=Pass(1e-3, (), 0, 0))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    found.now = 100.0
+    monkeypatch.setattr(time, "perf_counter", found)
+    return found
+
+
+@pytest.fixture
+def outbox(clock: Clock) -> Outbox:
+    """One whose reply 1 has begun to speak, which was sent just now."""
+    found = Outbox()
+    found.begin(1)
+    found.add([Output(1, TOKEN)], 1e-3)
+    assert found.has_first
+    assert found.take() == [Output(1, TOKEN)]
+    return found
+
+
+def test_tokens_that_are_made_quickly_are_sent_together(outbox: Outbox, clock: Clock) -> None:
+    for _ in range(10):
+        clock.advance(1e-3)
+        outbox.add([Output(1, TOKEN)], 1e-3)
+        assert not outbox.is_due
+    clock.advance(1e-3)
+    outbox.add([Output(1, TOKEN)], 1e-3)
+    assert outbox.is_due
+    assert len(outbox.take()) == 11
+    assert not outbox.is_due
+
+
+def test_a_first_token_waits_for_nothing(outbox: Outbox) -> None:
+    outbox.begin(2)
+    outbox.add([Output(1, TOKEN), Output(2, TOKEN)], 1e-3)
+    assert outbox.is_due
+    outbox.take()
+    outbox.add([Output(2, TOKEN)], 1e-3)
+    assert not outbox.is_due
+
+
+@pytest.mark.parametrize(
+    "came", [Chunk("", finish_reason="stop"), Chunk("", n_read=9), SettingsError("wrong")], ids=["end", "read", "error"]
+)
+def test_neither_do_an_end_an_error_and_how_much_has_been_read(outbox: Outbox, came: Chunk | Exception) -> None:
+    outbox.add([Output(1, came)], 1e-3)
+    assert outbox.is_due
+
+
+def test_what_would_wait_for_a_long_step_is_sent_before_it(outbox: Outbox) -> None:
+    outbox.add([Output(1, TOKEN)], TELL_EVERY)
+    assert outbox.is_due
