@@ -49,7 +49,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     """A trace, and what `--json` and `--stats` say of the same reply."""
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
     path.write_text("of another day", encoding="utf8")
-    how = ("--drafters", "model", "--threads", "1", "--max-tokens", "30", "--json", "--stats")
+    how = ("--drafters", "model", "--fixed-k", "3", "--threads", "1", "--max-tokens", "30", "--json", "--stats")
     done = slipstream("run", QUESTION, *how, "--trace", str(path))
     return path, json.loads(done.stdout)["timings"], done.stderr
 

@@ -247,6 +247,8 @@ class Worker:
             return None
 
     def _end(self, task: ScheduledTask) -> None:
+        if self._engine is not None and task.reply is not None:  # a reply of which nobody reads the rest
+            self._engine.end(task.reply)
         with self._changed:
             self._active.remove(task)
 
