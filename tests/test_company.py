@@ -138,7 +138,8 @@ def test_the_demo_shares_passes_exactly(engine: LoadedEngine) -> None:
     assert engine.facts.shares_passes
     assert engine.facts.exactness.together
     assert isinstance(engine._loaded.backend, SharedBackend)
-    assert engine.turn_seconds == 0
+    assert not engine.holds_one
+    assert engine.core.scheduler.turn_seconds == 0
 
 
 @pytest.mark.parametrize("most", [2, 5])

@@ -179,6 +179,7 @@ def test_where_one_can_be_held_it_is_made_to_its_end() -> None:
     setting = Setting(slots=1)
     first = setting.speaking(1)
     setting.speaking(2)
+    assert setting.scheduler.holds_one
     assert setting.scheduler.turn_seconds == math.inf
     assert {setting.passed()[0][0] for _ in range(300)} == {1}
     setting.scheduler.remove(first)

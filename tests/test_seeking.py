@@ -18,6 +18,7 @@ import pytest
 from app.models import pair as command
 from app.models import seeking
 from app.models.seeking import Search, SeekingEngine, opener
+from bench.instruments.company import Together
 from runtime.engine import Options, Sampling
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
@@ -153,6 +154,24 @@ def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
         chunks = engine.reply("Hello", Sampling(temperature=0.0), 2)
         assert sleeping[0].returncode is not None
         list(chunks)
+    finally:
+        engine.close()
+
+
+def test_it_gives_way_to_a_servers_replies_as_well(
+    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are added and read by steps; the search waits for the last one."""
+    monkeypatch.setattr(seeking, "IDLE", 0.05)
+    engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
+    try:
+        for n_searches in (1, 2):
+            together = Together(engine)
+            told = [together.add(("Hello", Sampling(temperature=0.0), None), n) for n in (2, 9)]
+            assert all(each.poll() is not None for each in sleeping)
+            together.until(lambda told=told: told[0].is_over)  # type: ignore[misc]
+            together.leave_all()
+            wait_for(lambda n=n_searches: len(sleeping) == n)  # type: ignore[misc]
     finally:
         engine.close()
 

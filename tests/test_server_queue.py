@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -67,7 +66,7 @@ def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
 
 @pytest.fixture
 def echo() -> Iterator[tuple[Worker, Letters]]:
-    engine, loaded = Letters(math.inf), threading.Event()
+    engine, loaded = Letters(holds_one=True), threading.Event()
     worker = Worker(lambda on_progress: engine, 3, loaded.set, lambda error: None)  # type: ignore[arg-type, return-value]
     worker.start()
     assert loaded.wait(PATIENCE)

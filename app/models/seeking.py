@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock, Timer
-from typing import Any
 
 import psutil
 from platformdirs import user_cache_path
@@ -25,7 +24,9 @@ from platformdirs import user_cache_path
 from runtime.core.backend import OnProgress
 from runtime.core.errors import SlipstreamError
 from runtime.core.packages import own_environment
-from runtime.engine import Chunk, Engine, Options
+from runtime.engine import Engine, Options
+from runtime.engine.engine import Ask
+from runtime.engine.output import Output
 from runtime.engine.trace import TraceFile
 from runtime.loading import layout
 from runtime.loading.profile_cache import ProfileCache, fingerprint
@@ -159,21 +160,31 @@ class SeekingEngine(EngineProcess):
         self._has_replied = False
         self._is_alone = self.facts.has_gpu  # its memory holds no second copy; files in RAM are shared
 
-    def reply(self, *args: Any, **kwargs: Any) -> Iterator[Chunk]:
-        """Replies as an engine does; a search that runs is stopped."""
-        chunks = super().reply(*args, **kwargs)
-        if self._search is None:
-            return chunks
-        self._search.stop()
-        return self._then_search(chunks, self._search)
+    def add(self, ask: Ask) -> int:
+        """As Engine says; a search that runs is stopped."""
+        if self._search is not None:
+            self._search.stop()
+        return super().add(ask)
 
-    def _then_search(self, chunks: Iterator[Chunk], search: Search) -> Iterator[Chunk]:
-        try:
-            yield from chunks
-        finally:
-            self._has_replied = True
-            if not self._is_alone and self.memory_level == "OK":
-                search.wait()
+    def step(self) -> list[Output]:
+        """As Engine says; the search begins some time after the last reply has ended."""
+        was_answering = self.is_answering
+        outputs = super().step()
+        self._search_if_idle(was_answering)
+        return outputs
+
+    def end(self, number: int) -> None:
+        """As Engine says; the search begins some time after the last reply has ended."""
+        was_answering = self.is_answering
+        super().end(number)
+        self._search_if_idle(was_answering)
+
+    def _search_if_idle(self, was_answering: bool) -> None:
+        if self._search is None or not was_answering or self.is_answering:
+            return
+        self._has_replied = True
+        if not self._is_alone and self.memory_level == "OK":
+            self._search.wait()
 
     def close(self) -> None:
         """Frees the models, then lets a search begin that the idle times had no room for."""

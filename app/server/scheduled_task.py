@@ -122,7 +122,7 @@ class ScheduledTask:
     # on the engine's thread
 
     def begin(self, engine: Engine) -> None:
-        """Begins the next task; only the first had to wait in line. Raises what the engine raises."""
+        """Begin the next task; only the first had to wait in line. Raises what the engine raises."""
         self._run = TaskRun(self.task)
         self.queue_seconds = 0.0 if self._n_ended else self._run.began_at - self._submitted_at
         self._run.begin(engine, self.should_stop)
@@ -148,13 +148,13 @@ class ScheduledTask:
         return self._run is not None and self._run.steps is not None
 
     def step(self) -> Chunk | None:
-        """Runs a task by itself for a step. Returns and raises as `take` does, and what the engine raises."""
+        """Run a task by itself for a step. Returns and raises as `take` does, and what the engine raises."""
         assert self._run is not None
         assert self._run.steps is not None
         return self.take(next(self._run.steps))
 
     def take(self, chunk: Chunk) -> Chunk | None:
-        """Hands on what has come. Returns the last chunk of a task, which the caller is to emit, or None. Raises the
+        """Hand on what has come. Returns the last chunk of a task, which the caller is to emit, or None. Raises the
         reason of a cancellation.
         """
         if not self._is_heard:

@@ -59,11 +59,10 @@ class EngineTask(Protocol):
     def changes(self) -> tuple[str, ...]:
         """What was changed in the conversation, so that the chat template takes it."""
 
-    def ask(self, engine: Engine) -> Ask | None:
-        """Returns the reply that is to be made; None where the task `run`s by itself."""
-
-    def run(self, engine: Engine, cancel: Callable[[], bool]) -> Iterator[Chunk]:
-        """Advances by a step with each chunk, of which the last has a finish reason. Raises what the engine raises."""
+    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> int | Iterator[Chunk]:
+        """Return the engine's number of the reply, or chunks, each of which is a step of work and the last of which has
+        a finish reason. Raises what the engine raises.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +108,11 @@ class CompletionTask:
         seed = self.sampling.seed
         return self if seed is None else replace(self, sampling=replace(self.sampling, seed=(seed + i) & MASK))
 
-    def ask(self, engine: Engine) -> Ask:
-        """Returns the reply that is to be made. Raises what the engine raises."""
-        return Ask(
+    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> int:
+        """Have the engine begin the reply and return its number. Raises what the engine raises."""
+        ask = Ask(
             self.prompt(engine), self.sampling, self.max_tokens, self.stops, self.grammar(engine),
             self.thoughts(engine), self.n_logprobs, self.after_sampling, prediction=self.prediction,
             is_short=self.is_short,
         )  # fmt: skip
-
-    def run(self, engine: Engine, cancel: Callable[[], bool]) -> Iterator[Chunk]:
-        """Does nothing: the engine makes the reply."""
-        return iter(())
+        return engine.add(ask)

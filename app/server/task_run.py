@@ -22,15 +22,15 @@ class TaskRun:
         self._deadline: float | None = None  # of generating
 
     def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> None:
-        """Asks the engine for the reply. Raises what that raises."""
-        ask = self.task.ask(engine)
-        if ask is None:
-            self.steps = self.task.run(engine, should_stop)
+        """Begin the task. Raises what the engine raises."""
+        begun = self.task.begin(engine, should_stop)
+        if isinstance(begun, int):
+            self.reply = begun
         else:
-            self.reply = engine.add(ask)
+            self.steps = begun
 
     def see(self, chunk: Chunk) -> None:
-        """Takes in what has come."""
+        """Take in what has come."""
         self._prefill.take(chunk)
         self.n_decoded += len(chunk.tokens)
 
@@ -43,6 +43,6 @@ class TaskRun:
 
     @property
     def should_stop(self) -> bool:
-        """Has its time run out, or was the prompt only to be read?"""
+        """Whether its time has run out, or its prompt, which was only to be read, has been read."""
         is_late = self._deadline is not None and time.perf_counter() >= self._deadline
         return is_late or (self._is_prefilled and self.task.max_tokens == 0)

@@ -130,7 +130,7 @@ class Worker:
         """How many tasks like this one could start now: one short and some long ones, or a single one where the engine
         cannot take turns.
         """
-        if math.isinf(engine.turn_seconds):
+        if engine.holds_one:
             return 0 if self._active else 1
         n_alike = sum(other.is_short == task.is_short for other in self._active)
         return max(0, (1 if task.is_short else self.max_active) - n_alike)
@@ -212,7 +212,7 @@ class Worker:
             self._goes_on(task, lambda task=task: task.begin(engine))  # type: ignore[misc]
 
     def _advance(self, engine: Engine) -> None:
-        """Hands on what comes next of the replies, and runs tasks that run by themselves for a step."""
+        """Hand on what comes next of the replies, and runs tasks that run by themselves for a step."""
         for task in self.active:
             if task.runs_by_itself:
                 self._take(task, task.step, engine)
@@ -224,7 +224,7 @@ class Worker:
                 self._take(replies[number], partial(taken, replies[number], came), engine)
 
     def _take(self, task: ScheduledTask, step: Callable[[], Chunk | None], engine: Engine) -> None:
-        """Has a task take a step, and the next one begin after its last."""
+        """Have a task take a step, and the next one begin after its last."""
         last = self._goes_on(task, step)
         if last is None:
             return

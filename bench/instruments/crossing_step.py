@@ -23,7 +23,7 @@ class Reading:
     between two of them, in the mean.
     """
 
-    turn_seconds, n_held, memory_level, given_up, learning = 0.0, 0, "OK", "", ""
+    holds_one, n_held, memory_level, given_up, learning = False, 0, "OK", "", ""
     facts = facts()
 
     def __init__(self, n_read: int) -> None:

@@ -23,40 +23,40 @@ from runtime.speculative.decoder import Decoder, Result
 
 
 class Cancels:
-    """Which sequences nobody wants any more. Told on any thread: a pass in which such a one has a part ends at once."""
+    """The numbers of cancelled sequences. A pass over a sequence that is cancelled meanwhile, on any thread, ends."""
 
     def __init__(self, flag: Flag) -> None:
         self._flag, self._is_up, self._lock = flag, False, threading.Lock()
-        self._known, self._wanted_not, self._in_pass = set[int](), set[int](), set[int]()
+        self._known, self._cancelled, self._in_pass = set[int](), set[int](), set[int]()
 
     def add(self, number: int) -> None:
-        """That sequence is being made from now on."""
+        """Take in the number of a sequence that may be cancelled from now on."""
         with self._lock:
             self._known.add(number)
 
     def remove(self, number: int) -> None:
-        """It has ended."""
+        """Forget a sequence that has ended."""
         with self._lock:
             self._known.discard(number)
-            self._wanted_not.discard(number)
+            self._cancelled.discard(number)
 
     def cancel(self, number: int) -> None:
-        """Nobody wants that sequence any more."""
+        """Cancel a sequence and end the pass that is made for it; a number that is not known is ignored."""
         with self._lock:
             if number in self._known:
-                self._wanted_not.add(number)
+                self._cancelled.add(number)
                 self._put(self._is_up or number in self._in_pass)
 
     def has(self, number: int) -> bool:
-        """Was that sequence cancelled?"""
-        return number in self._wanted_not
+        """Return whether a sequence was cancelled."""
+        return number in self._cancelled
 
     @contextmanager
     def during(self, batch: Batch) -> Iterator[None]:
-        """A pass of these sequences is made, which a cancel ends with StoppedError."""
+        """While the block runs, a cancel of a sequence of the batch has the pass raise StoppedError."""
         with self._lock:
             self._in_pass = {each.number for each in batch.sequences}
-            self._put(not self._in_pass.isdisjoint(self._wanted_not))
+            self._put(not self._in_pass.isdisjoint(self._cancelled))
         try:
             yield
         finally:
@@ -79,46 +79,46 @@ class EngineCore:
         self._unwanted: list[int] = []  # cancelled before they were added
 
     def announce(self, number: int) -> Callable[[], bool]:
-        """A sequence of that number is about to be added. Returns what tells whether it was cancelled meanwhile."""
+        """Prepare for a sequence that is about to be added. Return a function that says whether it was cancelled."""
         self._cancels.add(number)
         return partial(self._cancels.has, number)
 
     def forget(self, number: int) -> None:
-        """An announced sequence is not added, as it was refused."""
+        """Forget an announced sequence that was refused."""
         self._cancels.remove(number)
 
     def give_up(self, number: int) -> None:
-        """An announced sequence is not added, as it was cancelled."""
+        """Forget an announced sequence that was cancelled; the next step tells that it ended."""
         self.forget(number)
         self._unwanted.append(number)
 
     def add(self, sequence: Sequence) -> None:
-        """Takes in a new sequence, which was announced."""
+        """Add a sequence that was announced."""
         self._new.append(sequence)
 
     def cancel(self, number: int) -> None:
-        """Ends a sequence within one step, at once where a pass is made for it. May be called on any thread."""
+        """Cancel a sequence, on any thread: it ends with the next step, and a pass that is made for it ends at once."""
         self._cancels.cancel(number)
 
     def end(self, number: int) -> None:
-        """Ends a sequence of which nobody reads the rest."""
+        """Drop a sequence without an output."""
         for each in [*self._new, *self.scheduler.sequences]:
             if each.number == number:
                 self._leave(each)
 
     @property
     def n_sequences(self) -> int:
-        """Sequences that are being made."""
+        """Number of sequences that have not ended."""
         return len(self._new) + len(self.scheduler.sequences)
 
     @property
     def is_idle(self) -> bool:
-        """Is no sequence being made?"""
+        """Whether there is nothing to do."""
         return not (self._new or self._unwanted or self.scheduler.sequences)
 
     def step(self) -> list[Output]:
-        """Makes one pass at most; returns what it brought. The first step of a sequence makes none: it tells how much
-        of the prompt is cached.
+        """Make at most one pass and return its outputs. A step that admits sequences makes none: it returns how much of
+        their prompts is cached.
         """
         outputs = [*self._admitted(), *self._swept()]
         if outputs:
@@ -139,7 +139,7 @@ class EngineCore:
         ]
 
     def _swept(self) -> list[Output]:
-        """Ends those that were cancelled or are complete; returns what is still to be told of them."""
+        """End sequences that were cancelled or are complete, and return their last outputs."""
         for each in self.scheduler.sequences:
             if self._cancels.has(each.number):
                 each.finish_reason = "cancelled"
@@ -148,7 +148,7 @@ class EngineCore:
         return [self._ended(each) for each in list(self.scheduler.sequences) if each.finish_reason is not None]
 
     def _made(self, batch: Batch) -> list[Output]:
-        """Makes the pass of a batch."""
+        """Make the pass of a batch and return its outputs."""
         try:
             self._begin_drafting(batch)
             began = time.perf_counter()
@@ -156,18 +156,16 @@ class EngineCore:
                 results = self._pass(batch)
         except StoppedError:
             return self._swept()
-        except Exception as error:  # of the pass: one hears of it, and the others try again
+        except Exception as error:  # of the pass: it ends one sequence, and the others try again
             return [self._failed(batch.sequences[0], error)]
         seconds = time.perf_counter() - began
         self.scheduler.note(batch, seconds)
         return [*self._read(batch, seconds), *self._said(batch, results, seconds), *self._swept()]
 
     def _begin_drafting(self, batch: Batch) -> None:
-        """Drafters learn of sequences that decode for the first time, and read their prompts where that repays
-        itself.
-        """
+        """Have drafters read the prompts of sequences that decode for the first time, where that pays."""
         n = len(self.scheduler.sequences)
-        for each, n_unread in zip(batch.decoding, batch.n_unread, strict=True):
+        for each, n_unread in batch.decoding:
             if not each.has_begun:
                 began = time.perf_counter()
                 each.has_begun, each.n_early = True, int(n == 1 and n_unread > 0)
@@ -182,18 +180,18 @@ class EngineCore:
         if not batch.decoding:
             self.decoder.read(prompts, n_sequences)
             return []
-        inputs = [each.input(n_unread) for each, n_unread in zip(batch.decoding, batch.n_unread, strict=True)]
+        inputs = [each.input(n_unread) for each, n_unread in batch.decoding]
         return self.decoder.step(inputs, prompts, n_sequences)
 
     def _read(self, batch: Batch, seconds: float) -> Iterator[Output]:
-        """Tells how far prompts have been read."""
+        """Yield how far each prompt has been read."""
         for each, end in batch.reading:
             each.stats.prompt_seconds += seconds
             yield Output(each.number, each.progress(end + (end == each.buffer.n - 1)))
 
     def _said(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
-        """Adds to each sequence what was decoded."""
-        for each, n_unread, result in zip(batch.decoding, batch.n_unread, results, strict=True):
+        """Commit the decoded tokens to their sequences and yield the outputs."""
+        for (each, n_unread), result in zip(batch.decoding, results, strict=True):
             if isinstance(result, SlipstreamError):
                 yield self._failed(each, result)
             else:
@@ -205,7 +203,7 @@ class EngineCore:
         return Output(sequence.number, error)
 
     def _ended(self, sequence: Sequence) -> Output:
-        """Closes a sequence's numbers; returns its last chunk."""
+        """Complete a sequence's statistics and return its last output."""
         stats, decoder = sequence.stats, self.decoder
         stats.plain_per_second = decoder.controller.plain_alone
         if decoder.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:

@@ -186,10 +186,8 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def turn_seconds(self) -> float:
-        """How long a reply goes on before another has its turn: 0 where they share passes, infinite where only one can
-        be held.
-        """
+    def holds_one(self) -> bool:
+        """Can only one conversation be held, so that other replies wait until that one has ended?"""
 
     @property
     @abstractmethod

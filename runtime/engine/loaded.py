@@ -112,7 +112,7 @@ class LoadedEngine(SteppedEngine):
         except BaseException:
             self.core.forget(number)
             raise
-        vocabulary = Vocabulary(self.vocab, shown_pieces(self.vocab, ask.grammar))
+        vocabulary = Vocabulary(shown_pieces(self.vocab, ask.grammar), self.vocab.ends)
         sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
         sequence.drafting.is_traced = ask.is_traced
         sequence.take_up(ask.said, ask.passes)
@@ -161,9 +161,9 @@ class LoadedEngine(SteppedEngine):
         return ids
 
     @property
-    def turn_seconds(self) -> float:
+    def holds_one(self) -> bool:
         """As Engine says."""
-        return self.core.scheduler.turn_seconds
+        return self.core.scheduler.holds_one
 
     @property
     def n_held(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as List
 
 from runtime.engine.sequence import Sequence
@@ -18,18 +19,18 @@ class Rotation:
         self._lead = 0.0  # seconds that short ones had while long ones waited, less those that long ones had since
 
     def next(self, sequences: List[Sequence], turn_seconds: float) -> Sequence:
-        """Returns the one whose turn it is, of some of which the one that has waited longest is first; a turn lasts so
+        """Return the one whose turn it is, of some of which the one that has waited longest is first; a turn lasts so
         many seconds.
         """
         best = min(sequences, key=lambda each: each.request.is_short == (self._lead > MAX_LEAD))
         current = self._current
         if current is None or current not in sequences or self._seconds >= turn_seconds:
             return best
-        is_outranked = turn_seconds != float("inf") and best.request.is_short != current.request.is_short
+        is_outranked = turn_seconds < math.inf and best.request.is_short != current.request.is_short
         return best if is_outranked else current
 
     def note(self, sequence: Sequence, sequences: List[Sequence], seconds: float) -> None:
-        """Takes in that a sequence had a pass of so many seconds while these were being made."""
+        """Take in that a sequence had a pass of so many seconds while these were being made."""
         self._seconds = seconds + (self._seconds if sequence is self._current else 0.0)
         self._current = sequence
         if all(each.request.is_short for each in sequences):

@@ -1,4 +1,4 @@
-"""Which sequences decode in the next pass, and which prompts it reads. The only place that decides whose turn it is.
+"""Chooses which sequences decode in the next pass and which prompts it reads. No other place decides whose turn it is.
 
 Knows sequences, what passes cost and what fits together; makes no pass and chooses no draft.
 """
@@ -24,23 +24,22 @@ FAIR = 4  # in one of so many passes that read, the first comer is read first, e
 class Batch:
     """What one pass does."""
 
-    decoding: list[Sequence] = field(default_factory=list)
-    n_unread: list[int] = field(default_factory=list)  # by decoding sequence: tokens of its prompt that the pass reads
-    reading: list[tuple[Sequence, int]] = field(default_factory=list)  # prompts, and where the pass ends in them
+    decoding: list[tuple[Sequence, int]] = field(default_factory=list)  # and how many tokens of its prompt are read too
+    reading: list[tuple[Sequence, int]] = field(default_factory=list)  # and where in its prompt the pass ends
 
     @property
     def sequences(self) -> list[Sequence]:
-        """All that have a part in it."""
-        return [*self.decoding, *(each for each, _ in self.reading)]
+        """Its sequences, those that decode first."""
+        return [each for each, _ in (*self.decoding, *self.reading)]
 
     @property
     def reads(self) -> bool:
-        """Does it read any of a prompt?"""
-        return bool(self.reading or any(self.n_unread))
+        """Whether it reads tokens of a prompt."""
+        return bool(self.reading) or any(n_unread for _, n_unread in self.decoding)
 
 
 class Scheduler:
-    """The sequences that are being made with one decoder; the one that has waited longest is first."""
+    """The sequences of one decoder, the one that has waited longest first."""
 
     def __init__(self, decoder: Decoder, backend: TargetBackend) -> None:
         self._decoder, self._backend, self._rotation = decoder, backend, Rotation()
@@ -50,15 +49,15 @@ class Scheduler:
         self._restored: Sequence | None = None  # reads again what the cache had lost of it, before any other goes on
 
     def add(self, sequence: Sequence) -> None:
-        """Takes in a new sequence."""
+        """Add a sequence."""
         self.sequences.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """A sequence has ended."""
+        """Remove a sequence."""
         self.sequences.remove(sequence)
 
     def plan(self) -> Batch:
-        """Returns what the next pass does; nothing where there is no sequence."""
+        """Return the batch of the next pass, which is empty where there is no sequence."""
         if not self.sequences:
             return Batch()
         if len(self.sequences) == 1:
@@ -70,7 +69,7 @@ class Scheduler:
         return self._together()
 
     def note(self, batch: Batch, seconds: float) -> None:
-        """Takes in that a batch was made, in so many seconds: its sequences wait behind all others."""
+        """Note that a batch took so many seconds: its sequences wait behind all others now."""
         done = batch.sequences
         self._note_progress(batch)
         self._has_read = batch.reads
@@ -82,14 +81,14 @@ class Scheduler:
             self._rotation.note(done[0], self.sequences, seconds)
 
     def _note_progress(self, batch: Batch) -> None:
-        """Whoever has come further than ever lets others go on; else two that push each other out of the cache would
-        read for ever.
+        """Note how far sequences were read. One that is restored lets others go on once it has come further than ever:
+        else two that push each other out of the cache would read for ever.
         """
         for each, end in batch.reading:
             if each is self._restored and end > each.n_read:
                 self._restored = None
             each.n_read = max(each.n_read, end)
-        if self._restored in batch.decoding:
+        if any(each is self._restored for each, _ in batch.decoding):
             self._restored = None
 
     @property
@@ -98,16 +97,21 @@ class Scheduler:
         return shared is not None and shared.passes.slots > 1
 
     @property
+    def holds_one(self) -> bool:
+        """Whether the cache can hold only one sequence."""
+        return self._backend.slots == 1
+
+    @property
     def turn_seconds(self) -> float:
         """How long a sequence goes on before another has its turn: 0 where they share passes, infinite where only one
         can be held.
         """
-        if self._backend.slots == 1:
+        if self.holds_one:
             return math.inf
         return 0.0 if self._shares else TURN * self._decoder.preparation.switch_seconds
 
     def n_unread(self, sequence: Sequence) -> int:
-        """Returns the number of tokens to be read before its next one can be decoded.
+        """Return the number of tokens to be read before its next one can be decoded.
 
         Where rounding depends on the width of a pass, what the cache has lost must be read again in the pieces it was
         read in before.
@@ -117,22 +121,22 @@ class Scheduler:
         return max(0, sequence.buffer.n - 1 - self._backend.n_cached(sequence.tokens))
 
     def n_cached(self, sequence: Sequence) -> int:
-        """Returns the number of tokens of its prompt that need not be read."""
+        """Return the number of tokens of its prompt that need not be read."""
         return min(self._backend.n_cached(sequence.tokens), sequence.buffer.n_prompt - 1)
 
     def _alone(self, sequence: Sequence) -> Batch:
-        """Returns a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is read in
+        """Return a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is read in
         the pass of the first token, where the text does not depend on how a prompt is read.
         """
         n_unread = self.n_unread(sequence)
         if not n_unread:
-            return Batch([sequence], [0])
+            return Batch([(sequence, 0)])
         total = sequence.buffer.n - 1
         if total - n_unread < sequence.n_read:
             self._restored = sequence
         end = self._piece_end(sequence, total - n_unread)
         if end == total and sequence.request.is_exact and sequence.left != 0:
-            return Batch([sequence], [n_unread])
+            return Batch([(sequence, n_unread)])
         return Batch(reading=[(sequence, end)])
 
     def _piece_end(self, sequence: Sequence, n_cached: int) -> int:
@@ -140,8 +144,8 @@ class Scheduler:
         return piece_end(n_cached, n_prompt, total, sequence.request.exactness, self._backend.n_ctx)
 
     def _together(self) -> Batch:
-        """Returns a batch of several sequences. Between two passes that read prompts, whoever is well under way has one
-        that does not.
+        """Return a batch of several sequences. Between two passes that read prompts there is one that only decodes, if
+        a sequence is well under way.
         """
         unread = {each: self.n_unread(each) for each in self.sequences}
         decoding = [each for each, n in unread.items() if not n and self._has_own_cache(each)]
@@ -154,26 +158,26 @@ class Scheduler:
         return self._with_prompts(decoding, reading, unread) or self._alone(reading[0])
 
     def _has_own_cache(self, sequence: Sequence) -> bool:
-        """Has it had a pass of its own, where width counts? What is cached of a prompt may be another sequence's until
-        then, and less by the time that this one has moved on.
+        """Whether a sequence may decode beside others. Where width changes rounding, it has a pass of its own first:
+        until then what is cached of its prompt may be another sequence's, and become less when that one goes on.
         """
         return self._exact_rows == sys.maxsize or not sequence.is_reading
 
     def _in_order(self, unread: dict[Sequence, int]) -> list[Sequence]:
-        """Returns those whose prompts are read, in order: short ones such as completions first, for the most part."""
+        """Return the sequences that are read: the one with least left first, and in every fourth pass the oldest."""
         if (self._n_reads + 1) % FAIR == 0:
             return sorted(unread, key=lambda each: each.number)
         return sorted(unread, key=unread.__getitem__)
 
     def _decoders(self, decoding: list[Sequence]) -> Batch:
-        """Returns a batch of as many of these as bring most tokens per second, do not disturb each other's rounding
-        where that counts, and fit.
+        """Return a batch of those that decode together: as many as bring most tokens per second, keep each other's
+        texts exact, and fit into the cache.
         """
         n = self._decoder.controller.n_worth(len(decoding)) if len(decoding) > 1 else 1
         found = self._undisturbed(decoding[:n])
         while len(found) > 1 and not self._fits([each.buffer.n for each in found]):
             found.pop()
-        return Batch(found, [0] * len(found))
+        return Batch([(each, 0) for each in found])
 
     def _undisturbed(self, found: list[Sequence]) -> list[Sequence]:
         most = self._exact_rows
@@ -195,21 +199,20 @@ class Scheduler:
     def _with_prompts(
         self, decoding: list[Sequence], reading: list[Sequence], unread: dict[Sequence, int]
     ) -> Batch | None:
-        """Returns a batch that also reads prompts, as far as the others can wait for it; None where none fits.
+        """Return a batch that also reads prompts, as far as the others can wait for it; None where none fits.
 
         Now and then it only reads, so that it is known what reading and decoding each take.
         """
         joint = self._decoder.controller.passes.joint
         apart = bool(decoding) and joint.is_blurred
         batch = self._decoders(decoding) if decoding and not apart else Batch()
-        room, lengths = self._room_to_read(decoding), [each.buffer.n for each in batch.decoding]
+        room, lengths = self._room_to_read(decoding), [each.buffer.n for each in batch.sequences]
         for each in reading:
             n, start = min(unread[each], room), each.buffer.n - 1 - unread[each]
             if not n or not self._fits([*lengths, start + n + 1]):
                 continue
             if n == unread[each] and each.left != 0 and not apart:
-                batch.decoding.append(each)
-                batch.n_unread.append(n)
+                batch.decoding.append((each, n))
             else:
                 batch.reading.append((each, start + n))
             lengths.append(start + n + 1)
@@ -217,7 +220,7 @@ class Scheduler:
         return batch if batch.reads else None
 
     def _room_to_read(self, decoding: list[Sequence]) -> int:
-        """Returns the number of prompts' tokens that a pass may read."""
+        """Return the number of prompts' tokens that a pass may read."""
         speaking = [each for each in decoding if is_well_under_way(each)]
         if not speaking:
             return MOST_READ
@@ -225,7 +228,7 @@ class Scheduler:
 
 
 def is_well_under_way(sequence: Sequence) -> bool:
-    """Has more been said than what came with the prompt? Until then it waits for those who came with it: prompts are
-    read fastest together.
+    """Whether it has tokens besides the one that came with its prompt. Until then it waits for the prompts that came at
+    the same time, because prompts are read fastest together.
     """
     return sequence.buffer.n_reply > sequence.n_early

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from runtime.core.backend import Tokenizer
 from runtime.core.draft import Tokens
 from runtime.engine.output import Chunk
 from runtime.engine.stats import Stats
@@ -66,23 +66,23 @@ class TokenBuffer:
         return len(self._array) - self.n
 
     def append(self, token: int) -> None:
-        """Adds a token of the reply."""
+        """Add a token of the reply."""
         self._array[self.n] = token
         self.n += 1
 
     def replace_prompt(self, prompt: List[int]) -> None:
-        """Puts another prompt, which is no longer, before the reply."""
+        """Put another prompt, which is no longer, before the reply."""
         reply = self.tokens[self.n_prompt :].copy()
         self._array[: len(prompt)] = prompt
         self.n_prompt, self.n = len(prompt), len(prompt) + len(reply)
         self._array[self.n_prompt : self.n] = reply
 
 
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """What tokens add to the text of a reply, and which end it."""
 
-    def __init__(self, vocab: Tokenizer, pieces: Mapping[int, bytes] | None = None) -> None:
-        self.pieces, self.ends = vocab.pieces if pieces is None else pieces, vocab.ends
+    pieces: Mapping[int, bytes]
+    ends: Mapping[int, bool]
 
 
 class Sequence:
@@ -132,11 +132,11 @@ class Sequence:
         return self.window.notice
 
     def made(self) -> Made:
-        """Returns the reply so far, for whoever learns from it."""
+        """Return the reply so far, for whoever learns from it."""
         return Made(self.tokens, self.buffer.n_prompt, self.stats.steps)
 
     def take_up(self, said: List[int], passes: List[Pass]) -> None:
-        """Goes on where an earlier attempt was broken off that had said these tokens, in these passes."""
+        """Go on where an earlier attempt was broken off that had said these tokens, in these passes."""
         for token in said:
             self._take(token)
             self._look_at_limits()
@@ -144,11 +144,11 @@ class Sequence:
         self.stats.decode_seconds = sum(each.seconds for each in passes)
 
     def progress(self, n_read: int) -> Chunk:
-        """Returns a chunk that tells how much of the prompt has been read."""
+        """Return a chunk that tells how much of the prompt has been read."""
         return Chunk("", n_read=n_read, stats=replace(self.stats))
 
     def input(self, n_unread: int = 0) -> StepInput:
-        """Returns what its next step decodes after, and how much."""
+        """Return what its next step decodes after, and how much."""
         left, room = self.left, self.buffer.room
         self.drafting.kind = "code" if self.text.is_code else "prose"
         most = room if left is None else min(room, left)
@@ -156,7 +156,7 @@ class Sequence:
         return StepInput(self.drafting, self.tokens, request.sampler, position, most, request.report, n_unread)
 
     def commit(self, step: Step, seconds: float, n_unread: int = 0) -> Chunk:
-        """Adds a step's tokens, up to where the model ends its turn or a stop string appears; the step took so many
+        """Add a step's tokens, up to where the model ends its turn or a stop string appears; the step took so many
         seconds, in which it also read `n_unread` tokens of the prompt.
         """
         pieces: list[str] = []
@@ -181,7 +181,7 @@ class Sequence:
         return replace(chunk, n_read=self.stats.prompt_n, stats=replace(self.stats))
 
     def _take(self, token: int) -> str:
-        """Adds a token to the reply. Returns the text that it brings."""
+        """Add a token to the reply. Returns the text that it brings."""
         self.buffer.append(token)
         is_end = self._vocabulary.ends[token]
         text = "" if is_end else self.text.feed(self._vocabulary.pieces[token])
@@ -190,12 +190,12 @@ class Sequence:
         return text
 
     def _look_at_limits(self) -> None:
-        """Ends the reply where it was asked to end, or where the context is full and nothing can be dropped."""
+        """End the reply where it was asked to end, or where the context is full and nothing can be dropped."""
         if self.left == 0 or (not self.buffer.room and not self._make_room()):
             self.finish_reason = "length"
 
     def _make_room(self) -> bool:
-        """Leaves the oldest turns out; only what follows the first of them is read again."""
+        """Leave the oldest turns out; only what follows the first of them is read again."""
         ids = self.window.shrink(self.buffer.n_reply)
         if len(ids) >= self.buffer.n_prompt:
             return False
@@ -203,7 +203,7 @@ class Sequence:
         return True
 
     def end(self) -> Chunk:
-        """Returns the last chunk."""
+        """Return the last chunk."""
         tail = self.text.finish()
         return Chunk(
             tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats,

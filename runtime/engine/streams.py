@@ -30,7 +30,7 @@ class SteppedEngine(Engine):
     def _chunks(
         self, number: int, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
     ) -> Iterator[Chunk]:
-        """Yields an empty chunk as soon as the reply has begun, then the reply."""
+        """Yield an empty chunk as soon as the reply has begun, then the reply."""
         came, is_over, told = self._came[number], False, PrefillReport(on_prefill)
         try:
             chunk = self._next(number, came, cancel)
@@ -49,7 +49,7 @@ class SteppedEngine(Engine):
                 self.end(number)
 
     def _next(self, number: int, came: deque[Chunk | Exception], cancel: Callable[[], bool]) -> Chunk:
-        """Makes steps until one brings something of that reply."""
+        """Make steps until one brings something of that reply."""
         if cancel():
             self.cancel(number)
         while not came:
@@ -76,7 +76,7 @@ class PrefillReport:
         self._on_prefill, self._total, self._is_read = on_prefill, 0, False
 
     def take(self, chunk: Chunk) -> None:
-        """Takes in the next chunk of a reply."""
+        """Take in the next chunk of a reply."""
         if self._is_read:
             return
         if is_progress(chunk) and chunk.stats:

@@ -103,13 +103,18 @@ class EngineProcess(RemoteTexts, SteppedEngine):
             self._losses.note(lost, place, self.pair.target.name)
 
     def _ask(self, name: str, *args: Any) -> Any:
-        """What the engine there says, beside replies."""
+        """Call a method of the engine there and return what it returns, beside replies."""
         place = object()
         while True:
             try:
                 return self.living().ask(Call(name, args))
             except ProcessLostError as lost:
                 self.note_loss(lost, place)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether any reply is being made."""
+        return bool(self._replies.all())
 
     def add(self, ask: Ask) -> int:
         """As Engine says. May be called on any thread."""
@@ -142,7 +147,7 @@ class EngineProcess(RemoteTexts, SteppedEngine):
         return [each for each in outputs if self._noted(each)]
 
     def _after_loss(self, process: ModelProcess, lost: ProcessLostError) -> list[Output]:
-        """Returns the errors of replies for which the process was lost too often."""
+        """Return an error for each reply at which the process was lost too often."""
         outputs, found = list[Output](), self._replies.lost(process)
         try:
             if not found:
@@ -162,13 +167,13 @@ class EngineProcess(RemoteTexts, SteppedEngine):
         return [Output(each.number, error) for each in replies]
 
     def _given_up(self, reply: LiveReply) -> Output:
-        """Returns the end of a reply that was cancelled, whatever its process does."""
+        """Return the last output of a cancelled reply without waiting for its process."""
         self._replies.remove(reply.number)
         stats = Stats(steps=reply.passes, decode_seconds=sum(each.seconds for each in reply.passes))
         return Output(reply.number, Chunk("", finish_reason="cancelled", stats=stats))
 
     def _noted(self, output: Output) -> bool:
-        """Keeps what has come; is anybody to be told it?"""
+        """Add an output to its reply and to the trace. Return whether the reply is still read."""
         number, came = output
         if not self._replies.take(output):
             return False
@@ -223,9 +228,9 @@ class EngineProcess(RemoteTexts, SteppedEngine):
         return self._process.status
 
     @property
-    def turn_seconds(self) -> float:
+    def holds_one(self) -> bool:
         """As Engine says."""
-        return self._status.turn_seconds
+        return self._status.holds_one
 
     @property
     def n_held(self) -> int:

@@ -63,7 +63,7 @@ class Host:
         self.loop()
 
     def loop(self) -> None:
-        """Makes step after step; between two of them commands are carried out. Ends when told to close."""
+        """Make step after step; between two of them commands are carried out. Ends when told to close."""
         while self._obey():
             began = time.perf_counter()
             outputs = self.engine.step()
@@ -77,14 +77,14 @@ class Host:
         self.engine.close()
 
     def _news(self) -> list[Status]:
-        """Returns what seldom changes, now and then."""
+        """Return what seldom changes, now and then."""
         if self._n_steps < NOW_AND_THEN and not self.engine.core.is_idle:
             return []
         self._n_steps = 0
         return [self._status()]
 
     def _obey(self) -> bool:
-        """Carries out the commands that have come; waits for one where no reply is made. False: it is to close."""
+        """Carry out the commands that have come; waits for one where no reply is made. False: it is to close."""
         while self.engine.core.is_idle or self._commands.poll():
             try:
                 call = Call(*receive(self._commands))
@@ -101,7 +101,7 @@ class Host:
 
     def _status(self) -> Status:
         engine = self.engine
-        return Status(engine.turn_seconds, engine.n_held, engine.memory_level, engine.given_up, engine.learning)
+        return Status(engine.holds_one, engine.n_held, engine.memory_level, engine.given_up, engine.learning)
 
     def _carry_out(self, call: Call) -> None:
         if call.name == "add":
@@ -127,7 +127,7 @@ class Host:
             return failed(error)
 
     def _tell(self, *more: object) -> None:
-        """Sends what was made since the last time."""
+        """Send what was made since the last time."""
         outputs = [
             each if isinstance(each.came, Chunk) else failed(each.came, each.number) for each in self._outbox.take()
         ]

@@ -34,7 +34,7 @@ class Progress(NamedTuple):
 class Status(NamedTuple):
     """What changes while a pair is loaded, as the door names it."""
 
-    turn_seconds: float
+    holds_one: bool
     n_held: int
     memory_level: str
     given_up: str

@@ -96,12 +96,12 @@ class ModelProcess:
         return self._process.poll() is None
 
     def add(self, number: int, ask: Ask) -> None:
-        """Has a reply made. Raises ProcessLostError."""
+        """Have a reply made. Raises ProcessLostError."""
         self._replies.add(number)
         self._send(self._commands, Call("add", (ask,), number=number))
 
     def cancel(self, number: int) -> None:
-        """Has a reply end at once: a pass that is made for it, or else as soon as it has begun. Raises
+        """Have a reply end at once: a pass that is made for it, or else as soon as it has begun. Raises
         ProcessLostError.
         """
         self._replies.cancel(number)
@@ -109,7 +109,7 @@ class ModelProcess:
         self._send(self._commands, Call("cancel", number=number))
 
     def receive(self) -> list[Output]:
-        """Returns what has come of replies; waits for it for a moment. Raises OverdueError for a reply that does not
+        """Return what has come of replies; waits for it for a moment. Raises OverdueError for a reply that does not
         begin, and ProcessLostError.
         """
         with self._turn:
@@ -119,7 +119,7 @@ class ModelProcess:
         return outputs
 
     def ask(self, call: Call) -> Any:
-        """Returns what the call gives. Raises what it raises, and ProcessLostError."""
+        """Return what the call gives. Raises what it raises, and ProcessLostError."""
         with self._turn:
             self._send(self._commands, call)
             while not self._answers:
@@ -127,7 +127,7 @@ class ModelProcess:
             return unless_failed(self._answers.popleft())
 
     def _take_in(self) -> None:
-        """Sorts what comes in the next moment."""
+        """Sort what comes in the next moment."""
         if not self._poll(self._commands):
             self._look_at_patience()
             return
@@ -141,7 +141,7 @@ class ModelProcess:
                 self._answers.append(came)
 
     def _look_at_patience(self) -> None:
-        """Ends a process that does not heed a cancel, or in which a reply takes too long to begin."""
+        """End a process that does not heed a cancel, or in which a reply takes too long to begin."""
         number = self._replies.overdue(TEXT, LAST)
         if number is not None:
             self.kill()

@@ -1,4 +1,4 @@
-"""When what steps brought is sent: each message wakes two processes, which take the cores that the models compute on.
+"""Outputs are sent together: each message wakes two processes, which take the cores that the models compute on.
 
 Knows replies by their numbers, and times; must not know pipes.
 """
@@ -14,7 +14,7 @@ TELL_EVERY = 0.012  # seconds between two messages while steps are made quickly
 
 
 class Outbox:
-    """Outputs that were not sent yet. Nothing but further tokens of a reply waits here."""
+    """Outputs that were not sent yet. Only further tokens of a reply wait; its first, its end and its errors do not."""
 
     def __init__(self) -> None:
         self._outputs = list[Output]()
@@ -24,11 +24,11 @@ class Outbox:
         self.has_first = self._is_urgent = False  # is a reply's first token among the outputs? its beginning or end?
 
     def begin(self, number: int) -> None:
-        """That reply begins."""
+        """Note that a reply begins."""
         self._silent.add(number)
 
     def add(self, outputs: Iterable[Output], seconds: float) -> None:
-        """Takes in what a step of so many seconds brought."""
+        """Add the outputs of a step of so many seconds."""
         self._step_seconds = max(seconds, self._step_seconds / 2)
         for output in outputs:
             self._outputs.append(output)
@@ -43,14 +43,14 @@ class Outbox:
 
     @property
     def is_due(self) -> bool:
-        """Is it to be sent now: as it is urgent, or as the last message would be too long ago after one more step?"""
+        """Whether to send now: something is urgent, or the last message will be too long ago after one more step."""
         if self.has_first or self._is_urgent:
             return True
         is_late = time.perf_counter() + self._step_seconds - self._sent_at >= TELL_EVERY
         return bool(self._outputs) and is_late
 
     def take(self) -> list[Output]:
-        """Returns all of it, which is sent now."""
+        """Return all outputs, which are sent now."""
         outputs, self._outputs = self._outputs, []
         self._sent_at, self.has_first, self._is_urgent = time.perf_counter(), False, False
         return outputs

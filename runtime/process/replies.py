@@ -28,38 +28,38 @@ class LiveReply:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it is, for whoever counts losses."""
+        """The part of the reply that is being made, by which losses are counted."""
         return self.number, len(self.said) // NEAR
 
 
 class LiveReplies:
-    """All that are being made. After a loss they are begun anew one after the other, each when the one before it has
-    come further: so a reply that is the cause is found out, and no other is blamed for it.
+    """The replies that are being made. After a loss they are submitted again one after the other, each once the one
+    before it has come further, so that only the reply that ends the process is counted as the cause.
     """
 
     def __init__(self) -> None:
         self._live: dict[int, LiveReply] = {}
         self._lock = threading.RLock()
-        self._is_careful = False  # are they begun one after the other?
-        self._tried: LiveReply | None = None  # the last one that was begun so
+        self._is_careful = False  # are they submitted one after the other?
+        self._tried: LiveReply | None = None  # the last one that was submitted
         self._place = 0, 0  # where it was then
 
     def add(self, reply: LiveReply) -> None:
-        """A reply is to be made."""
+        """Add a reply, which `submit` will send."""
         with self._lock:
             self._live[reply.number] = reply
 
     def remove(self, number: int) -> LiveReply | None:
-        """It has ended, or nobody reads it. Returns it, if it was there."""
+        """Remove a reply that has ended or is not read any more. Return it, or None if it was not there."""
         with self._lock:
             return self._live.pop(number, None)
 
     def get(self, number: int) -> LiveReply | None:
-        """Returns the reply of that number, if it is being made."""
+        """Return the reply of that number, if it is being made."""
         return self._live.get(number)
 
     def submit(self, process: ModelProcess) -> None:
-        """Has the process make those that it does not make yet. Raises ProcessLostError."""
+        """Send the process the replies that it does not have. Raises ProcessLostError."""
         with self._lock:
             for reply in list(self._live.values()):
                 if reply.process is process or reply.cancelled_at is not None:
@@ -71,24 +71,22 @@ class LiveReplies:
             self._is_careful = False
 
     def _is_tried(self) -> bool:
-        """Has the last one that was begun come no further yet?"""
+        """Whether the reply that was submitted last is where it was then."""
         return self._tried is not None and self._tried.number in self._live and self._tried.place == self._place
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
-        """Returns those that a process made which was lost; they are begun anew with care."""
+        """Return the replies of a process that was lost; where there were several, they are submitted one by one."""
         with self._lock:
             found = [each for each in self._live.values() if each.process is process]
             self._is_careful, self._tried = len(found) > 1 or self._is_careful, None
         return found
 
     def all(self) -> list[LiveReply]:
-        """Returns all that are being made."""
+        """Return all replies."""
         return list(self._live.values())
 
     def unheeded(self, process: ModelProcess, patience: float) -> Iterator[LiveReply]:
-        """Yields those that were cancelled and have not ended, where the process does not make them, or was told so
-        many seconds ago.
-        """
+        """Yield cancelled replies that the process does not have, or has not ended within `patience` seconds."""
         now = time.monotonic()
         for each in list(self._live.values()):
             if each.cancelled_at is None:
@@ -97,7 +95,7 @@ class LiveReplies:
                 yield each
 
     def take(self, output: Output) -> bool:
-        """Keeps what has come of a reply; is anybody to be told it?"""
+        """Add an output to its reply. Return whether the reply is still read."""
         number, came = output
         with self._lock:
             reply = self._live.get(number)

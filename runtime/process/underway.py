@@ -8,7 +8,7 @@ from runtime.engine.output import Output
 
 
 class Underway:
-    """Since when replies are begun or cancelled, and which are being made: while any is, others have to wait for it."""
+    """When replies were added and cancelled, and which are being made: while one is, others may have to wait."""
 
     def __init__(self) -> None:
         self._begun = dict[int, float]()  # when those were added of which nothing has come
@@ -16,17 +16,17 @@ class Underway:
         self._made = set[int]()
 
     def add(self, number: int) -> None:
-        """A reply is to begin."""
+        """Note that a reply was added."""
         self._begun[number] = time.monotonic()
 
     def cancel(self, number: int) -> None:
-        """It is to end."""
+        """Note that it was cancelled."""
         if number in self._made or self._begun.pop(number, None) is not None:
             self._made.discard(number)
             self._cancelled.setdefault(number, time.monotonic())
 
     def note(self, output: Output) -> None:
-        """Something of it has come."""
+        """Note an output of it."""
         number, came = output
         self._begun.pop(number, None)
         if isinstance(came, Exception) or came.finish_reason:
@@ -36,7 +36,7 @@ class Underway:
             self._made.add(number)
 
     def overdue(self, begin: float, heed: float) -> int | None:
-        """Returns the number of a reply that takes more than `begin` seconds to begin, 0 where a cancel was not heeded
+        """Return the number of a reply that takes more than `begin` seconds to begin, 0 where a cancel was not heeded
         in `heed` seconds; else None.
         """
         now = time.monotonic()

@@ -51,7 +51,7 @@ class Decoder:
         self.inexact = INEXACT  # why a sequence that can be predicted is plain, if it is for that
 
     def read(self, prompts: Sequence[Tokens], n_sequences: int = 1) -> None:
-        """Reads prompts [n], as far as they were not read, in one pass. Raises what a pass raises."""
+        """Read prompts [n], as far as they were not read, in one pass. Raises what a pass raises."""
         self._passes.set_clock()
         self._watch_memory(None)
         n_rows = self.target.n_unread(prompts)
@@ -69,7 +69,7 @@ class Decoder:
         is_cancelled: Callable[[], bool] = lambda: False,
         n_sequences: int = 1,
     ) -> None:
-        """Begins a reply to `context` [n]; drafters read it too, where the reply will repay that."""
+        """Begin a reply to `context` [n]; drafters read it too, where the reply will repay that."""
         n_together = 1 if n_sequences == 1 else self._passes.n_together
         most = self.target.most_drafted(state.exact_only, len(context), self.controller.max_k)
         self.controller.begin(len(context), most=most, n_together=n_together)
@@ -88,7 +88,7 @@ class Decoder:
             self._passes.threads.pause()
 
     def step(self, batch: Sequence[StepInput], prompts: Sequence[Tokens] = (), n_sequences: int = 1) -> list[Result]:
-        """Makes one pass in which these sequences decode and `prompts` [n] are read as far as they go; `n_sequences`
+        """Make one pass in which these sequences decode and `prompts` [n] are read as far as they go; `n_sequences`
         are being made in all.
 
         Returns for each input its step or the error that is its own. Raises what the pass raises.
@@ -113,7 +113,7 @@ class Decoder:
         return [results[number] for number in range(len(batch))]
 
     def _watch_memory(self, first: StepInput | None) -> None:
-        """Gives up what memory asks for, before a pass. Memory is read seldom; while something is given up, it is seen
+        """Give up what memory asks for, before a pass. Memory is read seldom; while something is given up, it is seen
         in every step whether it is back: then the `first` sequence has its drafts at once.
         """
         watch = self.lineup.degradation
@@ -121,7 +121,7 @@ class Decoder:
             self.lineup.degrade(*(first[:2] if first else ()))
 
     def _shares(self, ready: Sequence[Prepared], took: Took, n_read: int, n_sequences: int) -> tuple[list[float], Took]:
-        """Returns the seconds of a pass that each of these sequences pays for, and what it took without the `n_read`
+        """Return the seconds of a pass that each of these sequences pays for, and what it took without the `n_read`
         tokens of prompts; both are learned.
         """
         n_drafted = [len(each.draft.tokens) for each in ready]
@@ -131,7 +131,7 @@ class Decoder:
         return self._passes.divide(n_drafted, n_context, n_read, took)
 
     def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
-        """Verifies a sequence's draft after a pass of which it had a `share` [s], and learns from that."""
+        """Verify a sequence's draft after a pass of which it had a `share` [s], and learns from that."""
         began = self._passes.clock()
         _, asked, proposals, draft, is_idle, drafting = ready
         state = asked.state
@@ -161,7 +161,7 @@ class Decoder:
         return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, n_together, why)
 
     def _why(self, ready: Prepared) -> Why:
-        """Returns what is known of a step."""
+        """Return what is known of a step."""
         _, asked, proposals, draft = ready[:4]
         reason = (
             READ if asked.n_unread else ENDS if asked.most < 2 else "" if draft else self.why_plain(asked.state).text
@@ -169,7 +169,7 @@ class Decoder:
         return Why(len(asked.context), confidences(proposals, draft), reason, self.controller.plain_alone)
 
     def _steps_to_idle(self, state: DraftingState, names: tuple[str, ...]) -> int:
-        """Returns the number of steps from now on in which none of a sequence's drafters need be asked; `names` had a
+        """Return the number of steps from now on in which none of a sequence's drafters need be asked; `names` had a
         draft in this one.
         """
         if names or self._passes.is_on_trial:
@@ -177,7 +177,7 @@ class Decoder:
         return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in state.drafters])
 
     def why_plain(self, state: DraftingState | None = None) -> Reason:
-        """Returns why the last step of that sequence was plain, by default of the last one that was decoded."""
+        """Return why the last step of that sequence was plain, by default of the last one that was decoded."""
         state = state or self.preparation.current or DraftingState()
         reason = self.lineup.shortage or self.lineup.failed or state.left_out
         if reason is None and self.lineup.drafters and state.exact_only and self.target.exact_rows < 2:

@@ -51,7 +51,7 @@ class Lineup:
         has_grammar: bool,
         is_cancelled: Cancelled,
     ) -> None:
-        """Has drafters read the prompt of a reply, where the reply will repay that."""
+        """Have drafters read the prompt of a reply, where the reply will repay that."""
         self.shortage = self.degradation.reason if self.degradation else None
         state.drafters, state.left_out, state.n_idle = set(), None, 0
         for drafter in list(self.drafters):
@@ -60,7 +60,7 @@ class Lineup:
                 self._admit(state, drafter, context, is_cancelled)
 
     def resume(self, state: DraftingState, context: Tokens) -> None:
-        """Makes ready what drafters hold of a sequence, after steps of another one."""
+        """Make ready what drafters hold of a sequence, after steps of another one."""
         for drafter in list(self.drafters):
             if drafter.name in state.drafters:
                 drafter.resume(context)
@@ -73,7 +73,7 @@ class Lineup:
     def _admit(
         self, state: DraftingState, drafter: Drafter, context: Tokens, is_cancelled: Cancelled = lambda: False
     ) -> None:
-        """Lets a drafter draft for a sequence, unless reading the prompt costs it more than it will save."""
+        """Let a drafter draft for a sequence, unless reading the prompt costs it more than it will save."""
         state.drafters.add(drafter.name)
         n_uncached = drafter.n_uncached(context)
         if n_uncached <= NEGLIGIBLE:
@@ -106,7 +106,7 @@ class Lineup:
         self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
 
     def degrade(self, state: DraftingState | None = None, context: Tokens | None = None) -> None:
-        """Gives up, or takes back, what memory asks for; what comes back in mid-reply, of that `state`, reads its
+        """Give up, or takes back, what memory asks for; what comes back in mid-reply, of that `state`, reads its
         `context` first.
         """
         if self.degradation is not None:

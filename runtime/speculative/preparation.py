@@ -38,7 +38,7 @@ class Preparation:
         self.switch_seconds = 0.0  # that the last change from one sequence to another took
 
     def all(self, batch: Sequence[StepInput]) -> tuple[dict[int, SlipstreamError], list[Prepared]]:
-        """Drafts for these sequences. Returns the errors of those that fail, by number, and the others."""
+        """Draft for these sequences. Returns the errors of those that fail, by number, and the others."""
         errors, ready, later = dict[int, SlipstreamError](), list[Prepared](), dict[int, Asked]()
         room = self._target.room(batch, self._controller.max_k)
         for number, each in enumerate(batch):
@@ -54,7 +54,7 @@ class Preparation:
         return errors, self._together(ready, later, room) if later and room > 0 else ready
 
     def _together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
-        """Adds what is drafted for several of them at once."""
+        """Add what is drafted for several of them at once."""
         clock = self._controller.passes.clock
         began = clock()
         proposals = self._proposer.propose_together(list(later.values()), room)
@@ -67,7 +67,7 @@ class Preparation:
         return ready
 
     def _one(self, number: int, asked: StepInput, room: int, n_together: int, later: list[Asked] | None) -> Prepared:
-        """Drafts at most `room` tokens for a sequence, but for what is left for `later`."""
+        """Draft at most `room` tokens for a sequence, but for what is left for `later`."""
         is_idle = asked.state.n_idle > 0 and self._controller.passes.n_together == n_together
         if not is_idle:
             self._switch_to(asked.state, asked.context, n_together)
@@ -78,7 +78,7 @@ class Preparation:
         return Prepared(number, asked, proposals, draft, is_idle, clock() - began)
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
-        """Makes ready what is held of that sequence, in no step's time; what a pass of several needs, it makes ready
+        """Make ready what is held of that sequence, in no step's time; what a pass of several needs, it makes ready
         itself.
         """
         if state is self.current:
@@ -92,7 +92,7 @@ class Preparation:
     def _propose(
         self, asked: StepInput, room: int, n_together: int, later: list[Asked] | None
     ) -> tuple[list[Proposal], Draft]:
-        """Returns what the drafters of this sequence propose for its step, and the draft of it, of at most `room`
+        """Return what the drafters of this sequence propose for its step, and the draft of it, of at most `room`
         tokens. What is drafted for several at once is left for `later`.
         """
         state, context, sampler = asked.state, asked.context, asked.sampler

@@ -41,37 +41,37 @@ class TargetPasses:
         return self.exact_rows < sys.maxsize
 
     def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
-        """Returns the logits of each of these contexts and drafts, from one pass."""
+        """Return the logits of each of these contexts and drafts, from one pass."""
         if self.shared is None or len(asked) == 1:
             return [self.backend.forward(*each) for each in asked]
         return self.shared.passes.forward_all(asked)
 
     def read(self, prompts: Sequence[Tokens]) -> None:
-        """Reads prompts [n], as far as they were not read, in one pass."""
+        """Read prompts [n], as far as they were not read, in one pass."""
         self.forward([(each, NO_DRAFT) for each in prompts])
 
     def n_unread(self, prompts: Sequence[Tokens]) -> int:
-        """Returns the number of tokens that a pass over these prompts decodes."""
+        """Return the number of tokens that a pass over these prompts decodes."""
         return sum(len(each) - self.backend.n_cached(each) for each in prompts)
 
     def most_drafted(self, is_exact_only: bool, n_context: int, most: int) -> int:
-        """Returns how many draft tokens, up to `most`, the pass of a sequence may have after so many tokens."""
+        """Return how many draft tokens, up to `most`, the pass of a sequence may have after so many tokens."""
         if not is_exact_only:
             return most
         return min(most, (self._rows_at(n_context) if self._rows_at else self.exact_rows) - 1)
 
     def room(self, batch: Sequence[StepInput], most: int) -> int:
-        """Returns how many draft tokens, up to `most`, a pass may have over all its sequences."""
+        """Return how many draft tokens, up to `most`, a pass may have over all its sequences."""
         if self.shared is None or len(batch) == 1 or not any(each.state.exact_only for each in batch):
             return most
         return max(0, min(most, self.shared.exact_rows - len(batch)))
 
     def n_left(self, n_context: int) -> int:
-        """Returns how many tokens after so many can be drafted, as rejected ones can be dropped cheaply."""
+        """Return how many tokens after so many can be drafted, as rejected ones can be dropped cheaply."""
         return self.backend.n_rewindable - n_context
 
     def why_no_room(self, n_context: int) -> Reason | None:
-        """Returns why nothing can be drafted after so many tokens, where there is more to say than that the reply
+        """Return why nothing can be drafted after so many tokens, where there is more to say than that the reply
         ends.
         """
         n = self.backend.n_rewindable

@@ -171,9 +171,9 @@ class UpstreamEngine(ThreadedReplies, Engine):
             exchange.stop()
 
     @property
-    def turn_seconds(self) -> float:
-        """Whoever's text has come is told it."""
-        return 0.0
+    def holds_one(self) -> bool:
+        """The server holds as many as it likes."""
+        return False
 
     @property
     def n_held(self) -> int:

@@ -58,7 +58,7 @@ class Setting:
     ) -> Sequence:
         """A sequence with a prompt of `n` tokens of which so many are cached; its reply has `n_said`."""
         window: Any = SimpleNamespace(n_ctx=2000, notice="")
-        vocabulary = Vocabulary(ToyVocab())  # type: ignore[arg-type]
+        vocabulary = Vocabulary(ToyVocab().pieces, ToyVocab().ends)
         exactness = self.exactness
         asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, **request)
         sequence = Sequence(number, [number] * n, window, asked, vocabulary)
@@ -83,7 +83,7 @@ class Setting:
         for each, end in batch.reading:
             self.target.held[each.number] = end
         self.scheduler.note(batch, 0.01)
-        for each in batch.decoding:
+        for each, _ in batch.decoding:
             self.target.held[each.number] = each.buffer.n
             each.buffer.append(1)
             each.n_read = each.buffer.n - 1
@@ -91,4 +91,5 @@ class Setting:
 
 
 def told(batch: Batch) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    return [each.number for each in batch.decoding], batch.n_unread, [(s.number, end) for s, end in batch.reading]
+    decoding, n_unread = [each.number for each, _ in batch.decoding], [n for _, n in batch.decoding]
+    return decoding, n_unread, [(each.number, end) for each, end in batch.reading]

@@ -23,8 +23,8 @@ class Letters:
     facts = facts()
     n_held, memory_level = 1, "OK"
 
-    def __init__(self, turn_seconds: float = 0.0) -> None:
-        self.turn_seconds = turn_seconds
+    def __init__(self, *, holds_one: bool = False) -> None:
+        self.holds_one = holds_one
         self.begun: list[str] = []  # prompts
         self.order: list[str] = []  # prompts of the letters
         self.n_tended = 0

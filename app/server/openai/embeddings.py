@@ -77,21 +77,18 @@ class EmbeddingTask:
         self.n_prompt = sum(map(len, self.tokens))
         self.vectors: list[list[float]] = []
 
-    def ask(self, engine: Engine) -> None:
-        """Return that no reply is to be made."""
-
-    def run(self, engine: Engine, cancel: Callable[[], bool]) -> Iterator[Chunk]:
-        """An empty chunk for each vector, so that others may have their turn."""
+    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+        """Yield an empty chunk for each vector, so that replies go on in between."""
         stats = Stats()
         for ids in self.tokens:
-            if cancel():
+            if should_stop():
                 break
             began = time.perf_counter()
             self.vectors.append(engine.embed(ids))
             stats.prompt_n, stats.embedded_n = stats.prompt_n + len(ids), stats.embedded_n + 1
             stats.prompt_seconds += time.perf_counter() - began
             yield Chunk("")
-        yield Chunk("", finish_reason="cancelled" if cancel() else "stop", stats=stats)
+        yield Chunk("", finish_reason="cancelled" if should_stop() else "stop", stats=stats)
 
 
 class Vector(BaseModel):
