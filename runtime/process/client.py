@@ -148,17 +148,14 @@ class EngineProcess(RemoteTexts, SteppedEngine):
 
     def _after_loss(self, process: ModelProcess, lost: ProcessLostError) -> list[Output]:
         """Return an error for each reply at which the process was lost too often."""
-        outputs, found = list[Output](), self._replies.lost(process)
-        try:
-            if not found:
-                self.note_loss(lost, "idle")
-        except ModelError as error:
-            return self._failed(self._replies.all(), error)
-        for each in found:
+        lost_there = self._replies.lost(process)
+        blamed: list[tuple[list[LiveReply], Hashable]] = [([each], each.place) for each in lost_there]
+        outputs = list[Output]()
+        for replies, place in blamed or [(self._replies.all(), "idle")]:
             try:
-                self.note_loss(lost, each.place)
+                self.note_loss(lost, place)
             except ModelError as error:
-                outputs += self._failed([each], error)
+                outputs += self._failed(replies, error)
         return outputs
 
     def _failed(self, replies: Sequence[LiveReply], error: Exception) -> list[Output]:
