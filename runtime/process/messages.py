@@ -14,6 +14,8 @@ from runtime.engine.engine import EngineFacts
 from runtime.engine.output import Chunk, Output
 from runtime.speculative.control.explain import Pass
 
+PIPE = 4096  # bytes that can be written although the other side does not read
+
 
 class Call(NamedTuple):
     """Something to be done, for the reply of that number; 0: for none."""

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,11 +20,12 @@ from runtime.engine.engine import Ask
 from runtime.engine.output import Output
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.messages import Call, Failed, Opened, Progress, Status, as_output, receive_all, send
+from runtime.process.messages import PIPE, Call, Failed, Opened, Progress, Status, as_output, pack, receive_all
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 from runtime.process.underway import Underway
 
 LOOK = 0.05  # seconds between two looks at whether an answer is still wanted
+SOON = 0.001  # seconds between two looks at whether a long call is written
 LAST = 5.0  # seconds for an answer that nobody waits for any more, and to close; then the process is ended
 TEXT = 15.0  # seconds that a template or a tokenizer may take
 TAIL = 4096  # bytes of what it said last
@@ -98,7 +100,7 @@ class ModelProcess:
     def add(self, number: int, ask: Ask) -> None:
         """Have a reply made. Raises ProcessLostError."""
         self._replies.add(number)
-        self._send(self._commands, Call("add", (ask,), number=number))
+        self._command(Call("add", (ask,), number=number))
 
     def cancel(self, number: int) -> None:
         """Have a reply end at once: a pass that is made for it, or else as soon as it has begun. Raises
@@ -113,24 +115,38 @@ class ModelProcess:
         begin, and ProcessLostError.
         """
         with self._turn:
-            if not self._outputs:
-                self._take_in()
+            if not self._outputs and not self._take_in():
+                self._look_at_patience()
             outputs, self._outputs = self._outputs, []
         return outputs
 
     def ask(self, call: Call) -> Any:
         """Return what the call gives. Raises what it raises, and ProcessLostError."""
         with self._turn:
-            self._send(self._commands, call)
+            self._command(call)
             while not self._answers:
                 self._take_in()
             return unless_failed(self._answers.popleft())
 
-    def _take_in(self) -> None:
-        """Sort what comes in the next moment."""
-        if not self._poll(self._commands):
-            self._look_at_patience()
+    def _command(self, call: Call) -> None:
+        """Send a call. While a long one is written, what comes is read: the process may be writing too, and if neither
+        read, both would wait for ever. Raises ProcessLostError.
+        """
+        data = pack(call)
+        if len(data) <= PIPE:
+            self._write(self._commands, data)
             return
+        with self._turn, ThreadPoolExecutor(1) as writer:
+            written = writer.submit(self._write, self._commands, data)
+            while not written.done():
+                self._take_in(SOON)
+            written.result()
+
+    def _take_in(self, seconds: float = LOOK) -> bool:
+        """Sort what comes within so many seconds. Return whether anything did."""
+        if not self._poll(self._commands, seconds):
+            return False
+        self._replies.hear()
         for came in self._receive(self._commands):
             if isinstance(came, Status):
                 self.status = came
@@ -139,6 +155,7 @@ class ModelProcess:
                 self._outputs.append(output)
             else:
                 self._answers.append(came)
+        return True
 
     def _look_at_patience(self) -> None:
         """End a process that does not heed a cancel, or in which a reply takes too long to begin."""
@@ -161,16 +178,19 @@ class ModelProcess:
                     raise OverdueError
             return unless_failed(self._receive(self._texts)[0])
 
-    def _poll(self, pipe: Connection) -> bool:
+    def _poll(self, pipe: Connection, seconds: float = LOOK) -> bool:
         try:
-            return pipe.poll(LOOK)
+            return pipe.poll(seconds)
         except (OSError, EOFError) as error:
             raise self._lost() from error
 
     def _send(self, pipe: Connection, message: object) -> None:
+        self._write(pipe, pack(message))
+
+    def _write(self, pipe: Connection, data: bytes) -> None:
         try:
             with self._sending:
-                send(pipe, message)
+                pipe.send_bytes(data)
         except OSError as error:
             raise self._lost() from error
 

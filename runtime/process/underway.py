@@ -14,6 +14,11 @@ class Underway:
         self._begun = dict[int, float]()  # when those were added of which nothing has come
         self._cancelled = dict[int, float]()
         self._made = set[int]()
+        self._heard_at = 0.0  # when anything came from the process
+
+    def hear(self) -> None:
+        """Note that the process is not stuck."""
+        self._heard_at = time.monotonic()
 
     def add(self, number: int) -> None:
         """Note that a reply was added."""
@@ -36,12 +41,16 @@ class Underway:
             self._made.add(number)
 
     def overdue(self, begin: float, heed: float) -> int | None:
-        """Return the number of a reply that takes more than `begin` seconds to begin, 0 where a cancel was not heeded
-        in `heed` seconds; else None.
+        """Return the number of a reply that has not begun within `begin` seconds, or 0 where a cancel was not heeded
+        within `heed` seconds, counted from the last thing that came; else None.
         """
-        now = time.monotonic()
         if self._made:
             return None
-        if any(now - since > heed for since in self._cancelled.values()):
+        now = time.monotonic()
+
+        def waited(since: float) -> float:
+            return now - max(since, self._heard_at)
+
+        if any(waited(since) > heed for since in self._cancelled.values()):
             return 0
-        return next((number for number, since in self._begun.items() if now - since > begin), None)
+        return next((number for number, since in self._begun.items() if waited(since) > begin), None)

@@ -1,8 +1,8 @@
 """A model process to which things happen, told by the prompt: `python -m tests.support.mishaps PIPES`.
 
 `[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[long piece]` at its first step,
-`[slow beginning]` before it, `[slow text]` the tokenizer. A pair of the name UNLOADABLE aborts while it is loaded with
-drafts.
+`[slow beginning]` before it, `[slow text]` the tokenizer. An embedding of SLOW tokens takes PIECE seconds. A pair of
+the name UNLOADABLE aborts while it is loaded with drafts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from runtime.engine.engine import Ask
@@ -20,6 +21,7 @@ from runtime.process import host
 
 PLACE = 5  # tokens
 PIECE = 2.0  # seconds that a long one takes
+SLOW = 7  # tokens whose embedding takes as long
 UNLOADABLE = "unloadable with drafts"
 
 
@@ -53,6 +55,11 @@ class UnluckyEngine(host.LoadedEngine):
         outputs = super().step()
         self.said += sum(len(came.tokens) for _, came in outputs if isinstance(came, Chunk))
         return outputs
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        if len(tokens) == SLOW:
+            time.sleep(PIECE)
+        return super().embed(tokens)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         if "[slow text]" in text:
