@@ -167,11 +167,13 @@ def test_more_replies_than_conversations_are_held() -> None:
     opened.close()
 
 
-def begun(engine: LoadedEngine, cases: Sequence[Case], max_tokens: int) -> tuple[Together, list[Told]]:
+def begun(
+    engine: LoadedEngine, cases: Sequence[Case], max_tokens: int, n_tokens: int = 1
+) -> tuple[Together, list[Told]]:
     """Replies that all have begun to speak."""
     together = Together(engine)
     told = [together.add(case, max_tokens) for case in cases]
-    together.until(lambda: all(each.tokens or each.is_over for each in told))
+    together.until(lambda: all(len(each.tokens) >= n_tokens or each.is_over for each in told))
     return together, told
 
 
@@ -239,16 +241,16 @@ def test_a_reply_that_breaks_leaves_the_others_alone(engine: LoadedEngine) -> No
     assert good.tokens == whole
 
 
-def test_a_long_prompt_is_read_while_others_speak(engine: LoadedEngine) -> None:
+def test_a_long_prompt_is_read_while_others_speak(engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces, each in a pass that has their tokens too; the text is the same."""
+    monkeypatch.setattr(engine.decoder.controller.passes.joint, "n_readable", lambda *_: 64)  # whatever it costs here
     speaker, long = (QUESTIONS[0], GREEDY, None), (" ".join(QUESTIONS) * 12, GREEDY, None)
-    together, (first,) = begun(engine, [speaker], 30)
+    together, (first,) = begun(engine, [speaker], 60, n_tokens=4)  # well under way, or a prompt is read whole
     n_before, second = len(first.tokens), together.add(long, 30)
     together.until(lambda: second.tokens)
-    assert second.n_pieces > 3
-    assert len(first.tokens) > n_before
+    assert second.n_pieces > 3 < len(first.tokens) - n_before
     together.until(lambda: first.is_over and second.is_over)
-    assert [first.tokens, second.tokens] == alone(engine, [speaker, long], 30)
+    assert [first.tokens, second.tokens] == [*alone(engine, [speaker], 60), *alone(engine, [long], 30)]
 
 
 def test_where_rows_disturb_each_other_only_those_share_passes_that_may(

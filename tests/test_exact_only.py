@@ -47,7 +47,7 @@ def reply(sampling: Sampling, exact: int, drafters: list[Drafter], fixed_k: int 
     target = RoundsByWidth(exact)
     loop = Decoder(TargetPasses(target, sys.maxsize if fast else exact), drafters, controller)
     sampler = Sampler(sampling)
-    request = DraftingState(60, exact_only=sampler.is_coupled)
+    request = DraftingState(60)
     context = [1, 2]
     loop.begin(request, np.array(context, dtype=np.int32))
     while len(context) < 62:

@@ -29,13 +29,12 @@ def test_a_wrong_residual_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_dropping_a_drafted_token_for_its_value_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trap of confidence tests on the token that was drawn."""
-    right = verify_module.follow_residual
+    right = verify_module.Rejection.follow
 
-    def picky(draft, node, row, sampler, path):  # type: ignore[no-untyped-def]
+    def picky(self, draft, node, row, sampler, path):  # type: ignore[no-untyped-def]
         first = next(draft.children(node), None)
-        return right(
-            verify_module.Draft() if first is not None and draft.tokens[first] == 0 else draft, node, row, sampler, path
-        )
+        is_zero = first is not None and draft.tokens[first] == 0
+        return right(self, verify_module.Draft() if is_zero else draft, node, row, sampler, path)
 
-    monkeypatch.setattr(verify_module, "follow_residual", picky)
+    monkeypatch.setattr(verify_module.Rejection, "follow", picky)
     assert p_value(count("poor model", 1, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM

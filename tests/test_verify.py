@@ -15,7 +15,7 @@ from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative import verify as verify_module
-from runtime.speculative.verify import verify
+from runtime.speculative.verify import rule_of
 from tests.support.quick import others_slow
 
 
@@ -90,7 +90,7 @@ def test_a_tree_is_descended_along_the_targets_own_choice() -> None:
     b = sampler.choose(model.row([2, a]), (a,))
     wrong = (a + 1) % 6
     draft = Draft((wrong, a, wrong, b), parents=(-1, -1, 0, 1))
-    verdict = verify(draft, model.forward(context, draft), sampler)
+    verdict = rule_of(sampler).verify(draft, model.forward(context, draft), sampler)
     assert verdict.accepted == (1, 3)
     assert verdict.tokens[:2] == (a, b)
     assert len(verdict.tokens) == 3
@@ -118,7 +118,7 @@ def test_a_draft_token_is_accepted_by_its_ratio_and_else_replaced_from_the_resid
     logits = np.log(np.array([[0.5, 0.3, 0.2], [1e-9, 1e-9, 1.0]], dtype=np.float32))
     sampler, chances = Sampler(Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)), iter([chance, 0.7])
     monkeypatch.setattr(sampler.rng, "random", lambda: next(chances))
-    assert verify(draft, logits, sampler).tokens == said
+    assert rule_of(sampler).verify(draft, logits, sampler).tokens == said
 
 
 def test_an_empty_budget_drafts_nothing() -> None:

@@ -8,6 +8,7 @@ from runtime.core.draft import Tokens
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, Step, StepInput
+from runtime.speculative.verify import rule_of
 
 STATES: WeakKeyDictionary[Decoder, DraftingState] = WeakKeyDictionary()
 
@@ -23,7 +24,9 @@ def one_step(
     decoder: Decoder, context: Tokens, sampler: Sampler, position: int, most: int, state: DraftingState | None = None
 ) -> Step:
     """Return one step after `context` [n]. Raises what the step raises."""
-    (made,) = decoder.step([StepInput(state or state_of(decoder), context, sampler, position, most)])
+    state = state or state_of(decoder)
+    state.rule = rule_of(sampler)
+    (made,) = decoder.step([StepInput(state, context, sampler, position, most)])
     if isinstance(made, Step):
         return made
     raise made

@@ -21,7 +21,7 @@ class Pick(NamedTuple):
     token: int
     # Probability of the likeliest token: known before the token is drawn, so stopping on it is lossless
     confidence: float
-    distribution: Distribution | None  # what `token` was drawn from, where the rejection rule needs it
+    distribution: Distribution | None  # what `token` was drawn from, where the rule of acceptance compares it
     others: tuple[int, ...] = ()  # the next best tokens, best first
 
 

@@ -132,7 +132,7 @@ class LoadedEngine(SteppedEngine):
             ask.is_short,
             self.facts.exactness,
             self.facts.exactness.is_exact,
-            sampler.is_coupled and self.decoder.target.is_exact_only,
+            self.decoder.target.is_exact_only,
         )
 
     def step(self) -> list[Output]:

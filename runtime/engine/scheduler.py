@@ -181,11 +181,11 @@ class Scheduler:
 
     def _undisturbed(self, found: list[Sequence]) -> list[Sequence]:
         most = self._exact_rows
-        if len(found) <= most or not any(each.drafting.exact_only for each in found):
+        if len(found) <= most or not any(each.drafting.rule.fixes_text for each in found):
             return found
-        if found[0].drafting.exact_only:
+        if found[0].drafting.rule.fixes_text:
             return found[: max(1, most)]
-        return [each for each in found if not each.drafting.exact_only]
+        return [each for each in found if not each.drafting.rule.fixes_text]
 
     @property
     def _exact_rows(self) -> int:

@@ -23,6 +23,7 @@ from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.step import DraftingState, Step, StepInput
+from runtime.speculative.verify import rule_of
 
 EXPECTED = 256  # tokens of a reply of which nothing is known
 
@@ -39,7 +40,7 @@ class Request:
     is_short: bool = False  # does it go before others, where sequences take turns?
     exactness: Exactness | None = None  # of the target's passes
     is_exact: bool = True  # do all passes round alike, in whatever pieces a prompt is read?
-    exact_only: bool = False  # is no pass wider than those that are exact?
+    is_exact_only: bool = False  # are passes whose text can be predicted kept to widths that are exact?
 
 
 class TokenBuffer:
@@ -93,8 +94,9 @@ class Sequence:
     ) -> None:
         self.number, self.window, self.request, self._vocabulary = number, window, request, vocabulary
         self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(request.stops)
-        self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, exact_only=request.exact_only)
-        self.drafting = DraftingState(self._n_likely, exact_only=request.sampler.is_coupled)
+        self.drafting = DraftingState(self._n_likely, rule=rule_of(request.sampler))
+        exact_only = request.is_exact_only and self.drafting.rule.fixes_text
+        self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, exact_only=exact_only)
         self.n_read = 0  # tokens that passes have read so far, though the cache may have lost some
         self.has_begun = False  # do drafters know it?
         self.n_early = 0  # tokens that came with its prompt's last piece, before others could come

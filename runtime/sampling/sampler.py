@@ -129,7 +129,6 @@ class Sampler:
         self.tolerance = tolerance  # by how much a logit may differ between batch widths
         self.n_near_ties = 0  # choices that such a difference could turn
         self.is_greedy = sampling.temperature == 0
-        self.is_coupled = self.is_greedy or sampling.seed is not None
         self.rng = random.Random(sampling.seed)  # not of NumPy, whose import takes longer than a first token
         biases = dict[int, float]()
         for token, bias in sampling.logit_bias:
@@ -174,7 +173,7 @@ class Sampler:
         return distribution(Row(self.adjusted(logits, path)), self.sampling)
 
     def choose(self, logits: Logits, path: Path = ()) -> int:
-        """The coupled rule's token: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
+        """The token that logits and seed decide: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
         row = self.adjusted(logits, path)
         if self.is_greedy:
             token = int(row.argmax())
@@ -229,7 +228,9 @@ class Sampler:
         return int(given.ids[min(i, len(given.ids) - 1)])
 
     def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
-        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
+        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise. A
+        greedy choice is drawn from no distribution.
+        """
         row = Row(self.adjusted(logits, path))
         confidence = row.peak()
         if self.is_greedy:
@@ -239,7 +240,7 @@ class Sampler:
         given = distribution(row, self.sampling)
         token = self.couple(given, len(path))
         others = best(given.ids, self._scores(given, len(path)), token, n_others) if n_others else ()
-        return Pick(token, confidence, None if self.is_coupled else given, others)
+        return Pick(token, confidence, given, others)
 
 
 def best(ids: NDArray[np.int64], scores: NDArray[np.floating], besides: int, n: int) -> Path:

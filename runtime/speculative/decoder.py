@@ -21,7 +21,6 @@ from runtime.speculative.preparation import Preparation, Prepared
 from runtime.speculative.proposals import Proposer, confidences, outcome
 from runtime.speculative.step import DraftingState, Step, StepInput
 from runtime.speculative.target import TargetPasses
-from runtime.speculative.verify import verify
 
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
 READ, ENDS = "the pass read the prompt's last tokens as well", "there was room for one token"
@@ -71,7 +70,7 @@ class Decoder:
     ) -> None:
         """Begin a reply to `context` [n]; drafters read it too, where the reply will repay that."""
         n_together = 1 if n_sequences == 1 else self._passes.n_together
-        most = self.target.most_drafted(state.exact_only, len(context), self.controller.max_k)
+        most = self.target.most_drafted(state.rule.fixes_text, len(context), self.controller.max_k)
         self.controller.begin(len(context), most=most, n_together=n_together)
         if self._passes.threads:
             self._passes.threads.resume()
@@ -136,7 +135,7 @@ class Decoder:
         _, asked, proposals, draft, is_idle, drafting = ready
         state = asked.state
         self.controller.set_kind(state.kind)
-        verdict = verify(draft, logits, asked.sampler)
+        verdict = state.rule.verify(draft, logits, asked.sampler)
         for drafter in self.lineup.observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
@@ -180,6 +179,6 @@ class Decoder:
         """Return why the last step of that sequence was plain, by default of the last one that was decoded."""
         state = state or self.preparation.current or DraftingState()
         reason = self.lineup.shortage or self.lineup.failed or state.left_out
-        if reason is None and self.lineup.drafters and state.exact_only and self.target.exact_rows < 2:
+        if reason is None and self.lineup.drafters and state.rule.fixes_text and self.target.exact_rows < 2:
             return self.inexact
         return reason or self.controller.reason()

@@ -95,15 +95,15 @@ class Preparation:
         """Return what the drafters of this sequence propose for its step, and the draft of it, of at most `room`
         tokens. What is drafted for several at once is left for `later`.
         """
-        state, context, sampler = asked.state, asked.context, asked.sampler
+        state, context = asked.state, asked.context
         self._controller.set_kind(state.kind)
-        most_drafted = self._target.most_drafted(state.exact_only, len(context), self._controller.max_k)
-        self._controller.begin(len(context), sampler.is_coupled, most_drafted, n_together)
+        most_drafted = self._target.most_drafted(state.rule.fixes_text, len(context), self._controller.max_k)
+        self._controller.begin(len(context), state.rule.can_score_rejected, most_drafted, n_together)
         room = min(room, most_drafted, asked.most - 1, self._target.n_left(len(context)))
         if room <= 0:
             state.left_out = self._target.why_no_room(len(context)) or state.left_out
         if room <= 0 or asked.n_unread or not self._lineup.drafters:
             return [], NO_DRAFT
-        proposals = self._proposer.propose(state, context, sampler, room, later)
+        proposals = self._proposer.propose(asked, room, later)
         used = [proposal.draft for proposal in proposals if proposal.draft.tokens]
         return proposals, merge(used).first(room) if used else NO_DRAFT

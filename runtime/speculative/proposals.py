@@ -5,19 +5,19 @@ Knows drafters, the controller and times; knows no target and no rule of accepta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from runtime.core.draft import NO_DRAFT, Draft, Tokens, common_start
-from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Drafting
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, common_start
+from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Drafting, Pick
 from runtime.core.errors import SettingsError, SlipstreamError
-from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.step import DraftingState
+from runtime.speculative.step import StepInput
 
 
 class Proposal(NamedTuple):
@@ -38,9 +38,7 @@ class Asked(NamedTuple):
     """A drafter that is to be asked for a sequence, together with what is asked for others."""
 
     drafter: Drafter
-    state: DraftingState
-    context: Tokens
-    sampler: Sampler
+    step: StepInput
     criterion: StoppingCriterion
     room: int  # tokens at most
     is_probe: bool
@@ -54,9 +52,7 @@ class Proposer:
     def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None, branches: int) -> None:
         self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
 
-    def propose(
-        self, state: DraftingState, context: Tokens, sampler: Sampler, room: int, later: list[Asked] | None = None
-    ) -> list[Proposal]:
+    def propose(self, step: StepInput, room: int, later: list[Asked] | None = None) -> list[Proposal]:
         """What the drafters propose that take part in a reply.
 
         One proposal is worth a wider pass (all of them for a tree), others are only scored. Lookups are asked first. A
@@ -64,11 +60,11 @@ class Proposer:
         is given.
         """
         proposals, states = list[Proposal](), self.controller.states
-        taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in state.drafters]
+        taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in step.state.drafters]
         in_order = sorted(taking_part, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
             if drafter.is_model_free:
-                proposals += self._ask(drafter, context, sampler, room)
+                proposals += self._ask(drafter, step, room)
         if len(proposals) > 1 and not self.branches:
             proposals = only_best(proposals)
         for drafter in in_order:
@@ -77,15 +73,15 @@ class Proposer:
             if any(proposal.draft.tokens for proposal in proposals) and not self.branches:
                 continue
             if later is None or not drafter.shares_passes:
-                proposals += self._ask(drafter, context, sampler, room)
+                proposals += self._ask(drafter, step, room)
             elif self._is_worth_asking(drafter):
-                later.append(self._asked(drafter, state, context, sampler, room))
+                later.append(self._asked(drafter, step, room))
         return proposals
 
-    def _asked(self, drafter: Drafter, state: DraftingState, context: Tokens, sampler: Sampler, room: int) -> Asked:
+    def _asked(self, drafter: Drafter, step: StepInput, room: int) -> Asked:
         """What that drafter is to be asked together with others."""
         criterion, is_probe = self.controller.criterion(drafter.name), self.controller.is_probing(drafter.name)
-        return Asked(drafter, state, context, sampler, criterion, room, is_probe)
+        return Asked(drafter, step, criterion, room, is_probe)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
@@ -96,8 +92,8 @@ class Proposer:
         makers = list[Drafting]()
         for n_left, each in zip(range(len(asked), 0, -1), asked, strict=True):
             most = min(each.room, -(-room // n_left))
-            budget = Budget(most, each.criterion.should_continue, each.sampler.pick)
-            makers.append(drafter.drafting(each.context, budget))
+            budget = Budget(most, each.criterion.should_continue, pick_of(each.step))
+            makers.append(drafter.drafting(each.step.context, budget))
             room -= most
         try:
             drafts = self._draft_side_by_side(asked, makers)
@@ -114,7 +110,7 @@ class Proposer:
         while wanted:
             rows = asked[0].drafter.forward_all(list(wanted.values()))
             for i, logits in zip(list(wanted), rows, strict=True):
-                self.controller.set_kind(asked[i].state.kind)
+                self.controller.set_kind(asked[i].step.state.kind)
                 try:
                     wanted[i] = makers[i].send(logits)
                 except StopIteration as end:
@@ -145,25 +141,25 @@ class Proposer:
         self.controller.note(drafter.name, decision)
         return decision.asks
 
-    def _ask(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> list[Proposal]:
+    def _ask(self, drafter: Drafter, step: StepInput, room: int) -> list[Proposal]:
         """A proposal; none from a drafter that is not worth asking, or that broke."""
         if not self._is_worth_asking(drafter):
             return []
         try:
             how = self._look_up if drafter.is_model_free else self._draft
-            return [how(drafter, context, sampler, room)]
+            return [how(drafter, step, room)]
         except SettingsError:
             return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
         except SlipstreamError as error:
             self.lineup.drop(drafter, error)
             return []
 
-    def _draft(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+    def _draft(self, drafter: Drafter, step: StepInput, room: int) -> Proposal:
         """Token by token, until it no longer pays."""
         if self.threads:
             self.threads.set()
         criterion = self.controller.criterion(drafter.name)
-        draft = drafter.propose(context, Budget(room, criterion.should_continue, sampler.pick, self.branches))
+        draft = drafter.propose(step.context, Budget(room, criterion.should_continue, pick_of(step), self.branches))
         first, rest = criterion.seconds()
         n_rest = max(0, len(criterion.confidences) - 1)
         if self.threads and n_rest > 0 and drafter.has_passes:
@@ -182,7 +178,7 @@ class Proposer:
             is_probe=self.controller.is_probing(drafter.name),
         )
 
-    def _look_up(self, drafter: Drafter, context: Tokens, sampler: Sampler, room: int) -> Proposal:
+    def _look_up(self, drafter: Drafter, step: StepInput, room: int) -> Proposal:
         """A lookup proposes all it can, and only then is decided how much of it to use.
 
         Of a tree, that is all that is as likely as its trunk.
@@ -195,14 +191,19 @@ class Proposer:
             confidences.append(confidence)
             return CONTINUE
 
-        budget = Budget(room, accept, sampler.pick, branches=self.branches, forced=sampler.forced)
-        whole = drafter.propose(context, budget)
+        budget = Budget(room, accept, pick_of(step), branches=self.branches, forced=step.sampler.forced)
+        whole = drafter.propose(step.context, budget)
         trunk = range(len(whole.tokens)) if whole.parents is None else whole.trunk()
         confidences = confidences[: len(trunk)]
         k, gain = self.controller.length(drafter.name, confidences)
         draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
         tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
         return Proposal(drafter.name, tokens, confidences, draft, clock() - began, expected_gain=gain)
+
+
+def pick_of(step: StepInput) -> Callable[[Logits, Path, int], Pick]:
+    """Return how a drafter chooses a token for a sequence."""
+    return partial(step.state.rule.pick, step.sampler)
 
 
 def only_best(proposals: list[Proposal]) -> list[Proposal]:

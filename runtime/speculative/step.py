@@ -10,6 +10,7 @@ from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Why
 from runtime.speculative.control.reasons import Reason
+from runtime.speculative.verify import COUPLED, Rule
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +18,7 @@ class DraftingState:
     """What is kept of one sequence from step to step, for drafting."""
 
     n_reply: int = 0  # tokens that the reply is expected to have
-    exact_only: bool = False  # its text can be predicted, so no pass may round otherwise than plain decode
+    rule: Rule = COUPLED  # of acceptance
     kind: str = ""  # of the text, because acceptance differs by kind
     is_traced: bool = False  # does each step say why it was as it was?
     drafters: set[str] = field(default_factory=set)  # that draft for it

@@ -54,15 +54,15 @@ class TargetPasses:
         """Return the number of tokens that a pass over these prompts decodes."""
         return sum(len(each) - self.backend.n_cached(each) for each in prompts)
 
-    def most_drafted(self, is_exact_only: bool, n_context: int, most: int) -> int:
+    def most_drafted(self, fixes_text: bool, n_context: int, most: int) -> int:
         """Return how many draft tokens, up to `most`, the pass of a sequence may have after so many tokens."""
-        if not is_exact_only:
+        if not fixes_text:
             return most
         return min(most, (self._rows_at(n_context) if self._rows_at else self.exact_rows) - 1)
 
     def room(self, batch: Sequence[StepInput], most: int) -> int:
         """Return how many draft tokens, up to `most`, a pass may have over all its sequences."""
-        if self.shared is None or len(batch) == 1 or not any(each.state.exact_only for each in batch):
+        if self.shared is None or len(batch) == 1 or not any(each.state.rule.fixes_text for each in batch):
             return most
         return max(0, min(most, self.shared.exact_rows - len(batch)))
 

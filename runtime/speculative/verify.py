@@ -1,4 +1,4 @@
-"""Which drafted tokens the target accepts, by two lossless rules. Knows logits and drafts; knows no model and no clock.
+"""Rules that accept drafted tokens without changing what is said. Know logits and drafts; know no model and no clock.
 
 Coupled (a seed, or temperature 0): the target's own choice is a function of its logits and the seed, and the draft is
 right where it says the same (Daliri et al., arXiv 2408.07978). Rejection (no seed): accept with min(1, p/q), else draw
@@ -8,11 +8,13 @@ arXiv 2305.09781).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
 
 from runtime.core.draft import Distribution, Draft, Logits, Path, certain
+from runtime.core.drafter import Pick
 from runtime.sampling.sampler import Sampler
 
 
@@ -23,39 +25,78 @@ class Verdict(NamedTuple):
     accepted: tuple[int, ...]  # node indices, from the root down
 
 
-def verify(draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
-    """Walks the draft from its root, where the sampler has begun; `logits` [1 + len(draft), n_vocab]."""
-    step = follow_choice if sampler.is_coupled else follow_residual
-    path: Path = ()
-    accepted: list[int] = []
-    node = -1
-    while True:
-        token, child = step(draft, node, logits[node + 1], sampler, path)
-        path = (*path, token)
-        if child is None:
-            return Verdict(path, tuple(accepted))
-        accepted.append(child)
-        node = child
+class Rule(ABC):
+    """A rule of acceptance under which text has the target's own law."""
+
+    fixes_text: bool  # is the text a function of the logits and the seed?
+    can_score_rejected: bool  # is a token compared with the text that was left out of a draft because of its value?
+
+    @abstractmethod
+    def pick(self, sampler: Sampler, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+        """Return a drafter's choice from its own `logits` [n_vocab] after `path`, with all that the rule compares."""
+
+    @abstractmethod
+    def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
+        """Return the token after `node`, of which `row` [n_vocab] has the logits, and the child that carries it."""
+
+    def verify(self, draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
+        """Walk the draft from its root, where the sampler has begun; `logits` [1 + len(draft), n_vocab]."""
+        path: Path = ()
+        accepted: list[int] = []
+        node = -1
+        while True:
+            token, child = self.follow(draft, node, logits[node + 1], sampler, path)
+            path = (*path, token)
+            if child is None:
+                return Verdict(path, tuple(accepted))
+            accepted.append(child)
+            node = child
 
 
-def follow_choice(draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
-    """Coupled rule: the target's token, and the child that carries it."""
-    token = sampler.choose(row, path)
-    return token, draft.child(node, token)
+class Coupled(Rule):
+    """The target's own choice is compared with the draft."""
+
+    fixes_text = can_score_rejected = True
+
+    def pick(self, sampler: Sampler, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+        """As Rule says: a token is a function of its context, so nothing else is compared."""
+        return sampler.pick(logits, path, n_others)._replace(distribution=None)
+
+    def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
+        """As Rule says."""
+        token = sampler.choose(row, path)
+        return token, draft.child(node, token)
 
 
-def follow_residual(draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
-    """Rejection rule: the first child accepted against what is left of the target's distribution, else a token from the
-    rest.
+class Rejection(Rule):
+    """The first child is accepted that stands against what is left of the target's distribution; else a token is drawn
+    from the rest.
     """
-    left = sampler.distribution(row, path)
-    for child in draft.children(node):
-        token = draft.tokens[child]
-        given = draft.probs[child] if draft.probs else certain(token)
-        if sampler.rng.random() * given.of(token) < left.of(token):
-            return token, child
-        left = residual(left, given)
-    return sampler.draw(left), None
+
+    fixes_text = can_score_rejected = False
+
+    def pick(self, sampler: Sampler, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+        """As Rule says: with the distribution that the token was drawn from."""
+        return sampler.pick(logits, path, n_others)
+
+    def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
+        """As Rule says."""
+        left = sampler.distribution(row, path)
+        for child in draft.children(node):
+            token = draft.tokens[child]
+            given = draft.probs[child] if draft.probs else certain(token)
+            if sampler.rng.random() * given.of(token) < left.of(token):
+                return token, child
+            left = residual(left, given)
+        return sampler.draw(left), None
+
+
+COUPLED, REJECTION = Coupled(), Rejection()
+
+
+def rule_of(sampler: Sampler) -> Rule:
+    """Return the rule for a reply: its choices can be repeated where they are greedy or have a seed."""
+    return COUPLED if sampler.is_greedy or sampler.sampling.seed is not None else REJECTION
 
 
 def residual(target: Distribution, given: Distribution) -> Distribution:
