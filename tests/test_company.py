@@ -167,13 +167,11 @@ def test_more_replies_than_conversations_are_held() -> None:
     opened.close()
 
 
-def begun(
-    engine: LoadedEngine, cases: Sequence[Case], max_tokens: int, n_tokens: int = 1
-) -> tuple[Together, list[Told]]:
-    """Replies that all have begun to speak."""
+def begun(engine: LoadedEngine, cases: Sequence[Case], most: int, least: int = 1) -> tuple[Together, list[Told]]:
+    """Replies of up to `most` tokens that all have `least`."""
     together = Together(engine)
-    told = [together.add(case, max_tokens) for case in cases]
-    together.until(lambda: all(len(each.tokens) >= n_tokens or each.is_over for each in told))
+    told = [together.add(case, most) for case in cases]
+    together.until(lambda: all(len(each.tokens) >= least or each.is_over for each in told))
     return together, told
 
 
@@ -245,7 +243,7 @@ def test_a_long_prompt_is_read_while_others_speak(engine: LoadedEngine, monkeypa
     """In pieces, each in a pass that has their tokens too; the text is the same."""
     monkeypatch.setattr(engine.decoder.controller.passes.joint, "n_readable", lambda *_: 64)  # whatever it costs here
     speaker, long = (QUESTIONS[0], GREEDY, None), (" ".join(QUESTIONS) * 12, GREEDY, None)
-    together, (first,) = begun(engine, [speaker], 60, n_tokens=4)  # well under way, or a prompt is read whole
+    together, (first,) = begun(engine, [speaker], 60, least=4)  # well under way, or a prompt is read whole
     n_before, second = len(first.tokens), together.add(long, 30)
     together.until(lambda: second.tokens)
     assert second.n_pieces > 3 < len(first.tokens) - n_before

@@ -228,9 +228,7 @@ class Sampler:
         return int(given.ids[min(i, len(given.ids) - 1)])
 
     def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
-        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise. A
-        greedy choice is drawn from no distribution.
-        """
+        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
         row = Row(self.adjusted(logits, path))
         confidence = row.peak()
         if self.is_greedy:
