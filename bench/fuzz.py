@@ -11,7 +11,7 @@ from bench.instruments.fuzzed import READERS
 from bench.instruments.header import sample
 from bench.instruments.hub_client import ask_once
 from bench.instruments.timing import report
-from runtime.engine import chat_template
+from runtime.conversation import chat_template
 from runtime.models.hub import fetch
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
-from runtime.engine.calls import (
+from runtime.conversation.calls import (
     MAY_THINK,
     NO_THOUGHT,
     OPEN_THOUGHT,
@@ -26,11 +26,11 @@ from runtime.engine.calls import (
     form_of,
     harmony_grammar,
 )
-from runtime.engine.calls.form import TYPES, TaggedArguments, ValueStyle
-from runtime.engine.calls.known import DESCRIBED, GRANITE, HERMES, LFM2
-from runtime.engine.calls.past import plain_tools, written_calls
-from runtime.engine.chat_template import ChatTemplate
-from runtime.engine.past_calls import CallFields
+from runtime.conversation.calls.form import TYPES, TaggedArguments, ValueStyle
+from runtime.conversation.calls.known import DESCRIBED, GRANITE, HERMES, LFM2
+from runtime.conversation.calls.past import plain_tools, written_calls
+from runtime.conversation.chat_template import ChatTemplate
+from runtime.conversation.past_calls import CallFields
 from runtime.sampling.grammar import Grammar, compile_grammar
 from tests.support.call_templates import FORMS, template
 from tests.support.calls import CALLS, FUNCTIONS, Calls, endings_of, folded, random_reply, read, rendered_turn, turn

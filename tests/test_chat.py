@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from demo.conversations import CHAT_TEMPLATE
+from runtime.conversation import chat_template
+from runtime.conversation.chat_template import ChatTemplate, Message
 from runtime.core.errors import TemplateError
-from runtime.engine import chat_template
-from runtime.engine.chat_template import ChatTemplate, Message
 
 
 def test_chatml_is_rendered_up_to_the_assistants_turn() -> None:

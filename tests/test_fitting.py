@@ -8,12 +8,12 @@ from functools import cache
 
 import pytest
 
+from runtime.conversation.chat_template import ChatTemplate, Message
+from runtime.conversation.fitting import Fitted, Fitting
+from runtime.conversation.past_calls import single_calls, with_ids
+from runtime.conversation.prompt import PromptEncoder, Talk
+from runtime.conversation.turns import calls_of, late_system_as_user, one_reply
 from runtime.core.errors import TemplateError
-from runtime.engine.chat_template import ChatTemplate, Message
-from runtime.engine.fitting import Fitted, Fitting
-from runtime.engine.past_calls import single_calls, with_ids
-from runtime.engine.prompt import PromptEncoder, Talk
-from runtime.engine.turns import calls_of, late_system_as_user, one_reply
 from tests.support.awkward import AWKWARD, conversation, texts
 
 TURN = "[{{ m.role }}]{{ m.content }}"

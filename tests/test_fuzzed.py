@@ -12,7 +12,7 @@ import pytest
 from bench.instruments.fuzz import fuzz
 from bench.instruments.fuzzed import READERS
 from bench.instruments.hub_client import never_wait
-from runtime.engine import chat_template
+from runtime.conversation import chat_template
 from runtime.models.hub import fetch, patience
 
 

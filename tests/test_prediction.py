@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.conversation.chat_template import Message
 from runtime.drafters.prediction import PredictionDrafter
 from runtime.engine import Sampling
-from runtime.engine.chat_template import Message
 from tests.conftest import OpenEngine
 from tests.test_drafters import budget, ids, said
 

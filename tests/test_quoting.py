@@ -12,12 +12,12 @@ import pytest
 
 from runtime.backends.long_text import BLOCK
 from runtime.backends.vocab import Vocab
+from runtime.conversation.chat_template import ChatTemplate
+from runtime.conversation.marks import MarkNames
+from runtime.conversation.prompt import PromptEncoder
+from runtime.conversation.quoting import GUARDS, QuotingTemplate
 from runtime.core.errors import TemplateError
 from runtime.engine import Message, Rendered, Talk, TemplateForm
-from runtime.engine.chat_template import ChatTemplate
-from runtime.engine.marks import MarkNames
-from runtime.engine.prompt import PromptEncoder
-from runtime.engine.quoting import GUARDS, QuotingTemplate
 from runtime.upstream.words import Words
 from tests.support.marked import CONTROL, OWN, TEMPLATE, write_marked, write_sentence_pieces
 from tests.support.vocabulary import opened_vocabulary

@@ -12,8 +12,8 @@ from app.server.openai.chat_response import ChatFormatter
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.reasoning import ReasoningReader
+from runtime.conversation.calls import Function
 from runtime.engine import Chunk
-from runtime.engine.calls import Function
 from tests.support.serving import named
 
 

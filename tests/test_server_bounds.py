@@ -16,9 +16,9 @@ from app.server import request_body
 from app.server.errors import ApiError
 from app.server.fields import MOST_TEXTS, checked, n_texts
 from app.server.openai.chat import ChatRequest
+from runtime.conversation.calls.schemas import bound_schema
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
-from runtime.engine.calls.schemas import bound_schema
 from runtime.sampling.grammar import compile_grammar
 from runtime.sampling.schema import MOST_KEYS, MOST_PATTERNS
 from tests.conftest import OpenEngine

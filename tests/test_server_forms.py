@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from runtime.conversation.prompt import PromptEncoder
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.prompt import PromptEncoder
 from runtime.models.registry import load_registry
 from tests.support.call_templates import CHANNELS, FORMS, template
 from tests.support.serving import READ_FILE, events, running

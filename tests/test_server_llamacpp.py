@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from app.server.llamacpp.completion import RawCompletionRequest
+from runtime.conversation.prompt import infill_ids
 from runtime.engine import Infill, Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.prompt import infill_ids
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import (

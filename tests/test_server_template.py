@@ -16,10 +16,10 @@ from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
 from bench.instruments.facts import facts
+from runtime.conversation.chat_template import ChatTemplate
+from runtime.conversation.prompt import PromptEncoder
 from runtime.engine import Message, Options, Rendered, TemplateForm
-from runtime.engine.chat_template import ChatTemplate
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.prompt import PromptEncoder
 from runtime.models.registry import load_registry
 from tests.support.serving import READ_FILE, events, open_plain, running
 

@@ -12,9 +12,9 @@ import pytest
 
 from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
 from app.server.openai.tools import FunctionDefinition, ToolSet
+from runtime.conversation.calls import Function
+from runtime.conversation.calls.known import BEGIN, END
 from runtime.engine import Grammar, Message, Options, Sampling
-from runtime.engine.calls import Function
-from runtime.engine.calls.known import BEGIN, END
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from runtime.conversation import chat_template
+from runtime.conversation.chat_template import ChatTemplate, Message
+from runtime.conversation.template_bounds import ROOM, Meter, TooMuchError, weight
+from runtime.conversation.template_clock import TemplateTooSlowError, run_limited
 from runtime.core.errors import TemplateError
-from runtime.engine import chat_template
-from runtime.engine.chat_template import ChatTemplate, Message
-from runtime.engine.template_bounds import ROOM, Meter, TooMuchError, weight
-from runtime.engine.template_clock import TemplateTooSlowError, run_limited
 from tests import support
 
 SECONDS = 0.3

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from runtime.conversation.chat_template import ChatTemplate, Message, TemplateForm
 from runtime.core.errors import TemplateError
-from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
 from tests.support import reference_template
 from tests.support.reference_template import reference_text
 

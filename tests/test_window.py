@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from runtime.conversation.chat_template import Message
+from runtime.conversation.prompt import PromptEncoder
+from runtime.conversation.window import PromptWindow, fit, to_block, without_oldest
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine import Sampling, Talk
-from runtime.engine.chat_template import Message
-from runtime.engine.prompt import PromptEncoder
-from runtime.engine.window import PromptWindow, fit, to_block, without_oldest
 from tests.conftest import OpenEngine
 from tests.support.scripted import Encoder, ScriptedEngine
 

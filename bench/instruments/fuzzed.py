@@ -31,9 +31,9 @@ from bench.instruments.hub_client import default_client_factory
 from bench.instruments.raw_http import http
 from bench.instruments.traces import LAWS, controller_for, made_up
 from demo.conversations import CHAT_TEMPLATE
+from runtime.conversation.chat_template import ChatTemplate
 from runtime.core.errors import SlipstreamError, TemplateError
 from runtime.engine import Engine, Message, Rendered
-from runtime.engine.chat_template import ChatTemplate
 from runtime.loading.calibration import remembered
 from runtime.loading.exactness import Exactness
 from runtime.loading.profile_cache import ProfileCache

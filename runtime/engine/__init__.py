@@ -1,15 +1,15 @@
-"""One loaded pair that answers: chat template, prompts, replies as they are made, their text and numbers.
+"""One loaded pair that answers: replies as they are made, their text and numbers.
 
 The app's door: plain data in, plain data out. Knows loaded pairs and text. Must not know a terminal, a protocol or a
 widget.
 """
 
+from runtime.conversation.chat_template import Message, TemplateForm
+from runtime.conversation.prompt import PLAIN_STOPS, Ids, Infill, Prompt, Talk
+from runtime.conversation.quoting import Rendered
 from runtime.drafters.reply_store import forget as forget_replies
-from runtime.engine.chat_template import Message, TemplateForm
 from runtime.engine.engine import Engine, EngineFacts
 from runtime.engine.output import Chunk
-from runtime.engine.prompt import PLAIN_STOPS, Ids, Infill, Prompt, Talk
-from runtime.engine.quoting import Rendered
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.logits import TokenLogprobs

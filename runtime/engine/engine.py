@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.conversation.prompt import Prompt
+from runtime.conversation.quoting import Rendered
 from runtime.engine.output import Chunk, Output
-from runtime.engine.prompt import Prompt
-from runtime.engine.quoting import Rendered
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar

@@ -10,19 +10,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.conversation.prompt import Prompt, PromptEncoder
+from runtime.conversation.quoting import Rendered
+from runtime.conversation.window import POLICIES, PromptWindow
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, ModelError, SettingsError, StoppedError
 from runtime.engine.binding import masks, shown_pieces
-from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
 from runtime.engine.loaded_facts import facts_of
 from runtime.engine.output import Output
-from runtime.engine.prompt import Prompt, PromptEncoder
-from runtime.engine.quoting import Rendered
 from runtime.engine.sequence import Request, Sequence, Vocabulary
 from runtime.engine.streams import SteppedEngine
-from runtime.engine.window import POLICIES, PromptWindow
 from runtime.learning.conditions import LEARNS, why_never
 from runtime.learning.learner import BackgroundLearner, learner_of
 from runtime.learning.place import place_of

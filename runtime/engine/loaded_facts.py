@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runtime.conversation.prompt import NEEDED
 from runtime.engine.engine import EngineFacts
-from runtime.engine.prompt import NEEDED
 from runtime.loading.loaded_pair import LoadedPair
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from runtime.conversation.window import PromptWindow
 from runtime.core.draft import Tokens
 from runtime.engine.output import Chunk
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
-from runtime.engine.window import PromptWindow
 from runtime.learning.learner import Made
 from runtime.loading.exactness import Exactness
 from runtime.sampling.logits import Report

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.conversation.prompt import Ids, Prompt
+from runtime.conversation.quoting import Rendered
 from runtime.core.errors import TemplateError
-from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Engine
-from runtime.engine.prompt import Ids, Prompt
-from runtime.engine.quoting import Rendered
 from runtime.process.messages import Call
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 

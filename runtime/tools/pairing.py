@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.backends import library
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
+from runtime.conversation.chat_template import Message
 from runtime.core.errors import DraftError, SlipstreamError
 from runtime.engine import Engine, Sampling
-from runtime.engine.chat_template import Message
 from runtime.engine.stats import Stats
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.drafting import why_undraftable

@@ -10,15 +10,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
+from runtime.conversation.prompt import Prompt
+from runtime.conversation.quoting import Rendered
+from runtime.conversation.window import POLICIES
 from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
-from runtime.engine.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.output import Chunk
-from runtime.engine.prompt import Prompt
-from runtime.engine.quoting import Rendered
 from runtime.engine.threaded import ThreadedReplies
-from runtime.engine.window import POLICIES
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.models.registry import Pair

@@ -12,8 +12,8 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from runtime.conversation.window import talk_of, without_oldest
 from runtime.engine.engine import Ask
-from runtime.engine.window import talk_of, without_oldest
 from runtime.upstream.connection import EventStream
 
 Event = dict[str, Any]

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.conversation.chat_template import Message, TemplateForm
+from runtime.conversation.prompt import Ids, Infill, Prompt, Talk
+from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError, TemplateError
-from runtime.engine.chat_template import Message, TemplateForm
-from runtime.engine.prompt import Ids, Infill, Prompt, Talk
-from runtime.engine.quoting import Rendered
 
 N_BYTES = 256
 PIECE, END = 256, 257  # some of the reply's text; the end of a turn

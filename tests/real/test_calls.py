@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 
 from runtime.backends.vocab import Vocab
-from runtime.engine.calls import CallForm, call_grammar, form_of
-from runtime.engine.calls.past import written_calls
-from runtime.engine.chat_template import ChatTemplate
+from runtime.conversation.calls import CallForm, call_grammar, form_of
+from runtime.conversation.calls.past import written_calls
+from runtime.conversation.chat_template import ChatTemplate
 from tests.support.calls import CALLS, CLOSED, Calls, read, rendered_turn, turn
 from tests.support.collection import collection
 from tests.support.marks import walk

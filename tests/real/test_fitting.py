@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.conversation.chat_template import ChatTemplate, Message
+from runtime.conversation.fitting import Fitting
 from runtime.core.errors import TemplateError
-from runtime.engine.chat_template import ChatTemplate, Message
-from runtime.engine.fitting import Fitting
 from tests.support.awkward import AWKWARD, conversation, texts
 from tests.support.collection import collection
 

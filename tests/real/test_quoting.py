@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from runtime.backends.vocab import Vocab
+from runtime.conversation.chat_template import ChatTemplate
+from runtime.conversation.marks import MarkNames
+from runtime.conversation.prompt import PromptEncoder
+from runtime.conversation.quoting import QuotingTemplate, Rendered
 from runtime.core.errors import TemplateError
 from runtime.engine import Message
-from runtime.engine.chat_template import ChatTemplate
-from runtime.engine.marks import MarkNames
-from runtime.engine.prompt import PromptEncoder
-from runtime.engine.quoting import QuotingTemplate, Rendered
 from tests.support.collection import collection
 from tests.support.vocabulary import opened_vocabulary
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jinja2 import TemplateError as JinjaError
 
-from runtime.engine import chat_template
-from runtime.engine.chat_template import ChatTemplate, Message
+from runtime.conversation import chat_template
+from runtime.conversation.chat_template import ChatTemplate, Message
 from tests.support.collection import collection
 from tests.support.reference_template import reference_text
 
@@ -64,8 +64,8 @@ class Today(datetime):
 @pytest.fixture(autouse=True)
 def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
-        "runtime.engine.chat_template",
-        "runtime.engine.template_sandbox",
+        "runtime.conversation.chat_template",
+        "runtime.conversation.template_sandbox",
         "tests.support.reference_template",
     ):
         monkeypatch.setattr(f"{module}.datetime", Today)

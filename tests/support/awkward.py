@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.engine.chat_template import Message
+from runtime.conversation.chat_template import Message
 
 ROLES = {"S": "system", "U": "user", "T": "tool"}
 N_CALLS = {"C": 1, "D": 2, "X": 1}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from runtime.engine.calls import ArgumentText, CallBegins, CallForm, CallParser, Function, Part
-from runtime.engine.calls.form import TaggedArguments, filled
-from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
+from runtime.conversation.calls import ArgumentText, CallBegins, CallForm, CallParser, Function, Part
+from runtime.conversation.calls.form import TaggedArguments, filled
+from runtime.conversation.chat_template import ChatTemplate, Message, TemplateForm
 
 Calls = list[tuple[str, Any]]
 WEATHER: dict[str, Any] = {

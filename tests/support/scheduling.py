@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 from runtime.backends.shared import SharedBackend
+from runtime.conversation.prompt import Ids
 from runtime.engine.engine import Ask, Engine
 from runtime.engine.output import Chunk
-from runtime.engine.prompt import Ids
 from runtime.process import client, host, model_process
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import Spawned

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bench.instruments.facts import facts
+from runtime.conversation.window import PromptWindow
 from runtime.core.errors import ContextError, ModelError
 from runtime.engine import Chunk, Ids, Message, Sampling, Talk
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
-from runtime.engine.window import PromptWindow
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts

@@ -13,11 +13,11 @@ from typing import Any
 from bench.instruments.facts import facts
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
+from runtime.conversation.prompt import PromptEncoder
 from runtime.core.drafter import Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.prompt import PromptEncoder
 from runtime.engine.streams import SteppedEngine
 from runtime.loading.drafters import shared_passes
 from runtime.loading.exactness import Exactness

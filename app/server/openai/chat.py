@@ -20,8 +20,7 @@ from app.server.openai.tools import form_for
 from app.server.progress import ReplyProgress
 from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
-from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
-from runtime.engine.calls import (
+from runtime.conversation.calls import (
     DESCRIBED,
     MAY_THINK,
     NO_THOUGHT,
@@ -31,6 +30,7 @@ from runtime.engine.calls import (
     harmony_grammar,
     is_harmony,
 )
+from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
 
 MAX_LOGPROBS = 20  # as with OpenAI
 

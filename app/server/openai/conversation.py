@@ -27,9 +27,9 @@ from app.server.openai.tools import (
     form_for,
     with_tools_described,
 )
+from runtime.conversation.calls import DESCRIBED, CallForm, past_turns, plain_tools
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
-from runtime.engine.calls import DESCRIBED, CallForm, past_turns, plain_tools
 
 WANT_PLAIN_TOOLS: WeakSet[Engine] = WeakSet()  # those whose templates refused tools as clients send them
 FILLED_UP = "tools filled up with what the template reads"

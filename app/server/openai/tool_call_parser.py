@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from runtime.engine.calls import (
+from runtime.conversation.calls import (
     HERMES,
     ArgumentText,
     BareCalls,

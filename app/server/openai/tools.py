@@ -17,8 +17,17 @@ from pydantic import BeforeValidator, Field
 
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
+from runtime.conversation.calls import (
+    DESCRIBED,
+    HERMES,
+    NO_THOUGHT,
+    CallForm,
+    Function,
+    JsonArguments,
+    call_grammar,
+    form_of,
+)
 from runtime.engine import Engine, Grammar, Message
-from runtime.engine.calls import DESCRIBED, HERMES, NO_THOUGHT, CallForm, Function, JsonArguments, call_grammar, form_of
 
 log = logging.getLogger(__name__)
 SYSTEM_PROMPT = """You may call these functions, given as JSON schemas:

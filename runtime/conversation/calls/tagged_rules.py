@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runtime.engine.calls import form as forms
-from runtime.engine.calls.form import KEY, TaggedArguments, ValueStyle, filled
-from runtime.engine.calls.rules import USUAL_JSON, Rules, ending_in, excluding, quoted
-from runtime.engine.calls.schemas import narrowed, rooted, texts_of, types_of
+from runtime.conversation.calls import form as forms
+from runtime.conversation.calls.form import KEY, TaggedArguments, ValueStyle, filled
+from runtime.conversation.calls.rules import USUAL_JSON, Rules, ending_in, excluding, quoted
+from runtime.conversation.calls.schemas import narrowed, rooted, texts_of, types_of
 from runtime.sampling.schema import whole
 
 KEYS = "/[a-zA-Z_][a-zA-Z0-9_.-]{0,63}/"  # where the schema names none

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import jsonschema_rs
 
-from runtime.engine.calls.grammar import Function
+from runtime.conversation.calls.grammar import Function
 
 FENCE = "```"
 OPENERS = (FENCE, "<tools>", "<tool_call>", "[")

@@ -15,9 +15,9 @@ from datetime import datetime
 from itertools import accumulate, chain
 from typing import Any
 
+from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.conversation.marks import MarkNames, Span
 from runtime.core.errors import TemplateError
-from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
-from runtime.engine.marks import MarkNames, Span
 
 # Noncharacters, which no text has; and characters for private use, if one has all of those
 GUARDS = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))

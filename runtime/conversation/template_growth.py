@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2.exceptions import SecurityError
 
-from runtime.engine.template_bounds import CONTAINERS, TEXTS, THING, VIEWS, checked_number, depth, size, weight
+from runtime.conversation.template_bounds import CONTAINERS, TEXTS, THING, VIEWS, checked_number, depth, size, weight
 
 LISTED = 2**20  # characters of a list that a filter for texts is given
 DIGITS = 400  # characters of the longest float, and of what a directive of a format makes by itself

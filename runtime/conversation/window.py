@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from runtime.conversation.chat_template import Message
+from runtime.conversation.prompt import Prompt, PromptEncoder, Talk
 from runtime.core.errors import StoppedError
-from runtime.engine.chat_template import Message
-from runtime.engine.prompt import Prompt, PromptEncoder, Talk
 
 POLICIES = ("stop", "drop-oldest")
 HEADROOM = 0.25  # of the context that turns are dropped for, so that it is not done again at once

@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Sequence
 
-from runtime.engine.calls.grammar import Function, answer_schema
-from runtime.engine.calls.matching import before_overlap
-from runtime.engine.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
-from runtime.engine.calls.rules import USUAL_JSON, Rules, excluding, quoted
+from runtime.conversation.calls.grammar import Function, answer_schema
+from runtime.conversation.calls.matching import before_overlap
+from runtime.conversation.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
+from runtime.conversation.calls.rules import USUAL_JSON, Rules, excluding, quoted
 from runtime.sampling.grammar import Grammar
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runtime.engine.calls.form import CallForm, JsonArguments, TaggedArguments, filled
-from runtime.engine.calls.schemas import type_of
-from runtime.engine.calls.values import written
-from runtime.engine.chat_template import Message
-from runtime.engine.past_calls import CallFields
-from runtime.engine.turns import calls_of, with_calls
+from runtime.conversation.calls.form import CallForm, JsonArguments, TaggedArguments, filled
+from runtime.conversation.calls.schemas import type_of
+from runtime.conversation.calls.values import written
+from runtime.conversation.chat_template import Message
+from runtime.conversation.past_calls import CallFields
+from runtime.conversation.turns import calls_of, with_calls
 
 Call = Mapping[str, Any]
 

@@ -26,10 +26,10 @@ from jinja2.sandbox import (
 )
 from markupsafe import Markup
 
-from runtime.engine import template_growth as growth
-from runtime.engine.template_bounds import CONTAINERS, TEXTS, THING, Meter, checked_number, size, weight
-from runtime.engine.template_growth import FILTERS, METHODS
-from runtime.engine.template_syntax import Generation, Hooks
+from runtime.conversation import template_growth as growth
+from runtime.conversation.template_bounds import CONTAINERS, TEXTS, THING, Meter, checked_number, size, weight
+from runtime.conversation.template_growth import FILTERS, METHODS
+from runtime.conversation.template_syntax import Generation, Hooks
 
 CHANGES = frozenset("append extend insert pop remove reverse clear popitem setdefault update".split())
 COMPARES = frozenset(("index", "count", "remove"))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from runtime.engine.marks import MarkNames
-from runtime.engine.quoting import Rendered
+from runtime.conversation.marks import MarkNames
+from runtime.conversation.quoting import Rendered
 
 SPACE = " \t\n\v\f\r"  # what C's isspace means
 BREAK = "\n"  # joins with no other letter in a token of text that follows a bracket or a bar

@@ -9,12 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from runtime.engine.calls.form import KEY, TEXT, CallForm, TaggedArguments, ValueStyle, filled
-from runtime.engine.calls.grammar import Function
-from runtime.engine.calls.json_end import BracketScanner, ValueScanner
-from runtime.engine.calls.matching import KEY_NAME, WAIT, before_overlap, match
-from runtime.engine.calls.schemas import rooted, types_of
-from runtime.engine.calls.values import read_value
+from runtime.conversation.calls.form import KEY, TEXT, CallForm, TaggedArguments, ValueStyle, filled
+from runtime.conversation.calls.grammar import Function
+from runtime.conversation.calls.json_end import BracketScanner, ValueScanner
+from runtime.conversation.calls.matching import KEY_NAME, WAIT, before_overlap, match
+from runtime.conversation.calls.schemas import rooted, types_of
+from runtime.conversation.calls.values import read_value
 
 CDATA, CDATA_END = "<![CDATA[", "]]>"  # around text that holds marks, where arguments are XML
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from runtime.engine.calls.form import HOLES, KEY
+from runtime.conversation.calls.form import HOLES, KEY
 
 WAIT, DIFFERS = -1, -2  # more text is needed; the text is another
 NAME_OR_ID, KEY_NAME = re.compile(r"[\w.:$-]*"), re.compile(r"[\w.$-]*")

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
-from runtime.engine.calls import form as forms
-from runtime.engine.calls.form import MARK, ValueStyle
-from runtime.engine.calls.values import written
-from runtime.engine.past_calls import CallFields
+from runtime.conversation.calls import form as forms
+from runtime.conversation.calls.form import MARK, ValueStyle
+from runtime.conversation.calls.values import written
+from runtime.conversation.past_calls import CallFields
 
 NAMES = ("zqalpha", "zqbravo")
 ID = "call_zqzq000{}"

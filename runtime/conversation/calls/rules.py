@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from runtime.engine.calls.form import ID, INDEX, NAME, pieces
+from runtime.conversation.calls.form import ID, INDEX, NAME, pieces
 
 OTHER_MARKS = "other_marks"  # all control tokens that the grammar does not name; resolved with the vocabulary
 ANY, SPACES = r"(.|\n)*", r"\s*"

@@ -4,13 +4,13 @@ grammar that binds a reply and the parser that reads it.
 Knows text, chat templates and JSON schemas. Must not know token ids or a protocol.
 """
 
-from runtime.engine.calls.bare import BareCalls
-from runtime.engine.calls.form import CallForm, JsonArguments
-from runtime.engine.calls.grammar import MAY_THINK, NO_THOUGHT, OPEN_THOUGHT, Function, call_grammar
-from runtime.engine.calls.harmony import HarmonyParser, harmony_grammar, is_harmony
-from runtime.engine.calls.known import DESCRIBED, HERMES, form_of
-from runtime.engine.calls.parser import ArgumentText, CallBegins, CallParser, ContentPart, Part, ThoughtPart
-from runtime.engine.calls.past import past_turns, plain_tools
+from runtime.conversation.calls.bare import BareCalls
+from runtime.conversation.calls.form import CallForm, JsonArguments
+from runtime.conversation.calls.grammar import MAY_THINK, NO_THOUGHT, OPEN_THOUGHT, Function, call_grammar
+from runtime.conversation.calls.harmony import HarmonyParser, harmony_grammar, is_harmony
+from runtime.conversation.calls.known import DESCRIBED, HERMES, form_of
+from runtime.conversation.calls.parser import ArgumentText, CallBegins, CallParser, ContentPart, Part, ThoughtPart
+from runtime.conversation.calls.past import past_turns, plain_tools
 
 __all__ = [
     "DESCRIBED",

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.engine.calls import form as forms
-from runtime.engine.calls.form import CallForm, JsonArguments, filled
-from runtime.engine.calls.rules import LENIENT, OTHER_MARKS, SPACED, Rules, excluding, quoted
-from runtime.engine.calls.schemas import ANY_OBJECT, bound_schema
-from runtime.engine.calls.tagged_rules import tagged_arguments
+from runtime.conversation.calls import form as forms
+from runtime.conversation.calls.form import CallForm, JsonArguments, filled
+from runtime.conversation.calls.rules import LENIENT, OTHER_MARKS, SPACED, Rules, excluding, quoted
+from runtime.conversation.calls.schemas import ANY_OBJECT, bound_schema
+from runtime.conversation.calls.tagged_rules import tagged_arguments
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.schema import closed
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from runtime.engine.past_calls import USUAL_FIELDS, CallFields
+from runtime.conversation.past_calls import USUAL_FIELDS, CallFields
 
 NAME, ID, INDEX, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
 HOLES = re.compile(f"([{NAME}{ID}{INDEX}{KEY}])")

@@ -12,10 +12,9 @@ from itertools import product
 from time import perf_counter
 from typing import Any
 
-from runtime.core.errors import TemplateError
-from runtime.engine.calls import form as forms
-from runtime.engine.calls.form import CallForm, JsonArguments, TaggedArguments, ValueStyle
-from runtime.engine.calls.probe_text import (
+from runtime.conversation.calls import form as forms
+from runtime.conversation.calls.form import CallForm, JsonArguments, TaggedArguments, ValueStyle
+from runtime.conversation.calls.probe_text import (
     ID,
     NAMES,
     Arguments,
@@ -33,8 +32,9 @@ from runtime.engine.calls.probe_text import (
     style_of,
     trigger_of,
 )
-from runtime.engine.chat_template import ChatTemplate, Message, TemplateForm
-from runtime.engine.past_calls import CallFields
+from runtime.conversation.chat_template import ChatTemplate, Message, TemplateForm
+from runtime.conversation.past_calls import CallFields
+from runtime.core.errors import TemplateError
 
 KEYS, WORD = ("zqkeya", "zqkeyb"), "zqvalue"
 SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 from jinja2 import TemplateError as JinjaError
 
+from runtime.conversation.template_bounds import TooMuchError
+from runtime.conversation.template_clock import SECONDS, TemplateTooSlowError, run_limited
+from runtime.conversation.template_sandbox import Sandbox
 from runtime.core.errors import TemplateError, TemplateLimitError
-from runtime.engine.template_bounds import TooMuchError
-from runtime.engine.template_clock import SECONDS, TemplateTooSlowError, run_limited
-from runtime.engine.template_sandbox import Sandbox
 
 MOST = 2**26  # characters that a conversation may become
 LONGEST = 1000  # characters of what a template says is wrong

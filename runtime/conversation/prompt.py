@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.conversation.fitting import Fitted, Fitting
+from runtime.conversation.quoted_ids import QuotedEncoder
+from runtime.conversation.quoting import QuotingTemplate, Rendered, dangerous
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import ContextError, SettingsError, TemplateError
-from runtime.engine.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
-from runtime.engine.fitting import Fitted, Fitting
-from runtime.engine.quoted_ids import QuotedEncoder
-from runtime.engine.quoting import QuotingTemplate, Rendered, dangerous
 
 if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
     from runtime.backends.vocab import Vocab

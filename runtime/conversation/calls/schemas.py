@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from runtime.engine.calls.form import TYPES
+from runtime.conversation.calls.form import TYPES
 from runtime.sampling.schema import DEFINITIONS, as_list, closed, excess, is_usable, unsupported
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import Any
 
-from runtime.engine.chat_template import Message
+from runtime.conversation.chat_template import Message
 
 Messages = Sequence[Message]
 Repair = Callable[[Messages], list[Message]]

@@ -12,8 +12,8 @@ from hashlib import blake2b
 from itertools import count, takewhile
 from typing import Any
 
-from runtime.engine.chat_template import Message
-from runtime.engine.turns import Messages, calls_of, joined_runs, paragraphs, with_calls
+from runtime.conversation.chat_template import Message
+from runtime.conversation.turns import Messages, calls_of, joined_runs, paragraphs, with_calls
 
 ID_LENGTH = 9  # of Mistral's ids
 

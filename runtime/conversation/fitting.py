@@ -14,11 +14,11 @@ from itertools import count, product
 from operator import itemgetter
 from typing import Any
 
+from runtime.conversation import past_calls, turns
+from runtime.conversation.chat_template import ChatTemplate, Message
+from runtime.conversation.past_calls import CallFields
+from runtime.conversation.turns import Messages, Repair, calls_of
 from runtime.core.errors import TemplateError, TemplateLimitError
-from runtime.engine import past_calls, turns
-from runtime.engine.chat_template import ChatTemplate, Message
-from runtime.engine.past_calls import CallFields
-from runtime.engine.turns import Messages, Repair, calls_of
 
 PARAMETERS = {"type": "object", "properties": {"probe": {"type": "string", "description": "probe"}}}
 TOOL = {"type": "function", "function": {"name": "probe", "description": "probe", "parameters": PARAMETERS}}

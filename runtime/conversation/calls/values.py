@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON, TEXT
-from runtime.engine.calls.schemas import type_of
+from runtime.conversation.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON, TEXT
+from runtime.conversation.calls.schemas import type_of
 
 ELEMENT = re.compile(r"(?:\]<\]\w+\[>\[)?(</?[\w.-]+>)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

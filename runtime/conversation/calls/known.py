@@ -8,14 +8,14 @@ import json
 from dataclasses import replace
 from functools import lru_cache
 
+from runtime.conversation.calls.form import JSON, PYTHON, TYPES, CallForm, TaggedArguments, ValueStyle
+from runtime.conversation.calls.grammar import Function
+from runtime.conversation.calls.parser import ArgumentText, CallBegins, CallParser
+from runtime.conversation.calls.past import written_calls
+from runtime.conversation.calls.probing import found_form
+from runtime.conversation.chat_template import ChatTemplate
+from runtime.conversation.past_calls import CallFields
 from runtime.core.errors import TemplateError
-from runtime.engine.calls.form import JSON, PYTHON, TYPES, CallForm, TaggedArguments, ValueStyle
-from runtime.engine.calls.grammar import Function
-from runtime.engine.calls.parser import ArgumentText, CallBegins, CallParser
-from runtime.engine.calls.past import written_calls
-from runtime.engine.calls.probing import found_form
-from runtime.engine.chat_template import ChatTemplate
-from runtime.engine.past_calls import CallFields
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 HERMES = CallForm(

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.engine.calls.argument_readers import ArgumentReader, reader_for
-from runtime.engine.calls.form import CallForm, TaggedArguments, filled
-from runtime.engine.calls.grammar import Function
-from runtime.engine.calls.matching import DIFFERS, WAIT, before_overlap, match
+from runtime.conversation.calls.argument_readers import ArgumentReader, reader_for
+from runtime.conversation.calls.form import CallForm, TaggedArguments, filled
+from runtime.conversation.calls.grammar import Function
+from runtime.conversation.calls.matching import DIFFERS, WAIT, before_overlap, match
 
 
 @dataclass(frozen=True, slots=True)

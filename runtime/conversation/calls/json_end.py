@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from runtime.engine.calls.form import GEMMA, GEMMA_QUOTE
+from runtime.conversation.calls.form import GEMMA, GEMMA_QUOTE
 
 QUOTED = {'"': re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL), "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL)}
 OPENING, CLOSING = "{[(", "}])"
