@@ -138,7 +138,7 @@ def test_the_command_explains_refusals_and_ends_in_a_verdict(
     assert "25% of its guesses accepted" in err
     (folder / "small.gguf").unlink()
     command.pair_up(str(folder / "big.gguf"), [])
-    assert "None of the 2 models that were found fits" in capsys.readouterr().out
+    assert "None of the 2 models that were found fits and can pay here" in capsys.readouterr().out
 
 
 def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(target: Target) -> None:

@@ -111,10 +111,9 @@ def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial]
         say(f"{path}: no: {error}")
     else:
         beside = f" ({whole.acceptance:.0%} with all words)" if whole else ""
-        accepted = f"{trial.acceptance:.0%} of its guesses accepted{beside}"
-        if not (trial.n_tried or trial.acceptance):
-            accepted = "it was hardly asked for guesses, as they cannot pay"
-        say(f"{path}: {trial.gain:.2f} times the speed without it, {accepted}")
+        say(
+            f"{path}: {trial.gain:.2f} times the speed without it, {trial.acceptance:.0%} of its guesses accepted{beside}"
+        )
 
 
 def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
@@ -141,7 +140,9 @@ def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_foun
             f"None pays for {name} here (times the speed without it: {gains}). Nothing is drafted by a model, which "
             "costs nothing."
         )
-    looked = f"None of the {n_found} models that were found fits" if n_found else "No other model was found"
+    looked = (
+        f"None of the {n_found} models that were found fits and can pay here" if n_found else "No other model was found"
+    )
     return (
         f"{looked}. Fetch a small model of the same family with `slipstream models pull`, or name a folder with --from."
     )

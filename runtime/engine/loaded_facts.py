@@ -10,7 +10,7 @@ from runtime.loading.loaded_pair import LoadedPair
 def facts_of(loaded: LoadedPair) -> EngineFacts:
     """What does not change from now on."""
     target, plan, off, lacking = loaded.target, loaded.plan, loaded.decoder.controller.off, loaded.left_out
-    failed = lacking.text if lacking and lacking.code == "draft-error" else ""
+    failed = lacking.text if lacking and lacking.code in ("cost", "draft-error") else ""
     left_out = "; ".join(text for text in (loaded.shortened, failed) if text)
     return EngineFacts(
         n_ctx=loaded.backend.n_ctx,

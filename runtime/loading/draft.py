@@ -47,6 +47,12 @@ class WantedDraft:
     drafts_by: str
     names: Collection[str]
     head: HeadSource | None = None
+    refused: Reason | None = None  # why it is not to be opened
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a model of its own, of a file that is there."""
+        return self.drafts_by == MODEL and MODEL in self.names and bool(self.pair.draft and self.pair.draft.is_file())
 
     def try_out(self, on_progress: OnProgress) -> Reason | None:
         """Why a head is not to be opened, which nothing is known of and which was tried in a process of its own; None
@@ -74,6 +80,8 @@ class WantedDraft:
         if not {MODEL, self.drafts_by} & {*self.names} or not (self.pair.draft or self.drafts_by == MTP):
             lacking = self._lacking()
             return None, Reason("draft-error", lacking) if lacking else None
+        if self.refused:
+            return None, self.refused
         if self.plan and not self.plan.with_draft:
             return None, Reason("memory", self.plan.text)
         try:

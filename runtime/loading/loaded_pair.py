@@ -14,12 +14,13 @@ from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
-from runtime.core.clock import steadiest, wall
+from runtime.core.clock import Clock, steadiest, wall
 from runtime.core.drafter import Drafter
 from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.registry import Needs, needing
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration
+from runtime.loading.ceiling import found_never, known_never
 from runtime.loading.drafters import Drafters, shared_passes
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
@@ -27,6 +28,7 @@ from runtime.loading.opening import Refused, open_context, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
 from runtime.loading.profile import TargetProfile
+from runtime.loading.profile_cache import fingerprint
 from runtime.memory.pressure import PressureMonitor
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
@@ -52,14 +54,14 @@ class LoadedPair(OpenPair):
         self._neighbours = Neighbours()
         super().__init__(pair, options, on_progress, learned)
         try:
-            self._calibrate()
+            self._calibrate(on_progress or (lambda what, share: True))
             self._wire()
         except BaseException:
             self.close()
             raise
 
-    def _calibrate(self) -> None:
-        """What passes cost, and whether they are exact: measured now, or remembered."""
+    def _calibrate(self, on_progress: OnProgress) -> None:
+        """What passes cost, and whether they are exact: measured now, or remembered; the draft, where it could pay."""
         self._neighbours.wait_for_family()
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
         # Who waits for a worker has no core either
@@ -71,14 +73,30 @@ class LoadedPair(OpenPair):
         counts = self._counts[-1:] if self._workers else self._counts
         self.costs = self.profile.calibration(self.backend, self.pair.target, counts, n_rows, clock)
         self.draft_costs: Calibration | None = None
-        if self.draft is not None:
-            path = self.pair.draft or self.pair.target
-            self.draft_costs = self.profile.calibration(self.draft.backend, path, self._counts, 1, clock)
-        self._shape = self._window_shape() if needing(self.names, Needs.WINDOW) else None
+        if why := self._take_draft(clock, on_progress):
+            self.left_out = Reason("cost", f"the draft model was left out, because {why}")
+        shape = self._window_shape() if needing(self.names, Needs.WINDOW) else None
         room, draft = self.options.max_k, self.draft
-        self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, self._shape, room)
+        self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, shape, room)
         self._makers = self._drafters.makers(self.names)
         self._test_rounding()
+
+    def _take_draft(self, clock: Clock, on_progress: OnProgress) -> str:
+        """Open and time the draft. Return why not, if it is a model that cannot pay; a fixed draft length needs it."""
+        path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_k
+        is_judged = self._wanted.is_model and self.options.fixed_k is None
+        cache = self.profile.cache("ceiling", room, self._counts, fingerprint(path)) if is_judged else None
+        if cache and (why := known_never(cache, costs, room)):
+            return why
+        self._open_draft(on_progress)
+        if self.draft is None:
+            return ""
+        self.draft_costs = self.profile.calibration(self.draft.backend, path, self._counts, 1, clock)
+        why = found_never(cache, costs, self.draft_costs.pass_seconds[1], room) if cache else ""
+        if why:
+            self.draft.close()
+            self.draft = self.draft_costs = None
+        return why
 
     def _test_rounding(self) -> None:
         """Up to which width passes are exact, and whether prompts are read in tiles; with drafters and without."""
@@ -178,14 +196,14 @@ class LoadedPair(OpenPair):
     @property
     def learned(self) -> Path | None:
         """The file of the head that was learned, if that is the one which is used."""
-        return self._head_file.learned if self._head_file else None
+        return self._wanted.head.learned if self._wanted.head else None
 
     def take_head(self, learned: Path | None) -> None:
         """Has that head take the place of the one there is; None is the pair's own. Between two replies only; it is
         there within the first steps of the next, and the text depends on neither.
         """
-        assert self._head_file is not None
-        self._head_file.learned = learned
+        assert self._wanted.head is not None
+        self._wanted.head.learned = learned
         self.decoder.lineup.renew()
 
     def _threads(self) -> Threads:

@@ -12,6 +12,7 @@ from pathlib import Path
 from runtime.backends import library, rpc
 from runtime.backends.devices import devices
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.workers import WorkerError
 from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
@@ -46,15 +47,15 @@ class OpenPair:
         self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
+        self.draft: ReloadableBackend | None = None
         self.shortened = ""  # why the context is shorter than was asked for, if it is
-        self._head_file = HeadSource(self.pair.draft, learned) if self.pair.draft else None
         self._closers: list[Callable[[], None]] = []
         self._workers: tuple[str, ...] = ()  # that answer
         self._missing: WorkerError | None = None  # what is wrong with another
         try:
             report = on_progress or (lambda what, share: True)
             self._reach_workers(report)
-            self._open_what_fits(report)
+            self._open_what_fits(report, HeadSource(self.pair.draft, learned) if self.pair.draft else None)
         except BaseException:
             self.close()
             raise
@@ -73,13 +74,13 @@ class OpenPair:
                 "architecture", f"the {', '.join(near)} drafter is left out, as it looks into layers that workers have"
             )
 
-    def _open_what_fits(self, on_progress: OnProgress) -> None:
+    def _open_what_fits(self, on_progress: OnProgress, head: HeadSource | None) -> None:
         """A GPU that has less memory than it says is taken to have less and less of it; in the end it is left alone."""
         asked = self.options, self.names, self.off
         for share in SHARES:
             try:
                 self._plan(share)
-                return self._open(on_progress)
+                return self._open(on_progress, head)
             except NoMemoryError:
                 self._free()
                 if not library.has_gpu():
@@ -89,7 +90,7 @@ class OpenPair:
         self._workers = ()
         self._plan()
         self.shortened = "the processor computes alone, because the GPU has less memory than it says"
-        return self._open(on_progress)
+        return self._open(on_progress, head)
 
     def _plan(self, share: float = 1.0) -> None:
         """What fits into memory, of which devices have that share of what they say; the length of drafts follows from
@@ -107,12 +108,12 @@ class OpenPair:
         if self._missing:
             self.shortened = f"{str(self._missing).partition('. ')[0]}, so the model is run without it"
 
-    def _open(self, on_progress: OnProgress) -> None:
-        """The target, its context, and the draft model."""
+    def _open(self, on_progress: OnProgress, head: HeadSource | None) -> None:
+        """The target and its context."""
         n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
-        wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, self._head_file)
+        wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, head)
         refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,
@@ -133,9 +134,11 @@ class OpenPair:
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
         self._open_target()
-        wanted = replace(wanted, names=self.names)  # some may not be had with it
-        found = (None, refused) if refused else wanted.open(self.backend, self.options, on_progress)
-        self.draft, lacking = found
+        self._wanted = replace(wanted, names=self.names, refused=refused)  # some may not be had with it
+
+    def _open_draft(self, on_progress: OnProgress) -> None:
+        """The draft, if there is one."""
+        self.draft, lacking = self._wanted.open(self.backend, self.options, on_progress)
         self.left_out = lacking or self.left_out
         if self.draft is not None:
             self._closers.append(self.draft.close)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 BUDGET = 8.0  # seconds for one candidate, beside its loading
 LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
 WIDEST = 9  # rows of a pass that is asked about
-LEFT_OUT = "draft-error", "memory"  # why a draft is not there, as reasons call it
+LEFT_OUT = "cost", "draft-error", "memory"  # why a draft is not there, as reasons call it
 GAIN = 1.03  # times the speed without it, from which a draft model is kept
 MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, and of one that counts
 PROMPTS = (

@@ -199,6 +199,18 @@ def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
     return weights
 
 
+def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple[int, float]:
+    """Return the draft length that saves most where every token is accepted, and how many times plain decode that is:
+    (1 + k) T(1) / (D(k) + T(1 + k)). `pass_seconds` [max_k + 1] are T by width - 1; a draft token takes `first`, a
+    further one `rest` seconds.
+    """
+    times = {
+        k: (1 + k) * pass_seconds[0] / (first + (k - 1) * rest + seconds) for k, seconds in enumerate(pass_seconds) if k
+    }
+    k = max(times, key=times.__getitem__)
+    return k, times[k]
+
+
 def best_length(
     chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float
 ) -> tuple[int, float]:

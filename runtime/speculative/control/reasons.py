@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.policy import best_case
 
 Code = Literal["acceptance", "cost", "memory", "draft-error", "exactness", "user", "architecture"]
 
@@ -32,8 +33,9 @@ def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float
         return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")
     name = max(heard, key=lambda name: drafters[name].rate)
     state = drafters[name]
-    if not state.is_model_free and (ceiling := best_case(state, pass_seconds)) <= 1:
-        return Reason("cost", f"drafts cost more than they can save here: at best {ceiling:.2f} times plain decode")
+    times = 2.0 if state.is_model_free else best_case(state.first_seconds, state.rest_seconds, pass_seconds)[1]
+    if times <= 1:
+        return Reason("cost", f"drafts cost more than they can save here: at best {times:.2f} times plain decode")
     if state.is_disabled:
         return Reason(
             "cost",
@@ -50,11 +52,3 @@ def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float
         "plain decode at best"
     )
     return Reason("acceptance", text)
-
-
-def best_case(state: DrafterState, pass_seconds: Sequence[float]) -> float:
-    """How many times plain decode drafts would be if all of them were accepted."""
-    costs = (
-        state.first_seconds + (k - 1) * state.rest_seconds + seconds for k, seconds in enumerate(pass_seconds) if k
-    )
-    return max((1 + k) * pass_seconds[0] / cost for k, cost in enumerate(costs, start=1))

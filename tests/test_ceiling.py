@@ -1,0 +1,102 @@
+"""A draft model that cannot pay, however often it is right, takes no memory and reads no prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runtime.core.errors import DraftError
+from runtime.engine import Options
+from runtime.engine.loaded import LoadedEngine
+from runtime.loading.ceiling import AGREED, found_never, known_never, why_never
+from runtime.loading.profile_cache import ProfileCache
+from runtime.models.registry import Pair, load_registry
+from runtime.speculative.control.costs import PassCosts
+from runtime.tools.pairing import Target
+
+
+def costs(*milliseconds: float) -> PassCosts:
+    """Passes over 1, 2, ... rows."""
+    table = PassCosts()
+    for width, each in enumerate(milliseconds, start=1):
+        table.set(width, each / 1e3)
+    return table
+
+
+QWEN = costs(30.9, 59.0, 79.5, 85.9, 103.0, 120.0)  # Qwen2.5-Coder 1.5B, Q4_K_M, on two cores
+DRAFT = 0.0202  # seconds of a token of the 0.5B
+
+
+def test_two_numbers_say_that_no_acceptance_can_pay() -> None:
+    why = why_never(QWEN, DRAFT, 5)
+    assert "a draft token takes 20.2 ms and checking one" in why
+    assert "ms more, a plain token 30.9 ms" in why
+
+
+@pytest.mark.parametrize(("draft", "pays"), [(0.001, True), (0.0130, True), (0.0132, False)])
+def test_it_may_pay_at_the_length_that_saves_most(draft: float, pays: bool) -> None:
+    """Five drafts in a pass of 120 ms save 65.4 ms."""
+    assert (why_never(QWEN, draft, 5) == "") == pays
+
+
+def test_wider_passes_need_not_be_dearer() -> None:
+    """Where sixteen rows take less than thirteen, as with the tiles of some kernels, a longer draft pays."""
+    assert why_never(costs(10, 22, 34, 46), 0.001, 3)
+    assert not why_never(costs(10, 22, 34, 20), 0.001, 3)
+
+
+def test_it_is_not_opened_once_starts_agree_and_looked_at_again_where_passes_changed(tmp_path: Path) -> None:
+    cache = ProfileCache("key", tmp_path)
+    for _ in range(AGREED):
+        assert not known_never(cache, QWEN, 5)
+        assert found_never(cache, QWEN, DRAFT, 5)
+    assert "20.2 ms" in known_never(cache, QWEN, 5)
+    assert not known_never(cache, costs(30.9, 31.0, 32.0, 33.0), 3)  # a GPU, say
+    assert not found_never(cache, QWEN, 0.001, 5)
+    assert not known_never(cache, QWEN, 5)
+
+
+@pytest.mark.parametrize("kept", [{}, {"share": "much", "n_agreed": 9}, {"share": -1.0, "n_agreed": 9}])
+def test_what_cannot_be_read_says_nothing(tmp_path: Path, kept: dict[str, object]) -> None:
+    cache = ProfileCache("key", tmp_path)
+    cache.write(kept)
+    assert not known_never(cache, QWEN, 5)
+
+
+@pytest.fixture
+def hopeless() -> Pair:
+    """A target that is its own draft model: as slow, and always right."""
+    demo = load_registry()["demo"]
+    return replace(demo, draft=demo.target)
+
+
+def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(hopeless: Pair) -> None:
+    opened = []
+    for _ in range(AGREED + 1):
+        seen = set[str]()
+        engine = LoadedEngine(hopeless, Options(), lambda what, share, seen=seen: seen.add(what) is None)  # type: ignore[misc]
+        reason = engine.decoder.why_plain()
+        assert reason.code == "cost"
+        assert "the draft model was left out, because it cannot pay here" in engine.facts.left_out
+        assert [each.name for each in engine.decoder.lineup.drafters if not each.is_model_free] == []
+        engine.close()
+        opened.append("draft" in seen)
+    assert opened == [True] * AGREED + [False]
+
+
+def test_a_draft_length_that_a_person_chose_is_drafted_all_the_same(hopeless: Pair) -> None:
+    engine = LoadedEngine(hopeless, Options(fixed_k=2))
+    assert "model" in [each.name for each in engine.decoder.lineup.drafters]
+    engine.close()
+
+
+def test_the_search_for_a_draft_model_says_it_without_measuring_acceptance(hopeless: Pair) -> None:
+    target = Target(hopeless)
+    plain = target.open(None)
+    try:
+        with pytest.raises(DraftError, match="cannot pay here, however often it is right: a draft token takes"):
+            target.try_out(plain, hopeless.target, prompts=())
+    finally:
+        plain.close()
