@@ -20,7 +20,10 @@ from tests.support.cli import QUESTION, failing, slipstream
 DRAFTED = TracedPass(
     2, 7, Pass(0.5, ("model", "ngram"), 3, 1, 2, 0.125, 0.25, 0.4375, 2), Why(40, (0.5, 0.25), "", 80.0)
 )
-PLAIN = TracedPass(2, 8, Pass(0.25, (), 0, 0, 1, 0.0, 0.25, 0.25), Why(42, (), "nothing paid: “0”", 80.0))
+WAITS = {"model": "it waits"}
+PLAIN = TracedPass(
+    2, 8, Pass(0.25, (), 0, 0, 1, 0.0, 0.25, 0.25), Why(42, (), "nothing paid: “0”", 80.0, ("ngram",), WAITS)
+)
 
 
 def plain(reason: str) -> TracedPass:
@@ -66,6 +69,20 @@ def test_a_reply_is_traced_pass_by_pass(traced: tuple[Path, dict[str, Any], str]
         assert (each["drafter"], bool(each["reason"])) == (("model", False) if each["k"] else (None, True))
         assert len(each["confidences"]) == each["k"]
         assert sum(each["seconds"][part] for part in ("draft", "target", "rest")) <= each["seconds"]["whole"] + 1e-5
+
+
+def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    how = "--drafters", "model,ngram", "--threads", "1", "--max-tokens", "24", "--trace", str(path)
+    assert slipstream("run", QUESTION, *how).returncode == 0
+    lines = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
+    for each in lines[1:-1]:  # the first pass reads the prompt, the last may have room for no draft
+        assert {*each["asked"], *each["not_asked"]} == {"model", "ngram"}
+        assert not {*each["asked"]} & {*each["not_asked"]}
+        assert each["drafter"] in (None, *each["asked"])
+    told = slipstream("trace", str(path)).stdout
+    for why in {(name, why) for each in lines for name, why in each["not_asked"].items()}:
+        assert "without asking {}: {}".format(*why) in told
 
 
 def test_the_sum_says_what_stats_say(traced: tuple[Path, dict[str, Any], str]) -> None:

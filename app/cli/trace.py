@@ -84,7 +84,9 @@ def sentences(passes: Sequence[TracedPass]) -> list[str]:
     lines = [f"{n_replies} repl{'y' if n_replies == 1 else 'ies'}, {stats.predicted_n} tokens: {speed(stats)}"]
     if stats.replies_per_pass > 1:
         lines.append("A pass that replies shared is counted, with its seconds, for each of them.")
-    return lines + [f"{n:>6} plain: {reason}" for reason, n in reasons(passes)]
+    lines += [f"{n:>6} plain: {reason}" for reason, n in reasons(passes)]
+    unasked = Counter((name, why) for each in passes for name, why in each.why.unasked.items())
+    return lines + [f"{n:>6} without asking {name}: {why}" for (name, why), n in unasked.most_common()]
 
 
 def reasons(passes: Sequence[TracedPass]) -> list[tuple[str, int]]:

@@ -111,9 +111,8 @@ def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial]
         say(f"{path}: no: {error}")
     else:
         beside = f" ({whole.acceptance:.0%} with all words)" if whole else ""
-        say(
-            f"{path}: {trial.gain:.2f} times the speed without it, {trial.acceptance:.0%} of its guesses accepted{beside}"
-        )
+        accepted = f"{trial.acceptance:.0%} of its guesses accepted{beside}"
+        say(f"{path}: {trial.gain:.2f} times the speed without it, {accepted}")
 
 
 def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:

@@ -89,6 +89,8 @@ def text_of(line: TracedPass) -> str:
         "tokens": made.n_tokens,
         "seconds": {name: round(seconds, 6) for name, seconds in parts.items()},
         "reason": why.reason or None,
+        "asked": why.asked,
+        "not_asked": dict(why.unasked),
         "n_context": why.n_context,
         "n_together": made.n_together,
         "plain_per_second": round(why.plain_per_second, 3),
@@ -117,5 +119,7 @@ def as_pass(found: Any) -> TracedPass:
     own, n_together = draft + target + rest, int(found["n_together"])
     made = Pass(whole, drafters, k, accepted, tokens, draft, target, own, n_together)
     confidences, reason = tuple(map(float, found["confidences"])), str(found["reason"] or "")
-    why = Why(int(found["n_context"]), confidences, reason, float(found["plain_per_second"]))
+    asked = tuple(map(str, found.get("asked", ())))
+    unasked = {str(name): str(text) for name, text in found.get("not_asked", {}).items()}
+    why = Why(int(found["n_context"]), confidences, reason, float(found["plain_per_second"]), asked, unasked)
     return TracedPass(int(found["sequence"]), int(found["step"]), made, why)

@@ -23,6 +23,7 @@ from runtime.speculative.step import DraftingState, Step, StepInput
 from runtime.speculative.target import TargetPasses
 
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
+IDLE = "it was of no use lately, so a few passes are made without asking"
 READ, ENDS = "the pass read the prompt's last tokens as well", "there was room for one token"
 
 Result = Step | SlipstreamError
@@ -132,7 +133,7 @@ class Decoder:
     def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass of which it had a `share` [s], and learns from that."""
         began = self._passes.clock()
-        _, asked, proposals, draft, is_idle, drafting = ready
+        _, asked, proposals, draft, is_idle, drafting, _ = ready
         state = asked.state
         self.controller.set_kind(state.kind)
         verdict = state.rule.verify(draft, logits, asked.sampler)
@@ -161,11 +162,15 @@ class Decoder:
 
     def _why(self, ready: Prepared) -> Why:
         """Return what is known of a step."""
-        _, asked, proposals, draft = ready[:4]
+        _, asked, proposals, draft, is_idle, _, unasked = ready
         reason = (
             READ if asked.n_unread else ENDS if asked.most < 2 else "" if draft else self.why_plain(asked.state).text
         )
-        return Why(len(asked.context), confidences(proposals, draft), reason, self.controller.plain_alone)
+        if is_idle:
+            unasked = dict.fromkeys(asked.state.drafters, IDLE)
+        heard = tuple(each.name for each in proposals)
+        said = confidences(proposals, draft)
+        return Why(len(asked.context), said, reason, self.controller.plain_alone, heard, unasked)
 
     def _steps_to_idle(self, state: DraftingState, names: tuple[str, ...]) -> int:
         """Return the number of steps from now on in which none of a sequence's drafters need be asked; `names` had a

@@ -13,7 +13,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.proposals import Asked, Proposal, Proposer
+from runtime.speculative.proposals import Asked, Proposal, Proposed, Proposer
 from runtime.speculative.step import DraftingState, StepInput
 from runtime.speculative.target import TargetPasses
 
@@ -25,8 +25,9 @@ class Prepared(NamedTuple):
     asked: StepInput
     proposals: Sequence[Proposal]
     draft: Draft
-    is_idle: bool  # was no drafter asked?
+    is_idle: bool  # was no drafter asked, because none was of use lately?
     seconds: float  # that it took
+    unasked: Mapping[str, str]  # why drafters were not asked, by name
 
 
 class Preparation:
@@ -74,8 +75,8 @@ class Preparation:
         clock = self._controller.passes.clock
         began = clock()
         asked.sampler.begin(asked.context, asked.position)
-        proposals, draft = ([], NO_DRAFT) if is_idle else self._propose(asked, room, n_together, later)
-        return Prepared(number, asked, proposals, draft, is_idle, clock() - began)
+        found, draft = (Proposed(), NO_DRAFT) if is_idle else self._propose(asked, room, n_together, later)
+        return Prepared(number, asked, found.proposals, draft, is_idle, clock() - began, found.unasked)
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
         """Make ready what is held of that sequence, in no step's time; what a pass of several needs, it makes ready
@@ -91,7 +92,7 @@ class Preparation:
 
     def _propose(
         self, asked: StepInput, room: int, n_together: int, later: list[Asked] | None
-    ) -> tuple[list[Proposal], Draft]:
+    ) -> tuple[Proposed, Draft]:
         """Return what the drafters of this sequence propose for its step, and the draft of it, of at most `room`
         tokens. What is drafted for several at once is left for `later`.
         """
@@ -103,7 +104,7 @@ class Preparation:
         if room <= 0:
             state.left_out = self._target.why_no_room(len(context)) or state.left_out
         if room <= 0 or asked.n_unread or not self._lineup.drafters:
-            return [], NO_DRAFT
-        proposals = self._proposer.propose(asked, room, later)
-        used = [proposal.draft for proposal in proposals if proposal.draft.tokens]
-        return proposals, merge(used).first(room) if used else NO_DRAFT
+            return Proposed(), NO_DRAFT
+        found = self._proposer.propose(asked, room, later)
+        used = [proposal.draft for proposal in found.proposals if proposal.draft.tokens]
+        return found, merge(used).first(room) if used else NO_DRAFT

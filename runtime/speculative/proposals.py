@@ -5,7 +5,7 @@ Knows drafters, the controller and times; knows no target and no rule of accepta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -44,6 +44,13 @@ class Asked(NamedTuple):
     is_probe: bool
 
 
+class Proposed(NamedTuple):
+    """What drafters propose for a sequence's step, and why others were not asked, by name."""
+
+    proposals: Sequence[Proposal] = ()
+    unasked: Mapping[str, str] = {}
+
+
 class Proposer:
     """Asks drafters, those that promise most first; one that breaks is dropped. With `branches` all proposals form one
     tree.
@@ -52,31 +59,31 @@ class Proposer:
     def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None, branches: int) -> None:
         self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
 
-    def propose(self, step: StepInput, room: int, later: list[Asked] | None = None) -> list[Proposal]:
+    def propose(self, step: StepInput, room: int, later: list[Asked] | None = None) -> Proposed:
         """What the drafters propose that take part in a reply.
 
         One proposal is worth a wider pass (all of them for a tree), others are only scored. Lookups are asked first. A
         draft has at most `room` tokens. What can be asked for several replies at once is left for `later`, where that
         is given.
         """
-        proposals, states = list[Proposal](), self.controller.states
+        proposals, unasked, states = list[Proposal](), dict[str, str](), self.controller.states
         taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in step.state.drafters]
         in_order = sorted(taking_part, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
             if drafter.is_model_free:
-                proposals += self._ask(drafter, step, room)
+                proposals += self._ask(drafter, step, room, unasked)
         if len(proposals) > 1 and not self.branches:
             proposals = only_best(proposals)
         for drafter in in_order:
             if drafter.is_model_free:
                 continue
             if any(proposal.draft.tokens for proposal in proposals) and not self.branches:
-                continue
-            if later is None or not drafter.shares_passes:
-                proposals += self._ask(drafter, step, room)
-            elif self._is_worth_asking(drafter):
+                unasked[drafter.name] = "another draft was found first"
+            elif later is None or not drafter.shares_passes:
+                proposals += self._ask(drafter, step, room, unasked)
+            elif self._is_worth_asking(drafter, unasked):
                 later.append(self._asked(drafter, step, room))
-        return proposals
+        return Proposed(proposals, unasked)
 
     def _asked(self, drafter: Drafter, step: StepInput, room: int) -> Asked:
         """What that drafter is to be asked together with others."""
@@ -135,15 +142,17 @@ class Proposer:
             is_probe=asked.is_probe,
         )
 
-    def _is_worth_asking(self, drafter: Drafter) -> bool:
+    def _is_worth_asking(self, drafter: Drafter, unasked: dict[str, str]) -> bool:
         """What the controller decides, which is noted."""
         decision = self.controller.decide(drafter.name)
         self.controller.note(drafter.name, decision)
+        if not decision.asks:
+            unasked[drafter.name] = decision.why
         return decision.asks
 
-    def _ask(self, drafter: Drafter, step: StepInput, room: int) -> list[Proposal]:
+    def _ask(self, drafter: Drafter, step: StepInput, room: int, unasked: dict[str, str]) -> list[Proposal]:
         """A proposal; none from a drafter that is not worth asking, or that broke."""
-        if not self._is_worth_asking(drafter):
+        if not self._is_worth_asking(drafter, unasked):
             return []
         try:
             how = self._look_up if drafter.is_model_free else self._draft

@@ -149,7 +149,7 @@ class Controller:
         if state.is_cheap(self.passes.seconds[0]):
             return LOOK_UP if state.n_idle(self.passes.seconds[0]) <= 0 else WAIT
         if self.plain_passes.is_due:
-            return SKIP
+            return Decision.MEASURE
         if state.pays_now(self.rate):
             return USE
         if self.n_waiting >= self.passes.n_together or not self._can_afford_probe(state):

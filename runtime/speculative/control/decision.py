@@ -8,14 +8,16 @@ from enum import Enum
 class Decision(Enum):
     """`asks`: is the drafter asked?"""
 
-    SKIP = "not in this step", False
-    WAIT = "it is parked until its next probe", False
+    SKIP = "it would not pay, and trying it has cost enough for now", False
+    WAIT = "it would not pay, and is tried again later", False
     LOOK_UP = "asking costs next to nothing, or the draft length is fixed", True
     USE = "it pays", True
     PROBE = "it is time to see again whether it pays", True
+    MEASURE = "the pass is plain, so that what plain passes take stays known", False
 
     def __init__(self, why: str, asks: bool) -> None:
         self.why, self.asks = why, asks
 
 
-SKIP, WAIT, LOOK_UP, USE, PROBE = Decision  # looked up so by name, a member takes a tenth of the time
+# Looked up so by name, a member takes a tenth of the time
+SKIP, WAIT, LOOK_UP, USE, PROBE = list(Decision)[:5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ class Why(NamedTuple):
     confidences: tuple[float, ...]  # of the draft's tokens, as far as their drafter says some
     reason: str  # why nothing was drafted, in a sentence; "" where something was
     plain_per_second: float  # tok/s of plain decode by itself
+    asked: tuple[str, ...] = ()  # the drafters that proposed something, used or not
+    unasked: Mapping[str, str] = {}  # why others were not asked, by name
 
 
 class Pass(NamedTuple):
