@@ -97,18 +97,18 @@ def test_a_drafter_that_is_slower_than_its_numbers_say_is_disabled() -> None:
             wasted += 2 * plain
         else:
             controller.learn([], 1, 0.0, plain, plain)
-    assert wasted < 40 * plain
+    assert wasted < 60 * plain
     assert controller.reason().code == "cost"
 
 
 def test_two_long_drafts_that_fail_do_not_bar_a_drafter_that_gains() -> None:
     """Drafts of twelve: one that fails loses five plain passes, one that is right gains as many."""
     state = DrafterState(1.0, is_model_free=False)
-    for lost in [-5.0] * 10 + [5.0] * 2 + [-5.0]:
-        state.cusum_update(lost, 1.0, 0.0)
+    for lost in [-5.0] * 10 + [5.0] * 2 + [-5.0] + [100.0]:
+        state.learn_loss(lost, 1.0)
         assert not state.is_disabled
     for _ in range(20):
-        state.cusum_update(5.0, 1.0, 0.0)
+        state.learn_loss(5.0, 1.0)
     assert state.is_disabled
 
 
@@ -207,7 +207,7 @@ def test_what_drafts_have_gained_pays_for_a_look_at_one_that_was_held_up() -> No
 def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
     controller.decode_seconds = 1e9
-    for _ in range(20):
+    for _ in range(40):
         controller.begin(0)
         controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 1, 12.0, 82.0, 94.0)
     assert controller.states[NAME].is_disabled

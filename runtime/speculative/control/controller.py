@@ -18,7 +18,6 @@ from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
-MOST_LOST = 3  # plain passes that a drafter may lose beyond its patience, however long was decoded before
 # By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
 IMPATIENCE = 0.1
 # By which a second is dearer to those that expect repetition: of many matches, those that are overrated are used
@@ -122,14 +121,12 @@ class Controller:
         return self.passes.joint.n_worth(n, self.passes.n_context)
 
     def _value_all(self, is_time: bool) -> None:
-        """Values drafters, all of them when it `is_time`, and lets those go that the machine had held up."""
+        """Values drafters, all of them when it `is_time`."""
         self._next_valuation = self._n_steps + REFRESH
         if is_time:
             self._next_of_all = self._n_steps + 8 * REFRESH
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
         self.passes.note_gain(self.rate / self.plain_rate)
-        for state in self.states.values():
-            state.reenable(self.plain_rate)
 
     @property
     def _market(self) -> Market:
@@ -256,10 +253,13 @@ class Controller:
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
         self.decode_seconds += total
-        self.overhead += LEARN * (min(total - draft - verify, verify) / n_tokens - self.overhead)
+        rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
+        # What steps with a draft take more is no plain decode's, and must count as lost
+        if not is_wide or not self.overhead or rest < self.overhead:
+            self.overhead += LEARN * (rest - self.overhead)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
-        self.passes.note_width(any(each.is_used for each in outcomes))
+        self.passes.note_width(is_wide)
         heard = [each.name for each in outcomes]
         for name, state in self.states.items():
             if not state.is_model_free and name not in heard:
@@ -281,10 +281,9 @@ class Controller:
         if outcome.is_probe:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
-            state.update_pace(n_tokens, total)
             plain = 1 / self.plain_rate
             self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
-            state.cusum_update(lost, plain, min(SHARE * self.decode_seconds, MOST_LOST * plain))
+            state.learn_loss(lost, plain)
 
     @property
     def plain_alone(self) -> float:

@@ -14,17 +14,16 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.policy import Policy
 
 FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
-MAX_COOLDOWN = 1024  # steps that a drafter is disabled for at most
 LEARN = 0.1  # weight of a new time
 FAR = 2.0  # times what is believed
-# Times what a step usually loses or gains against plain decode: so much may be lost before drafting is a mistake
-PATIENCE = 8
+# Plain passes that steps with a drafter may lose before drafting with it is a mistake; of those, as many count as lost
+# already after that has happened; steps that it is disabled for at most
+PATIENCE, AGAIN, MAX_COOLDOWN = 32, 0.75, 1024
 # Of what a drafter that expects repetition says of itself, as much is believed until it is known
 HOPE = 0.5
 CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as a drafter that does not pay
 MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
 NEWS, DEARER = 0.03, 1.5  # in the mean chance of acceptance; times the seconds of a first token
-PACE = 0.8  # weight of an earlier step's tokens and seconds, for each step since
 MISSES = 8  # answers of such a drafter that were of no use, after which it is asked more seldom
 IDLE_SHARE, LONGEST_IDLE = 0.003, 4  # of a plain pass that asking it may cost then, at best; steps to the next, at most
 PREFILL_LEARN = 0.5  # weight of a new time of a prefill, which is rare and long
@@ -62,10 +61,8 @@ class DrafterState:
         self.priced_seconds = self.first_seconds  # of a first token, as they were when the policy was solved
         self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
-        self.lost, self.gained = 0.0, 0.0  # seconds against plain decode: lost lately, gained since it was disabled
-        self.typical_loss = 0.0  # seconds that a step with it loses or gains on average
+        self.lost = 0.0  # seconds against plain decode, lately
         self.cooldown = LAST_PROBE  # steps that it will be disabled for
-        self.recent_tokens, self.recent_seconds = 0.0, 1e-9  # that steps with it brought and took lately
         self.since_probe, self.probe_interval = 0, FIRST_PROBE  # steps since it was parked or probed; until the next
         self.n_right_probes = 0  # in a row, since it was parked
         self.n_misses = 0  # of a lookup, since it was of use
@@ -185,36 +182,18 @@ class DrafterState:
         self.lost, self.is_disabled, self.cooldown = 0.0, False, LAST_PROBE
         self.since_probe, self.probe_interval = FIRST_PROBE, FIRST_PROBE
 
-    def update_pace(self, n_tokens: int, seconds: float) -> None:
-        """Takes in what a step with it brought and took."""
-        self.recent_tokens = PACE * self.recent_tokens + n_tokens
-        self.recent_seconds = PACE * self.recent_seconds + seconds
-
-    def reenable(self, plain_rate: float) -> None:
-        """Ends the cooldown of one whose pace was above plain decode's: the machine had become slower, not it."""
-        if self.is_disabled and self.recent_tokens / self.recent_seconds > plain_rate:
-            self.is_disabled, self.lost, self.cooldown = False, 0.0, LAST_PROBE
-
-    def cusum_update(self, lost: float, plain_seconds: float, allowed: float) -> None:
-        """Disables the drafter for a while when it loses time although it is believed to pay.
-
-        A one-sided cumulative sum (Page, 1954) of `lost`, a step's seconds beyond plain decode's, above what is
-        `allowed`. A long draft that fails loses many passes and proves little, so patience grows with the typical loss.
-        The cooldown doubles each time, until the drafter has gained something in between.
+    def learn_loss(self, lost: float, plain_seconds: float) -> None:
+        """Takes in the seconds that a step with it took beyond plain decode's for as many tokens. Where such losses add
+        up although it is believed to pay, it is disabled for a while: a one-sided cumulative sum (Page, 1954). The next
+        time it has less to lose, and the cooldown is twice as long, unless it has gained as much in between.
         """
-        self.typical_loss = max(plain_seconds, self.typical_loss + LEARN * (abs(lost) - self.typical_loss))
-        patience = PATIENCE * self.typical_loss
-        lost = min(lost, patience / 2)  # one step that something else held up proves nothing
-        self.lost, self.gained = max(0.0, self.lost + lost), self.gained - lost
-        if self.gained > patience:
+        patience = PATIENCE * plain_seconds
+        self.lost = max(0.0, self.lost + min(lost, patience / 2))  # one step that was held up proves nothing
+        if not self.lost:
             self.cooldown = LAST_PROBE
-        if self.lost > patience + allowed:
-            self._disable()
-
-    def _disable(self) -> None:
-        """Disables the drafter until its cooldown is over, and doubles the next."""
-        self.is_disabled, self.lost, self.gained, self.since_probe = True, 0.0, 0.0, 0
-        self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)
+        if self.lost > patience:
+            self.is_disabled, self.lost, self.since_probe = True, AGAIN * patience, 0
+            self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)
 
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
         """Takes in what reading a prompt took."""
