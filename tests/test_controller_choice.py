@@ -107,17 +107,6 @@ def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
     assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"
 
 
-def test_with_others_waiting_less_is_drafted() -> None:
-    costs, lengths = costs_of(*(1 + 0.15 * extra for extra in range(9))), []
-    for n_waiting in (0, 1, 4):
-        controller = Controller(costs, {"ngram": 1e-6}, max_k=8, model_free=["ngram"])
-        controller.n_waiting = n_waiting
-        controller.begin(10)
-        lengths.append(controller.length("ngram", [0.6] * 8)[0])
-    assert lengths == sorted(lengths, reverse=True)
-    assert lengths[0] > lengths[-1]
-
-
 def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> None:
     hopeless = trace(0.05, n=200)
     controller = controller_for(hopeless)

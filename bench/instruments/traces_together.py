@@ -27,7 +27,6 @@ class Together:
         while live := self.live():
             for i in live:
                 if self.controller.n_worth(len(live)) == 1:
-                    self.controller.n_waiting = len(live) - 1
                     came, seconds = step(self.controller, self.traces[i], self.places[i])
                     self.places[i] += came
                     self.seconds += seconds
@@ -39,7 +38,6 @@ class Together:
     def _step(self, live: Sequence[int]) -> None:
         """One pass for all of them."""
         controller, first = self.controller, self.traces[0]
-        controller.n_waiting = len(live) - 1
         proposed = {i: self._propose(i, len(live), MAX_K // len(live) or (i == live[0])) for i in live}
         width = len(live) + sum(each.k for each in proposed.values())
         verify, draft = first.pass_seconds(width), self._draft_seconds(list(proposed.values()))

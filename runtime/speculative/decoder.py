@@ -94,7 +94,6 @@ class Decoder:
         Returns for each input its step or the error that is its own. Raises what the pass raises.
         """
         self._passes.set_clock()
-        self.controller.n_waiting = n_sequences - 1
         self._watch_memory(batch[0])
         errors, ready = self.preparation.all(batch)
         results: dict[int, Result] = {**errors}

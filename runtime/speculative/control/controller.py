@@ -18,8 +18,6 @@ from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.valuation import Market, value_all
 
 REFRESH = 8  # steps between two valuations of all drafters
-# By which a second is dearer for each reply that waits its turn: a draft that fails holds them up as well
-IMPATIENCE = 0.1
 # By which a second is dearer to those that expect repetition: of many matches, those that are overrated are used
 PRUDENCE = 1.3
 # Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
@@ -70,7 +68,6 @@ class Controller:
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps = 0
         self.rate = 0.0  # tokens per second of the best way known
-        self.n_waiting = 0  # replies that wait while this one's step is made
         self._k = max_k  # tokens that may be drafted in this step
         self.kind = ""
         self.begin(0)
@@ -80,16 +77,6 @@ class Controller:
         self.kind = kind
         for state in self.states.values():
             state.acceptance.set_kind(kind)
-
-    @property
-    def price(self) -> float:
-        """Tokens that a second of drafting or verifying must bring."""
-        return self.rate * self._impatience
-
-    @property
-    def _impatience(self) -> float:
-        """By how much a second is dearer, because replies wait that have no rows of the pass."""
-        return 1 + IMPATIENCE * max(0, self.n_waiting + 1 - self.passes.n_together)
 
     def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None, n_together: int = 1) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
@@ -132,7 +119,7 @@ class Controller:
     def _market(self) -> Market:
         """What passes cost in this step."""
         passes = self.passes
-        return Market(passes.seconds, passes.n_context, self.overhead, self.plain_rate, self._impatience, passes.after)
+        return Market(passes.seconds, passes.n_context, self.overhead, self.plain_rate, passes.after)
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
@@ -149,7 +136,7 @@ class Controller:
             return Decision.MEASURE
         if state.pays_now(self.rate):
             return USE
-        if self.n_waiting >= self.passes.n_together or not self._can_afford_probe(state):
+        if not self._can_afford_probe(state):
             return SKIP
         return PROBE if state.is_probe_due else WAIT
 
@@ -244,7 +231,7 @@ class Controller:
             return k, float(k)
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
-        price = self.price * (PRUDENCE if state.must_earn else 1.0)
+        price = self.rate * (PRUDENCE if state.must_earn else 1.0)
         k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
         others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)

@@ -23,7 +23,6 @@ class Market:
     n_context: int
     overhead: float
     plain_rate: float
-    impatience: float = 1.0  # by how much a second is dearer because other replies wait
     after: float = 0.0  # seconds that a draft costs in the step after it
 
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
@@ -65,6 +64,6 @@ def value(state: DrafterState, n_window: int, market: Market, rate: float) -> No
     widest = len(market.pass_seconds) - 1
     window = max(0.0, market.pass_seconds[min(n_window, widest)] - market.pass_seconds[0])
     price = Price(state.first_seconds + window, state.rest_seconds, market.overhead)
-    state.policy = Policy(state.acceptance, market.pass_seconds_of(state), price, rate * market.impatience)
+    state.policy = Policy(state.acceptance, market.pass_seconds_of(state), price, rate)
     state.priced_seconds = state.first_seconds
     state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
