@@ -17,7 +17,7 @@ from runtime.models.registry import load_registry
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Decision
-from runtime.speculative.control.joint_passes import BLURRED, NARROWEST, STALL
+from runtime.speculative.control.tuning import TUNING
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")
@@ -93,11 +93,11 @@ def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     controller = Controller(costs(1.0, 1.5), {}, max_k=2)
     controller.begin(0)
     controller.passes.joint.learn_read(10, 0.2)  # a row takes a fiftieth
-    assert controller.passes.joint.n_readable(2, 0, 384) == int((STALL - 1) * 1.5 / 0.02)
+    assert controller.passes.joint.n_readable(2, 0, 384) == int((TUNING.most_stall - 1) * 1.5 / 0.02)
     assert controller.passes.joint.n_readable(2, 0, 40) == 40
     for _ in range(99):
         controller.passes.joint.learn_read(1, 1.0)
-    assert controller.passes.joint.n_readable(2, 0, 384) == NARROWEST
+    assert controller.passes.joint.n_readable(2, 0, 384) == TUNING.least_read
     assert controller.passes.joint.n_readable(2, 0, 3) == 3
 
 
@@ -108,10 +108,10 @@ def test_how_much_is_read_beside_replies_follows_what_their_passes_take() -> Non
     joint.learn_read(10, 0.2)
     for _ in range(9):
         joint.learn([0, 0], 0, 0, 3.0)  # twice what was believed, as where many cells are looked at
-    assert joint.n_readable(2, 0, 384) == pytest.approx((STALL - 1) * 3.0 / 0.02, rel=0.1)
+    assert joint.n_readable(2, 0, 384) == pytest.approx((TUNING.most_stall - 1) * 3.0 / 0.02, rel=0.1)
     before = joint.n_readable(2, 0, 384)
     joint.learn([2, 2], 0, 30, 5.6)  # drafts make it longer, and no row of the prompt dearer
-    assert joint.n_readable(2, 0, 999) == pytest.approx((STALL - 1) * 5.0 / 0.02, rel=0.01)
+    assert joint.n_readable(2, 0, 999) == pytest.approx((TUNING.most_stall - 1) * 5.0 / 0.02, rel=0.01)
     joint.learn([0, 0], 0, 30, 3.6)
     assert joint.n_readable(2, 0, 384) == pytest.approx(before, rel=0.1)
 
@@ -121,7 +121,7 @@ def test_after_many_passes_that_did_both_it_is_not_known_what_each_takes() -> No
     assert joint.is_blurred
     joint.learn_read(10, 0.2)
     assert not joint.is_blurred
-    for _ in range(BLURRED):
+    for _ in range(TUNING.blurred_passes):
         assert not joint.is_blurred
         joint.learn([0, 0], 0, 10, 1.7)
     assert joint.is_blurred

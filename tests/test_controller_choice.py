@@ -7,8 +7,8 @@ import pytest
 from bench.instruments.traces import NAME, adaptive, controller_for, fixed, step
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
-from runtime.speculative.control.probes import SHARE
 from runtime.speculative.control.reasons import Reason
+from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
 
 
@@ -115,6 +115,6 @@ def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> 
     controller.probes.seconds, state.since_probe = 0.0, 3
     assert controller.n_unasked(NAME) == state.probe_interval - 3 > 0
     controller.probes.seconds = controller.allowed + 100 * PASSES[0] / 1e3
-    assert controller.n_unasked(NAME) > 100 / SHARE - 1  # plain passes
+    assert controller.n_unasked(NAME) > 100 / TUNING.probe_share - 1  # plain passes
     controller.fixed_k = 2
     assert controller.n_unasked(NAME) == 0

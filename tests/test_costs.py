@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runtime.speculative.control.costs import MOST_OFF, PassCosts, interpolate
+from runtime.speculative.control.costs import PassCosts, interpolate
+from runtime.speculative.control.tuning import TUNING
 from tests.support.control import costs_of
 
 
@@ -94,7 +95,7 @@ def test_what_was_measured_at_load_bounds_what_an_earlier_start_has_learned() ->
     """It may have been beside programs that are gone."""
     after = costs_of(1.0, 1.5)
     after.restore([(0, 2, 6.0), (2, 2, 6.0)])
-    assert (after.seconds(2, 0), after.seconds(2, 600)) == (1.5 * MOST_OFF, 6.0)
+    assert (after.seconds(2, 0), after.seconds(2, 600)) == (1.5 * TUNING.most_learned_change, 6.0)
 
 
 def test_passes_that_other_threads_made_are_not_kept() -> None:

@@ -13,7 +13,7 @@ from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 from runtime.speculative.control.policy import Policy, Price
-from runtime.speculative.control.probes import MOST_EARNED
+from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
 
 
@@ -201,7 +201,7 @@ def test_what_drafts_have_gained_pays_for_a_look_at_one_that_was_held_up() -> No
         asks(controller, NAME)
         controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 4, 12.0, 82.0, 94.0)
     assert controller.allowed > 3 * 0.005 * controller.decode_seconds
-    assert 0 < controller.probes.earned <= MOST_EARNED * PASSES[0]
+    assert 0 < controller.probes.earned <= TUNING.most_earned * PASSES[0]
 
 
 def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:

@@ -10,7 +10,8 @@ import pytest
 from bench.instruments.clock import Clock
 from runtime.core.clock import steadiest
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.threads import BLOCK, INTERVAL, ThreadChoice, Threads, Watch
+from runtime.speculative.control.threads import ThreadChoice, Threads, Watch
+from runtime.speculative.control.tuning import TUNING
 
 
 def decode(seconds: Callable[[int], float], steps: int, choice: ThreadChoice, costs: PassCosts) -> list[int]:
@@ -80,8 +81,8 @@ def test_where_single_passes_are_held_up_the_average_decides(first: int) -> None
 
 def test_a_trial_of_more_threads_than_are_left_ends() -> None:
     choice, costs = ThreadChoice([1, 2], 1), measured(1.0)
-    used = decode(lambda n: 1.0, 5 + BLOCK, choice, costs)
-    assert used == [1] * 5 + [2] * BLOCK
+    used = decode(lambda n: 1.0, 5 + TUNING.trial_block, choice, costs)
+    assert used == [1] * 5 + [2] * TUNING.trial_block
     choice.limit(1)  # while passes are made with one again, to be compared
     assert not choice.is_on_trial
     assert set(decode(lambda n: 1.0, 50, choice, costs)) == {1}
@@ -122,7 +123,7 @@ class Cores:
     def look(self, busy: float) -> int:
         """What is free after a look that finds so many busy while passes are made."""
         self.busy, self.is_paused = busy, False
-        self.clock.advance(INTERVAL)
+        self.clock.advance(TUNING.watch_seconds)
         self.watch.look()
         return self.watch.n_free
 
@@ -145,7 +146,7 @@ def test_nobody_is_asked_between_two_looks(clock: Clock) -> None:
     cores = Cores(clock)  # nothing is known, so that all cores are free
     for _ in range(10):
         cores.watch.look()
-        clock.advance(0.3 * INTERVAL)
+        clock.advance(0.3 * TUNING.watch_seconds)
     assert (cores.asked, cores.watch.n_free) == (3, 2)
 
 

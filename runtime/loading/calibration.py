@@ -14,7 +14,7 @@ from runtime.core.clock import Clock, wall
 from runtime.loading.pass_timing import Pass, fastest_threads, measure, pass_runner, timed
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.threads import BETTER, TRIES
+from runtime.speculative.control.tuning import TUNING
 
 BUDGET = 1.0  # seconds for all measurements of a model
 FAR_BUDGET, FAR_PASSES = 6.0, 50  # and plain passes, at least, where each pass goes over a network
@@ -109,7 +109,7 @@ def wants_more_threads(calibration: Calibration, backend: Backend, most: int) ->
     backend.set_threads(most, most)
     run = pass_runner(backend)
     run(1)
-    is_faster = timed(run, 1, TRIES, float("inf")) < BETTER * calibration.pass_seconds[1]
+    is_faster = timed(run, 1, TUNING.trial_passes, float("inf")) < TUNING.better_trial * calibration.pass_seconds[1]
     backend.set_threads(calibration.one, calibration.many)
     return is_faster
 

@@ -13,18 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from runtime.speculative.control.tuning import TUNING
+
 EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # between which confidences are calibrated together
 N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # in a bin's place
-PRIOR_WEIGHT, PRIOR_ACCEPTANCE = 6.0, 0.8
-FIRST_GUESS = 0.25  # weight of what a first token's confidence is believed to be: short replies see few of them
-MOST = 200.0  # observations of a bin, before they count half
 MOST_COUNTED = 1e12  # of anything: more is no count
-REMEMBERED = 50.0  # of them, at most, that count at the next start
-DECAY = 0.97  # of recent counts, per step
-QUICK = 0.12  # step of the offset per observation, in logits
-FADE = 0.98  # of the offset, per verified draft: what lasts is the bins' to learn
-MOST_OFFSET = 3.0  # that a start begins with
 
 
 def bin_of(confidence: float) -> int:
@@ -43,18 +37,19 @@ class Acceptance:
     def __init__(self, hope: float = 1.0) -> None:
         """Until it is known better, `hope` times what a drafter says of itself is its chance."""
         middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
-        self.bins = [[PRIOR_WEIGHT, PRIOR_WEIGHT * hope * middle] for middle in middles]  # tried, accepted
+        prior = TUNING.prior_tokens
+        self.bins = [[prior, prior * hope * middle] for middle in middles]  # tried, accepted
         # From a confidence's bin to the next one's: within a draft; from the last one of the step before, the last row
         # where none is known.
         self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]
+        usual, weight = bin_of(TUNING.prior_acceptance), TUNING.first_token_weight
         self.starts = [
-            [FIRST_GUESS * (1.0 if after == bin_of(PRIOR_ACCEPTANCE) else 0.05) for after in range(N_BINS)]
-            for _ in range(N_BINS + 1)
+            [weight * (1.0 if after == usual else 0.05) for after in range(N_BINS)] for _ in range(N_BINS + 1)
         ]
         self.last = UNKNOWN
         self.visits = [0.01] * N_BINS + [1.0]  # how often a step began after each of these
         self.n_seen = 0  # tokens that were compared with what came
-        self._total = [PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_ACCEPTANCE]
+        self._total = [TUNING.prior_tokens, TUNING.prior_tokens * TUNING.prior_acceptance]
         self.kind, self._offsets = "", {"": 0.0}
         self._shift = 1.0  # exp(-offset)
 
@@ -89,12 +84,12 @@ class Acceptance:
         self._visit()
         self.last = UNKNOWN
         if n_steps > 1:
-            left = DECAY ** (n_steps - 1)
+            left = TUNING.recent_decay ** (n_steps - 1)
             self.visits = [left * count for count in self.visits]
-            self.visits[UNKNOWN] += (1 - left) / (1 - DECAY)
+            self.visits[UNKNOWN] += (1 - left) / (1 - TUNING.recent_decay)
 
     def _visit(self) -> None:
-        self.visits = [DECAY * count for count in self.visits]
+        self.visits = [TUNING.recent_decay * count for count in self.visits]
         self.visits[self.last] += 1
 
     def observe(self, confidences: Sequence[float], n_accepted: int, n_known: int) -> None:
@@ -102,25 +97,25 @@ class Acceptance:
         the first `n_accepted` were right.
         """
         self._visit()
-        self._total = [DECAY * count for count in self._total]
-        offset = FADE * self._offsets[self.kind]
+        self._total = [TUNING.recent_decay * count for count in self._total]
+        offset = TUNING.offset_decay * self._offsets[self.kind]
         for depth, confidence in enumerate(confidences):
             which = bin_of(confidence)
             seen = (self.moves if depth else self.starts)[self.last]
             seen[which] += 1
-            if seen[which] > MOST:
+            if seen[which] > TUNING.most_tokens:
                 seen[:] = [count / 2 for count in seen]
             self.last = which
             if depth <= n_accepted and depth < n_known:
                 hit = float(depth < n_accepted)
-                offset += QUICK * (hit - self._chance(which))
+                offset += TUNING.offset_step * (hit - self._chance(which))
                 self._count(which, hit)
         self._shift_by(offset)
 
     def _count(self, which: int, hit: float) -> None:
         self.n_seen += 1
         cell, total = self.bins[which], self._total
-        if cell[0] >= MOST:
+        if cell[0] >= TUNING.most_tokens:
             cell[:] = [cell[0] / 2, cell[1] / 2]
         cell[0], cell[1] = cell[0] + 1, cell[1] + hit
         total[0], total[1] = total[0] + 1, total[1] + hit
@@ -132,7 +127,7 @@ class Acceptance:
     def doubt(self) -> None:
         """Lets what was learned count half, so that a probe after a long pause can change the belief."""
         for cell in (self._total, *self.bins):
-            cell[:] = [(cell[0] + PRIOR_WEIGHT) / 2, (cell[1] + PRIOR_WEIGHT * cell[1] / cell[0]) / 2]
+            cell[:] = [(cell[0] + TUNING.prior_tokens) / 2, (cell[1] + TUNING.prior_tokens * cell[1] / cell[0]) / 2]
         self._shift_by(self._offsets[self.kind] / 2)
 
     def state(self) -> dict[str, Any]:
@@ -141,7 +136,7 @@ class Acceptance:
         return counts | {"kinds": self._offsets}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave; what was seen often counts as REMEMBERED observations.
+        """Takes up what `state` gave; what was seen often counts as a few tokens (`remembered_tokens`).
 
         Raises ValueError, KeyError or TypeError when it is not of this form.
         """
@@ -165,8 +160,9 @@ class Acceptance:
         if not np.isfinite([*offsets.values()]).all():
             raise ValueError("offsets that cannot be")
         self.bins, self.moves, self.starts, self._total = bins.tolist(), moves.tolist(), starts.tolist(), total.tolist()
-        self._offsets |= {kind: min(max(offset, -MOST_OFFSET), MOST_OFFSET) for kind, offset in offsets.items()}
+        most = TUNING.most_offset
+        self._offsets |= {kind: min(max(offset, -most), most) for kind, offset in offsets.items()}
         self._shift_by(self._offsets[self.kind])
         for cell in (self._total, *self.bins):
-            share = min(1.0, REMEMBERED / cell[0])
+            share = min(1.0, TUNING.remembered_tokens / cell[0])
             cell[:] = [share * count for count in cell]

@@ -10,20 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Decision
-from runtime.speculative.control.drafter_state import LEARN, DrafterState, DraftOutcome
+from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.passes import Passes
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import EARNED, MOST_EARNED, SHARE, ProbeLedger
+from runtime.speculative.control.probes import ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
+from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.control.valuation import Market, value_all
-
-REFRESH = 8  # steps between two valuations of all drafters
-# By which a second is dearer to those that expect repetition: of many matches, those that are overrated are used
-PRUDENCE = 1.3
-# Steps in a row, and seconds, that are made without a look at what could be drafted; beside a long pass, one is nothing
-MOST_IDLE, IDLE_SECONDS = 7, 0.05
-ANOTHER = 1.5  # times as many replies in a pass make what is known of drafters old
-UNUSUAL = 2.0  # times what a plain pass takes: after that, one looks
 
 
 class Controller:
@@ -95,7 +88,7 @@ class Controller:
         if self._n_idle:
             self._end_idling()
         few, many = sorted((before[1], n_together))
-        is_other = before[0] != self._k or many >= ANOTHER * few
+        is_other = before[0] != self._k or many >= TUNING.company_change * few
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
@@ -109,9 +102,9 @@ class Controller:
 
     def _value_all(self, is_time: bool) -> None:
         """Values drafters, all of them when it `is_time`."""
-        self._next_valuation = self._n_steps + REFRESH
+        self._next_valuation = self._n_steps + TUNING.valuation_interval
         if is_time:
-            self._next_of_all = self._n_steps + 8 * REFRESH
+            self._next_of_all = self._n_steps + 8 * TUNING.valuation_interval
         self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
         self.passes.note_gain(self.rate / self.plain_rate)
 
@@ -150,7 +143,7 @@ class Controller:
     @property
     def allowed(self) -> float:
         """Seconds that probes and mistakes may have cost by now."""
-        return SHARE * self.decode_seconds + self.probes.earned
+        return TUNING.probe_share * self.decode_seconds + self.probes.earned
 
     def note(self, name: str, decision: Decision) -> None:
         """Takes in that a decision is carried out."""
@@ -174,7 +167,7 @@ class Controller:
         if self.fixed_k is not None or self.plain_passes.is_due:
             return 0
         plain = max(self.passes.seconds[0], 1e-9)
-        waits = [min(MOST_IDLE, int(IDLE_SECONDS / plain))]
+        waits = [min(TUNING.most_idle, int(TUNING.idle_seconds / plain))]
         for state in map(self.states.__getitem__, names):
             if state.is_cheap(self.passes.seconds[0]):
                 waits.append(state.n_idle(plain))
@@ -192,7 +185,7 @@ class Controller:
         n_parked = state.probe_interval - state.since_probe
         if not self._can_afford_probe(state):
             lacking = self.probes.seconds + state.first_seconds - self.allowed
-            n_parked = max(n_parked, int(lacking / (SHARE * max(self.passes.seconds[0], 1e-9))))
+            n_parked = max(n_parked, int(lacking / (TUNING.probe_share * max(self.passes.seconds[0], 1e-9))))
         return max(0, n_parked)
 
     def idle(self, seconds: float) -> None:
@@ -211,7 +204,7 @@ class Controller:
 
     def is_usual(self, seconds: float) -> bool:
         """Did a plain pass take what is believed?"""
-        return seconds < UNUSUAL * self.passes.seconds[0]
+        return seconds < TUNING.unusual_pass * self.passes.seconds[0]
 
     def criterion(self, name: str) -> StoppingCriterion:
         """The stopping criterion for a proposal of that drafter, which begins now."""
@@ -231,7 +224,7 @@ class Controller:
             return k, float(k)
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
-        price = self.rate * (PRUDENCE if state.must_earn else 1.0)
+        price = self.rate * (TUNING.prudence if state.must_earn else 1.0)
         k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
         others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)
@@ -243,7 +236,7 @@ class Controller:
         rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
         # What steps with a draft take more is no plain decode's, and must count as lost
         if not is_wide or not self.overhead or rest < self.overhead:
-            self.overhead += LEARN * (rest - self.overhead)
+            self.overhead += TUNING.time_weight * (rest - self.overhead)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
@@ -269,7 +262,8 @@ class Controller:
             self.probes.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
             plain = 1 / self.plain_rate
-            self.probes.earned = min(max(0.0, self.probes.earned - EARNED * lost), MOST_EARNED * plain)
+            earned = self.probes.earned - TUNING.earned_share * lost
+            self.probes.earned = min(max(0.0, earned), TUNING.most_earned * plain)
             state.learn_loss(lost, plain)
 
     @property

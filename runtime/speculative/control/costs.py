@@ -10,26 +10,10 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import pairwise
 
-CONTEXT_BUCKET = 256  # tokens; in a small model, attention to 600 tokens takes as long as all else
-LEARN = 0.1  # weight of a new time
-SHARED = 0.3  # of a change in one width's time that is taken to be the machine's, and so all widths'
-# The same for passes that several replies share: most are as wide as there are replies, and others must not look cheap
-# beside them because they were measured in a quieter moment
-SHARED_IN_COMPANY = 0.8
-FAMILIAR = round(1 / LEARN)  # times seen, from which on one more has its usual weight
-KEPT = 4  # times seen that what earlier starts have learned counts as
-MOST_OFF = 1.5  # times what was measured at load, that what they have learned may differ
+from runtime.speculative.control.tuning import TUNING
+
+FAMILIAR = round(1 / TUNING.time_weight)  # times seen, from which on one more has its usual weight
 LEAST_RATIO, MOST_RATIO, MOST_KEPT = 0.25, 1e3, 4096  # of plain passes at the beginning, and how many: else not learned
-DEFAULT_SLOPE = 0.5  # of T(1) per further row, until a second width was measured
-# Steps, at least and at most, after which plain passes are made amid drafts, so that it is known what they cost
-LEAST_PLAIN_EVERY, MOST_PLAIN_EVERY = 24, 256
-# Steps until the first, after which pauses double: what plain decode was found to cost at load may be wrong by much
-FIRST_PLAIN = 16
-PLAIN_RUN = 4  # of them
-# Of decode time that they may cost: the less drafts gain, the more often they are made, and the more depends on them
-PLAIN_SHARE = 0.002
-# Plain passes in a row of which the last is one as in plain decode: drafts leave other things in the processor's caches
-STEADY = 2
 
 
 class PassCosts:
@@ -39,7 +23,7 @@ class PassCosts:
     """
 
     def __init__(self) -> None:
-        self._shared, self._n_guessed = SHARED, 1  # times that a guess counts
+        self._shared, self._n_guessed = TUNING.shared_drift, 1  # times that a guess counts
         self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
         self._drift = 1.0  # of all since then
         self._is_scaled = False  # did passes of some widths become others than those that were measured?
@@ -54,12 +38,12 @@ class PassCosts:
     def of_company(self) -> PassCosts:
         """The same for passes that several replies share."""
         costs = self.copy()
-        costs._shared, costs._n_seen, costs._n_guessed = SHARED_IN_COMPANY, {}, FAMILIAR  # noqa: SLF001 (of this class)
+        costs._shared, costs._n_seen, costs._n_guessed = TUNING.shared_drift_together, {}, FAMILIAR  # noqa: SLF001 (of this class)
         return costs
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
         """Takes a careful measurement as it is."""
-        self._table.setdefault(n_context // CONTEXT_BUCKET, {})[width] = seconds / self._drift
+        self._table.setdefault(n_context // TUNING.context_bucket, {})[width] = seconds / self._drift
 
     @property
     def after(self) -> float:
@@ -74,7 +58,7 @@ class PassCosts:
         """Refreshes `after` with a plain pass that came after a wider one."""
         plain = self.seconds(1, n_context)
         longer = min(max(0.0, seconds - plain), plain)
-        self._after += LEARN * (longer / self._drift - self._after)
+        self._after += TUNING.time_weight * (longer / self._drift - self._after)
 
     def doubt(self) -> None:
         """What is known counts like one pass of each width: at load the machine may have been busy, and passes in use
@@ -83,14 +67,14 @@ class PassCosts:
         self._n_seen = {(bucket, width): 1 for bucket, row in self._table.items() for width in row}
 
     def observe(
-        self, width: int, n_context: int, seconds: float, weight: float = LEARN, is_rare: bool = False
+        self, width: int, n_context: int, seconds: float, weight: float = TUNING.time_weight, is_rare: bool = False
     ) -> float:
         """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little,
         unless it `is_rare`: then the first times tell of passes like it and not of the machine.
 
         Returns by what share.
         """
-        key = n_context // CONTEXT_BUCKET, width
+        key = n_context // TUNING.context_bucket, width
         if is_rare:
             self._n_seen.setdefault(key, 0)
         row = self._row(n_context)
@@ -121,10 +105,10 @@ class PassCosts:
         plain = self._plain
         for bucket, width, ratio in sorted(found) if plain else []:
             if (bucket, width) != (0, 1):
-                row = self._row(bucket * CONTEXT_BUCKET)
+                row = self._row(bucket * TUNING.context_bucket)
                 measured = row.get(width) if bucket == 0 else None
                 row[width] = ratio * plain if measured is None else clamped(ratio * plain, measured)
-                self._n_seen[bucket, width] = KEPT
+                self._n_seen[bucket, width] = TUNING.kept_times
 
     @property
     def _plain(self) -> float:
@@ -137,7 +121,7 @@ class PassCosts:
 
     def _row(self, n_context: int) -> dict[int, float]:
         """Where passes at that length are noted; a new one begins as a guess from the others."""
-        bucket = n_context // CONTEXT_BUCKET
+        bucket = n_context // TUNING.context_bucket
         if bucket not in self._table:
             self._table[bucket] = self._guess(n_context)
             self._n_seen |= {(bucket, width): self._n_guessed for width in self._table[bucket]}
@@ -166,7 +150,7 @@ class PassCosts:
 
     def up_to(self, width: int, n_context: int) -> list[float]:
         """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
-        row = self._table.get(n_context // CONTEXT_BUCKET) or self._guess(n_context)
+        row = self._table.get(n_context // TUNING.context_bucket) or self._guess(n_context)
         points = sorted(row.items()) if len(row) < width else []
         drift = self._drift
         return [
@@ -180,7 +164,7 @@ class PassCosts:
 
     def _guess(self, n_context: int) -> dict[int, float]:
         """Width -> seconds at that context length before the drift is applied, between measured lengths linear."""
-        bucket = n_context // CONTEXT_BUCKET
+        bucket = n_context // TUNING.context_bucket
         below = max((known for known in self._table if known <= bucket), default=None)
         above = min((known for known in self._table if known >= bucket), default=None)
         if below is None or above is None or below == above:
@@ -204,13 +188,13 @@ class PlainPasses:
     @staticmethod
     def _every(n_steps: int, gain: float) -> float:
         """Steps between two runs."""
-        wanted = max(LEAST_PLAIN_EVERY, PLAIN_RUN / PLAIN_SHARE * (gain - 1))
-        return min(wanted, MOST_PLAIN_EVERY, max(FIRST_PLAIN, n_steps // 2))
+        wanted = max(TUNING.least_plain_interval, TUNING.plain_run / TUNING.plain_share * (gain - 1))
+        return min(wanted, TUNING.most_plain_interval, max(TUNING.first_plain_run, n_steps // 2))
 
     def note(self, is_plain: bool) -> None:
         """A step has ended."""
         self._n_in_row = self._n_in_row + 1 if is_plain else 0
-        self._since_run = 0 if self._n_in_row >= PLAIN_RUN else self._since_run + 1
+        self._since_run = 0 if self._n_in_row >= TUNING.plain_run else self._since_run + 1
 
     def note_row(self, n: int) -> None:
         """So many plain steps have ended."""
@@ -219,19 +203,19 @@ class PlainPasses:
     @property
     def is_steady(self) -> bool:
         """Was the last step as it would be in plain decode?"""
-        return self._n_in_row >= STEADY
+        return self._n_in_row >= TUNING.steady_passes
 
 
 def clamped(seconds: float, measured: float) -> float:
     """The seconds, as far as they can be believed beside what was measured carefully."""
-    return min(max(seconds, measured / MOST_OFF), measured * MOST_OFF)
+    return min(max(seconds, measured / TUNING.most_learned_change), measured * TUNING.most_learned_change)
 
 
 def interpolate(points: list[tuple[int, float]], width: int) -> float:
     """Piecewise linear through (width, seconds) points in order; beyond the last on its slope, if that rises."""
     if len(points) == 1:
         (only, seconds) = points[0]
-        return seconds * (1 + DEFAULT_SLOPE * (width - 1)) / (1 + DEFAULT_SLOPE * (only - 1))
+        return seconds * (1 + TUNING.default_slope * (width - 1)) / (1 + TUNING.default_slope * (only - 1))
     for (w0, t0), (w1, t1) in pairwise(points):
         if width < w1:
             return t0 + (t1 - t0) * (width - w0) / (w1 - w0)

@@ -12,22 +12,7 @@ from typing import NamedTuple
 from runtime.speculative.control.acceptance import N_BINS, Acceptance
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.policy import Policy
-
-FIRST_PROBE, LAST_PROBE = 8, 64  # steps between two probes of a parked drafter
-LEARN = 0.1  # weight of a new time
-FAR = 2.0  # times what is believed
-# Plain passes that steps with a drafter may lose before drafting with it is a mistake; of those, as many count as lost
-# already after that has happened; steps that it is disabled for at most
-PATIENCE, AGAIN, MAX_COOLDOWN = 32, 0.75, 1024
-# Of what a drafter that expects repetition says of itself, as much is believed until it is known
-HOPE = 0.5
-CHEAP = 0.01  # of a plain pass: a lookup that takes more is asked as seldom as a drafter that does not pay
-MARGIN = 0.05  # tokens per step that a parked drafter must promise before it is asked again
-NEWS, DEARER = 0.03, 1.5  # in the mean chance of acceptance; times the seconds of a first token
-MISSES = 8  # answers of such a drafter that were of no use, after which it is asked more seldom
-IDLE_SHARE, LONGEST_IDLE = 0.003, 4  # of a plain pass that asking it may cost then, at best; steps to the next, at most
-PREFILL_LEARN = 0.5  # weight of a new time of a prefill, which is rare and long
-PREFILL_SHARE = 0.25  # of a draft token's seconds, for a token of a prompt, before any was measured
+from runtime.speculative.control.tuning import TUNING
 
 
 class DraftOutcome(NamedTuple):
@@ -52,18 +37,19 @@ class DrafterState:
         self, seconds: float, is_model_free: bool, costs: PassCosts | None = None, must_earn: bool = False
     ) -> None:
         self.is_model_free, self.costs, self.must_earn = is_model_free, costs, must_earn
-        self.acceptance = Acceptance(HOPE if must_earn else 1.0)
+        self.acceptance = Acceptance(TUNING.hope if must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a draft token
         self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
         self._is_in_company, self._other_times = False, self._times  # those of the other: alone, or in company
-        self.prefill_seconds = seconds * PREFILL_SHARE  # per token of a prompt
+        self.prefill_seconds = seconds * TUNING.prefill_share  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not model-free
         self.priced_seconds = self.first_seconds  # of a first token, as they were when the policy was solved
         self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
         self.lost = 0.0  # seconds against plain decode, lately
-        self.cooldown = LAST_PROBE  # steps that it will be disabled for
-        self.since_probe, self.probe_interval = 0, FIRST_PROBE  # steps since it was parked or probed; until the next
+        self.cooldown = TUNING.last_probe  # steps that it will be disabled for
+        self.since_probe = 0  # steps since it was parked or probed
+        self.probe_interval = TUNING.first_probe  # steps until the next
         self.n_right_probes = 0  # in a row, since it was parked
         self.n_misses = 0  # of a lookup, since it was of use
         self.is_new = True  # nothing was learned of it at an earlier start
@@ -78,12 +64,12 @@ class DrafterState:
             return True
         met = self.acceptance.visits[:N_BINS]
         changes = zip(met, self.acceptance.chances, self.policy.chances, strict=True)
-        return sum(n * abs(now - then) for n, now, then in changes) > NEWS * sum(met)
+        return sum(n * abs(now - then) for n, now, then in changes) > TUNING.news * sum(met)
 
     @property
     def is_priced_wrongly(self) -> bool:
         """Has what is believed of its seconds changed by much since the policy was solved?"""
-        return not 1 / DEARER < self.first_seconds / self.priced_seconds < DEARER
+        return not 1 / TUNING.dearer < self.first_seconds / self.priced_seconds < TUNING.dearer
 
     def pays(self, rate: float) -> bool:
         """Is it expected to gain, where a second is worth so many tokens? Only a lookup's expected gain leaves the cost
@@ -97,11 +83,11 @@ class DrafterState:
         if self.policy is None or self.is_disabled:
             return self.pays(rate)
         gain: float = self.policy.asked[self.acceptance.last]
-        return gain > (MARGIN if self.since_probe else 0.0)
+        return gain > (TUNING.margin if self.since_probe else 0.0)
 
     def is_cheap(self, plain_seconds: float) -> bool:
         """Does asking cost next to nothing?"""
-        return self.is_model_free and self.first_seconds < CHEAP * plain_seconds
+        return self.is_model_free and self.first_seconds < TUNING.cheap * plain_seconds
 
     @property
     def is_probe_due(self) -> bool:
@@ -110,10 +96,10 @@ class DrafterState:
 
     def n_idle(self, plain_seconds: float) -> int:
         """Steps in which a lookup is not asked yet: some, where it was of no use lately and asking is not free."""
-        if not self.must_earn or self.n_misses < MISSES:
+        if not self.must_earn or self.n_misses < TUNING.misses:
             return 0
-        wanted = self.first_seconds / (IDLE_SHARE * plain_seconds)
-        return math.ceil(min(wanted, LONGEST_IDLE)) - 1 - self.since_probe
+        wanted = self.first_seconds / (TUNING.lookup_share * plain_seconds)
+        return math.ceil(min(wanted, TUNING.most_lookup_wait)) - 1 - self.since_probe
 
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
@@ -121,7 +107,7 @@ class DrafterState:
 
     def learn_use(self, outcome: DraftOutcome) -> None:
         """Takes in what a lookup's answer was good for."""
-        self.expected_gain += LEARN * (outcome.expected_gain - self.expected_gain)
+        self.expected_gain += TUNING.time_weight * (outcome.expected_gain - self.expected_gain)
         self.n_misses = 0 if outcome.is_used else self.n_misses + 1
 
     @property
@@ -145,7 +131,7 @@ class DrafterState:
         if outcome.n_rest:
             rest = outcome.rest_seconds / outcome.n_rest
             self.rest_seconds, self._last_rest = learned(self.rest_seconds, self._last_rest, rest), rest
-        elif not 1 / FAR < self.first_seconds / before < FAR:
+        elif not 1 / TUNING.spike < self.first_seconds / before < TUNING.spike:
             self.rest_seconds *= self.first_seconds / before
 
     def scale_seconds(self, factor: float) -> None:
@@ -156,7 +142,7 @@ class DrafterState:
 
     def note_use(self) -> None:
         """The drafter is asked because it pays: pauses between probes begin short again."""
-        self.since_probe, self.probe_interval, self.n_right_probes = 0, FIRST_PROBE, 0
+        self.since_probe, self.probe_interval, self.n_right_probes = 0, TUNING.first_probe, 0
 
     def note_lookup(self) -> None:
         """It is looked up."""
@@ -173,37 +159,37 @@ class DrafterState:
         """
         if self.since_probe:
             self.acceptance.doubt()
-        interval = max(FIRST_PROBE, min(2 * self.probe_interval, LAST_PROBE))
+        interval = max(TUNING.first_probe, min(2 * self.probe_interval, TUNING.last_probe))
         self.since_probe, self.probe_interval, self.is_disabled = 0, interval, False
 
     def renew(self) -> None:
         """Another model drafts in its place: what it takes is known, and little of how often it is right."""
         self.acceptance.doubt()
-        self.lost, self.is_disabled, self.cooldown = 0.0, False, LAST_PROBE
-        self.since_probe, self.probe_interval = FIRST_PROBE, FIRST_PROBE
+        self.lost, self.is_disabled, self.cooldown = 0.0, False, TUNING.last_probe
+        self.since_probe, self.probe_interval = TUNING.first_probe, TUNING.first_probe
 
     def learn_loss(self, lost: float, plain_seconds: float) -> None:
         """Takes in the seconds that a step with it took beyond plain decode's for as many tokens. Where such losses add
         up although it is believed to pay, it is disabled for a while: a one-sided cumulative sum (Page, 1954). The next
         time it has less to lose, and the cooldown is twice as long, unless it has gained as much in between.
         """
-        patience = PATIENCE * plain_seconds
+        patience = TUNING.patience * plain_seconds
         self.lost = max(0.0, self.lost + min(lost, patience / 2))  # one step that was held up proves nothing
         if not self.lost:
-            self.cooldown = LAST_PROBE
+            self.cooldown = TUNING.last_probe
         if self.lost > patience:
-            self.is_disabled, self.lost, self.since_probe = True, AGAIN * patience, 0
-            self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, MAX_COOLDOWN)
+            self.is_disabled, self.lost, self.since_probe = True, TUNING.patience_used * patience, 0
+            self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, TUNING.most_cooldown)
 
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
         """Takes in what reading a prompt took."""
-        self.prefill_seconds += PREFILL_LEARN * (seconds / n_tokens - self.prefill_seconds)
+        self.prefill_seconds += TUNING.prefill_weight * (seconds / n_tokens - self.prefill_seconds)
 
 
 def learned(believed: float, last: float, seconds: float) -> float:
     """What is believed of a time after one more, which came after `last`: one far off moves it a little, as it may be a
     spike, but what two in a row agree upon is believed at once.
     """
-    if min(last, seconds) > FAR * believed or max(last, seconds) < believed / FAR:
+    if min(last, seconds) > TUNING.spike * believed or max(last, seconds) < believed / TUNING.spike:
         return min(last, seconds, key=lambda each: abs(each - believed))
-    return believed + LEARN * (min(seconds, FAR * believed) - believed)
+    return believed + TUNING.time_weight * (min(seconds, TUNING.spike * believed) - believed)

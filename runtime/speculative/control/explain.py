@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import MARGIN, DrafterState
-from runtime.speculative.control.probes import SHARE
+from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.tuning import TUNING
 
 
 class Why(NamedTuple):
@@ -95,7 +95,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
     pass_seconds = tuple(costs.up_to(controller.max_k + 1, n_context))
     plain = 1 / max(pass_seconds[0] + controller.overhead, 1e-9)
     ranked = sorted(controller.states.items(), key=lambda item: -item[1].expected_gain)
-    paying = [name for name, state in ranked if state.expected_gain > MARGIN and not state.is_disabled]
+    paying = [name for name, state in ranked if state.expected_gain > TUNING.margin and not state.is_disabled]
     return Explanation(
         pass_seconds=pass_seconds,
         measured=tuple(sorted(costs.widths(n_context))),
@@ -107,7 +107,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         chosen=paying[0] if paying else None,
         decode_seconds=controller.decode_seconds,
         probe_seconds=controller.probes.seconds,
-        probe_share=SHARE,
+        probe_share=TUNING.probe_share,
         why_plain=why_plain,
         n_together=controller.passes.n_together,
     )

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from runtime.speculative.control.costs import PassCosts
-
-# Times what a pass takes by itself: longer nobody waits because prompts are read, unless it has no more rows than those
-STALL, NARROWEST = 3.0, 3
-NEW, MOST_OFF = 0.3, 2.0  # weight of a new time of a prompt's tokens, or of none; times what is believed, at most
-BLURRED = 16  # passes in a row that did both, after which it is not known any more what each takes
-LEARN = 0.1  # weight of a new number of drafts
-WAIT = 1.0  # what a second more of a pass counts for in addition, because others wait for it who gain nothing by it
-AGAIN = 32  # passes of one reply each until a pass is shared again, where drafts for one alone seem to bring more
+from runtime.speculative.control.tuning import TUNING
 
 
 class JointPasses:
@@ -28,7 +21,7 @@ class JointPasses:
         self._row_seconds = 0.0  # of a prompt's token
         self._slowdown = 1.0  # times what the table says a plain pass takes now, as rows look at the cells of all
         self._with_drafts = 0.0  # seconds of the last pass but for what it read, if it had drafts
-        self._n_mixed = BLURRED  # passes in a row that read prompts beside saying tokens
+        self._n_mixed = TUNING.blurred_passes  # passes in a row that read prompts beside saying tokens
         self._n_drafting = math.inf  # replies that have drafts where any has: all, as long as none had
         self._n_apart = 0  # passes that were not shared although others waited
 
@@ -45,13 +38,13 @@ class JointPasses:
 
     def worth(self, n: int, shares: Sequence[float]) -> list[float]:
         """[most + 1] seconds that those shares count for where it is decided what to draft."""
-        return [shares[0] + (1 + WAIT * (n - 1) / n) * (each - shares[0]) for each in shares]
+        return [shares[0] + (1 + TUNING.waiting_cost * (n - 1) / n) * (each - shares[0]) for each in shares]
 
     def learn_drafts(self, n_drafted: Sequence[int]) -> None:
         """Takes in how many tokens were drafted for each reply of a pass, where any were."""
         if n := sum(map(bool, n_drafted)):
             before = min(self._n_drafting, len(n_drafted))
-            self._n_drafting = before + LEARN * (n - before)
+            self._n_drafting = before + TUNING.drafting_weight * (n - before)
 
     def n_worth(self, n: int, n_context: int) -> int:
         """How many of `n` replies that wait have rows of one pass: all of them, or 1 where drafts for one alone bring
@@ -63,7 +56,7 @@ class JointPasses:
         if gain >= self.gains[1]:
             return n
         self._n_apart += 1
-        return 1 if self._n_apart % AGAIN else n
+        return 1 if self._n_apart % TUNING.apart_passes else n
 
     def n_readable(self, n: int, n_context: int, most: int) -> int:
         """How many rows of prompts, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
@@ -71,12 +64,13 @@ class JointPasses:
         """
         plain = self._plain(n, n_context)
         row = self._row_seconds or plain / n
-        return max(min(NARROWEST, most), min(most, int((STALL - 1) * max(plain, self._with_drafts) / row)))
+        n = int((TUNING.most_stall - 1) * max(plain, self._with_drafts) / row)
+        return max(min(TUNING.least_read, most), min(most, n))
 
     @property
     def is_blurred(self) -> bool:
         """Should what is said and what is read have passes of their own, so that it is known what each takes?"""
-        return self._n_mixed >= BLURRED
+        return self._n_mixed >= TUNING.blurred_passes
 
     def _plain(self, n: int, n_context: int) -> float:
         return self._slowdown * self.costs.seconds(n, n_context)
@@ -91,7 +85,8 @@ class JointPasses:
         if n_read:
             self._learn_row(n_read, seconds - plain)
         elif plain:
-            self._slowdown *= 1 + NEW * (min(max(seconds / plain, 1 / MOST_OFF), MOST_OFF) - 1)
+            change = min(max(seconds / plain, 1 / TUNING.most_read_change), TUNING.most_read_change)
+            self._slowdown *= 1 + TUNING.read_weight * (change - 1)
 
     def learn_read(self, n_rows: int, seconds: float) -> None:
         """A pass had so many rows of prompts, and nothing else."""
@@ -100,4 +95,4 @@ class JointPasses:
 
     def _learn_row(self, n_rows: int, seconds: float) -> None:
         row = max(seconds, 0.0) / max(n_rows, 1)
-        self._row_seconds += (NEW if self._row_seconds else 1.0) * (row - self._row_seconds)
+        self._row_seconds += (TUNING.read_weight if self._row_seconds else 1.0) * (row - self._row_seconds)

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.probes import SHARE
+from runtime.speculative.control.tuning import TUNING
 
-CREDIT, MOST_CREDIT = "seconds for probes", 1.0  # what is left of them, by name; at most
+CREDIT = "seconds for probes"  # what is left of them, by name
 PASSES = "passes"
 
 
@@ -36,6 +36,6 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
         controller.passes.costs.restore(known.get(PASSES, ()))
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
-        controller.decode_seconds = min(max(0.0, credit), MOST_CREDIT) / SHARE
-        controller.probes.seconds = min(max(0.0, -credit), MOST_CREDIT)
+        controller.decode_seconds = min(max(0.0, credit), TUNING.most_credit) / TUNING.probe_share
+        controller.probes.seconds = min(max(0.0, -credit), TUNING.most_credit)
     controller.begin_anew()

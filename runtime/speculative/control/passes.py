@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from runtime.core.clock import Clock, wall
-from runtime.speculative.control.costs import LEARN, PassCosts, PlainPasses
+from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.threads import Threads
+from runtime.speculative.control.tuning import TUNING
 
 Result = TypeVar("Result")
-
-RARE = 0.25  # weight of a plain pass where there are few
-LEAVING = 0.5  # how often a step with a draft is believed to be followed by a plain one, until it is known
 
 
 class Took(NamedTuple):
@@ -41,7 +39,7 @@ class Passes:
         self._gain = 1.0  # of the best way known for one reply alone, over plain decode
         self._is_wide = False  # had the last step a draft?
         self.is_left = False  # was it the plain one after such a one?
-        self._leaving = LEAVING  # how often the step after such a one is plain
+        self._leaving = TUNING.leaving  # how often the step after such a one is plain
         self.begin(0, 1, 1)
 
     def begin(self, n_context: int, k: int, n_together: int) -> None:
@@ -83,7 +81,7 @@ class Passes:
         """A step had a draft, or none."""
         self.is_left = self._is_wide and not is_wide
         if self._is_wide:
-            self._leaving += LEARN * (self.is_left - self._leaving)
+            self._leaving += TUNING.time_weight * (self.is_left - self._leaving)
         self._is_wide = is_wide
 
     def set_clock(self) -> None:
@@ -156,7 +154,8 @@ class Passes:
         own = self.of(drafters, width)
         # Passes that replies share were measured as those of one, whose further rows are cheaper
         is_rare = 1 < self.n_together < width
-        change = own.observe(width, n_context, seconds, RARE if self._plain.is_due else LEARN, is_rare)
+        weight = TUNING.rare_weight if self._plain.is_due else TUNING.time_weight
+        change = own.observe(width, n_context, seconds, weight, is_rare)
         for costs in self._tables:
             if costs is not own:
                 costs.drift(1 + change)

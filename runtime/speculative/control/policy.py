@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from runtime.core.clock import Clock, wall
 from runtime.core.drafter import CONTINUE, LAST, REJECT, UNKNOWN_TOKEN, Answer
 from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
+from runtime.speculative.control.tuning import TUNING
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
-STEP = 0.02  # by which a second rate differs, for the slope
-HELD_UP = 4.0  # times what the tokens of a draft should take, after which it is verified as it is
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
 UNSAID = np.array(Acceptance().moves + Acceptance().starts)  # counts before anything was said
-POOLED, HALF = 1.0, 4.0  # tokens that all said so far count as for a step's first one; after so many they count half
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Policy:
     """
 
     def __init__(self, acceptance: Acceptance, pass_seconds: Sequence[float], price: Price, rate: float) -> None:
-        rates = np.array([rate, (1 + STEP) * rate])
+        rates = np.array([rate, (1 + TUNING.rate_step) * rate])
         self.chances = acceptance.chances  # as they were believed to be
         self._gain = 1 - rate * price.overhead
         self._stop = [-rate * seconds for seconds in pass_seconds]
@@ -60,7 +58,7 @@ class Policy:
         # Tokens per step beyond plain decode, where it is asked whenever that pays
         self.expected_gain = float(worth[0] - plain[0])
         worth += 1 - rates * price.overhead
-        mean_seconds = max(float(worth[0] - worth[1]) / (STEP * rate), 1e-12)
+        mean_seconds = max(float(worth[0] - worth[1]) / (TUNING.rate_step * rate), 1e-12)
         self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second that way
 
     def _solve(
@@ -151,7 +149,7 @@ class StoppingCriterion:
     def _is_held_up(self) -> bool:
         """Did the tokens so far take much longer than believed? Then what is there is verified before one goes on."""
         n = len(self.confidences)
-        return self._clock() - self._began > HELD_UP * self._seconds_for(n)
+        return self._clock() - self._began > TUNING.held_up * self._seconds_for(n)
 
     def _decide(self, policy: Policy, confidence: float) -> Answer:
         """What the policy says of one more token of that confidence, and of another after it."""
@@ -183,7 +181,7 @@ def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np
     """
     counts = np.array(acceptance.moves + acceptance.starts)
     said = np.maximum(counts - UNSAID, 0).sum(axis=0)
-    counts[N_BINS:] += POOLED * said / (said.sum() + HALF)
+    counts[N_BINS:] += TUNING.pooled_tokens * said / (said.sum() + TUNING.pooled_half)
     probs = counts.T / np.add.reduce(counts, axis=1)
     return probs[:, :N_BINS], probs[:, N_BINS:]
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
-
-SHARE = 0.005  # of decode time that probes and mistakes may cost
-# Of the seconds that drafts have gained, for probes of those that have come to a halt: a part, but no more than so many
-# plain passes
-EARNED, MOST_EARNED = 0.05, 8
-# Plain passes that probes of a new drafter may cost beyond that: it may be better than one expects
-FIRST = 2
-LEAST_K = 2  # tokens that are verified where a probe cannot be scored without, or is not to be
-# One in so many probes is verified all the same where the last was right: a belief in dear passes may be wrong
-VERIFIED = 4
-SURE = 3  # probes in a row that are right, after which ever more tokens are verified, where that could pay
+from runtime.speculative.control.tuning import TUNING
 
 
 class ProbeLedger:
@@ -31,16 +21,17 @@ class ProbeLedger:
 
         `pass_seconds` [max_k + 1] are the target's over its tokens, by width - 1.
         """
-        return self.seconds <= allowed + FIRST * pass_seconds[0] and bool(paying_lengths(state, pass_seconds))
+        limit = allowed + TUNING.first_probes * pass_seconds[0]
+        return self.seconds <= limit and bool(paying_lengths(state, pass_seconds))
 
     def begin(self, state: DrafterState, scores_unused: bool, pass_seconds: Sequence[float]) -> int:
         """A probe begins; returns how many of its tokens are verified: none where scoring will do."""
         self._n_probes += 1
         state.note_probe()
-        if state.n_right_probes >= SURE and (lengths := paying_lengths(state, pass_seconds)):
-            return min(lengths[0] << (state.n_right_probes - SURE), lengths[-1])
-        is_scored = scores_unused and (self._n_probes % VERIFIED > 0 or not state.n_right_probes)
-        return 0 if is_scored else LEAST_K
+        if state.n_right_probes >= TUNING.sure_probes and (lengths := paying_lengths(state, pass_seconds)):
+            return min(lengths[0] << (state.n_right_probes - TUNING.sure_probes), lengths[-1])
+        is_scored = scores_unused and (self._n_probes % TUNING.verified_every > 0 or not state.n_right_probes)
+        return 0 if is_scored else TUNING.least_k
 
     def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float) -> None:
         """What a probe brought, and the seconds that it cost. One that was right is followed by another at once."""
@@ -57,6 +48,6 @@ def paying_lengths(state: DrafterState, pass_seconds: Sequence[float]) -> list[i
     """The draft lengths that would pay if all tokens were right."""
     return [
         k
-        for k in range(LEAST_K, len(pass_seconds))
+        for k in range(TUNING.least_k, len(pass_seconds))
         if state.seconds_for(k) + pass_seconds[k] < (1 + k) * pass_seconds[0]
     ]

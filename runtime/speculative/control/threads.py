@@ -15,20 +15,7 @@ from statistics import median
 from typing import Protocol
 
 from runtime.core.clock import Clock, steadiest
-
-FIRST_TRIAL, LAST_TRIAL = 16, 1024  # passes between two trials
-TRIES = 3  # passes after which it is known what they take, if nothing holds them up
-BETTER = 0.9  # of the present time, below which another number is taken
-# Passes of a trial without a pause, and how often; in between come as many with the present number
-BLOCK, N_BLOCKS = 4, 3
-# Of the present time, above which a trial ends after one pass or two, and below which it ends after TRIES
-HOPELESS, WORSE, CLEARLY = 3.0, 1.25, 0.5
-DRIFTED = 1.3  # times what a pass took at the last trial: time for the next at once
-STALLED = 5.0  # times what a pass was expected to take, after which it is asked what held it up
-LACKED = 0.5  # cores that the threads of a pass must have lacked to be held up by others
-INTERVAL = 0.25  # seconds between two looks at that
-CALM, MOST_CALM = 2, 32  # looks that must find a core free before it is used again: at first, at most
-SOON = 2  # times as many looks after which a pass is held up again soon
+from runtime.speculative.control.tuning import TUNING
 
 
 class ThreadTrial:
@@ -44,7 +31,7 @@ class ThreadTrial:
     @property
     def is_on(self) -> bool:
         """Is the next pass made with `n`?"""
-        return self._n_passes // BLOCK % 2 == 0
+        return self._n_passes // TUNING.trial_block % 2 == 0
 
     def observe(self, relative: float) -> None:
         """Takes in a pass, which took so many times what was expected of the present number."""
@@ -60,10 +47,10 @@ class ThreadTrial:
     def verdict(self) -> bool | None:
         """Should `n` be taken? None while that is not known."""
         n, ratio = len(self._times), self.found / usual(self._own)
-        if ratio >= (HOPELESS if n < 2 else WORSE):
+        if ratio >= (TUNING.hopeless_trial if n < 2 else TUNING.worse_trial):
             return False
-        if n == BLOCK * N_BLOCKS or (n >= TRIES and ratio < CLEARLY):
-            return ratio < BETTER
+        if n == TUNING.trial_block * TUNING.trial_blocks or (n >= TUNING.trial_passes and ratio < TUNING.clear_trial):
+            return ratio < TUNING.better_trial
         return None
 
 
@@ -84,7 +71,7 @@ class ThreadChoice:
         self._trial: ThreadTrial | None = None
         self._settled: list[float] = []  # the same since the limit has changed
         # Fewer than there could be were chosen in a moment, which may have been a busy one
-        self._waited, self._wait = 0, FIRST_TRIAL if n == max(self.options) else 0
+        self._waited, self._wait = 0, TUNING.first_trial if n == max(self.options) else 0
         self._before: dict[int, float] = {}  # width -> seconds expected after the last trial
         self._next = 0
 
@@ -121,7 +108,7 @@ class ThreadChoice:
             return self._judge(self._trial, seconds / expected)
         self._recent.append(seconds / expected)
         self._waited += 1
-        has_drifted = expected > DRIFTED * self._before.setdefault(width, expected)
+        has_drifted = expected > TUNING.drifted_pass * self._before.setdefault(width, expected)
         if self._others and len(self._recent) == self._recent.maxlen and (has_drifted or self._waited >= self._wait):
             self._begin_trial()
         return 1.0
@@ -129,7 +116,7 @@ class ThreadChoice:
     def _settle(self, relative: float) -> float | None:
         """A few passes say what they take with the number that the limit has left."""
         self._settled.append(relative)
-        if len(self._settled) < TRIES:
+        if len(self._settled) < TUNING.trial_passes:
             return None
         self._is_settling = False
         self._before.clear()
@@ -157,9 +144,9 @@ class ThreadChoice:
         self._trial = None
         self._recent.clear()
         if not verdict:
-            self._wait = min(max(FIRST_TRIAL, 2 * self._wait), LAST_TRIAL)
+            self._wait = min(max(TUNING.first_trial, 2 * self._wait), TUNING.last_trial)
             return None
-        self.n, self._wait = trial.n, FIRST_TRIAL
+        self.n, self._wait = trial.n, TUNING.first_trial
         return trial.found
 
 
@@ -182,8 +169,8 @@ class Watch:
     def __init__(self, n_cores: int, others: Others, n_taken: int = 0) -> None:
         self.n_cores, self.others, self.n_taken = n_cores, others, n_taken
         self._found, self._next_look = [n_taken], 0.0  # by the last looks, of which the most counts
-        self._n_calm = CALM  # how many of them
-        self._n_looks = SOON * MOST_CALM  # since a pass was held up
+        self._n_calm = TUNING.calm_looks  # how many of them
+        self._n_looks = TUNING.soon_looks * TUNING.most_calm_looks  # since a pass was held up
         others.pause()
 
     @property
@@ -195,7 +182,7 @@ class Watch:
         """More are taken at once; fewer when some looks in a row have found that."""
         if (now := time.perf_counter()) < self._next_look:
             return
-        self._next_look = now + INTERVAL
+        self._next_look = now + TUNING.watch_seconds
         if (busy := self.others.busy_cores()) is not None:
             self._n_looks += 1
             self._note(round(busy))
@@ -204,8 +191,9 @@ class Watch:
         """The threads of a pass had only so many cores. Who holds them up again soon, as what computes beside the
         models in Slipstream itself can without being seen, is given the core for twice as long.
         """
-        is_again = self._n_looks <= SOON * self._n_calm
-        self._n_calm, self._n_looks = min(2 * self._n_calm, MOST_CALM) if is_again else CALM, 0
+        is_again = self._n_looks <= TUNING.soon_looks * self._n_calm
+        self._n_calm = min(2 * self._n_calm, TUNING.most_calm_looks) if is_again else TUNING.calm_looks
+        self._n_looks = 0
         self._note(max(self.n_taken, self.n_cores - int(n_had)))
 
     def _note(self, n_taken: int) -> None:
@@ -245,7 +233,7 @@ class Threads:
         """
         choice = self.of(width)
         tried, change = choice.tried, choice.observe(width, seconds, expected)
-        if self._watch and seconds > STALLED * expected and n_had < tried - LACKED:
+        if self._watch and seconds > TUNING.stalled_pass * expected and n_had < tried - TUNING.lacked_cores:
             self._watch.note_held_up(n_had)
             self._limit()
         return change

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.policy import Policy, Price
-
-ROUNDS = 3  # of valuing and taking the best rate, which usually settle it
-SETTLED = 0.03  # relative change of the rate that needs no further round
+from runtime.speculative.control.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,12 @@ def value_all(
         for name, state in states.items()
         if state.is_model_free or state.has_news or is_time
     ]  # fmt: skip
-    for _ in range(ROUNDS):
+    for _ in range(TUNING.rounds):
         for name, state in stale:
             value(state, window_rows.get(name, 0), market, rate)
         rates = (state.rate for state in states.values() if not state.is_disabled)
         before, rate = rate, max([market.plain_rate, *rates])
-        if abs(rate / before - 1) < SETTLED:
+        if abs(rate / before - 1) < TUNING.settled:
             break
     return rate
 
