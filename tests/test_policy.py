@@ -39,6 +39,18 @@ def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
     assert best_length([0.1] * 8, PASSES, 1 / 46, 0.0) == (0, 0.0)
 
 
+def test_the_best_of_all_lengths_is_taken_where_wider_passes_are_cheaper() -> None:
+    """As on Q4_K_M models, of which sixteen rows take less than thirteen."""
+    passes = [10.0 + 6.0 * k for k in range(15)] + [52.0]
+    assert best_length([0.95] * 15, passes, 1 / 10, 0.0)[0] == 15
+    known = Acceptance()
+    for _ in range(40):
+        known.observe([0.999] * 12, 12, 12)
+    policy = Policy(known, passes, Price(1, 1, 0), 1 / 10)
+    criterion = StoppingCriterion(policy, known, None, lambda k: 1e9)
+    assert [criterion.should_continue(0.999) for _ in range(15)] == [CONTINUE] * 14 + [LAST]
+
+
 def test_what_a_drafter_said_elsewhere_is_expected_where_it_said_nothing_yet() -> None:
     def chance_of_a_sure_start(confidence: float, after: int) -> float:
         acceptance = Acceptance()
