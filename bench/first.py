@@ -5,7 +5,7 @@ Every reply is made by a process of its own, in turns with plain decode of the s
 (warm, or empty for every reply) and so many other processes that keep a core busy. Questions are greedy and sampled
 with a seed in turns, so both ways say the same. Plain decode is made twice and compared with itself too: how far these
 ratios stray is what the machine does by itself. "Own time" leaves out what other processes and a virtual machine's host
-took. `--cases`, `--caches` and `--busy` choose cells.
+took. `--cases`, `--caches` and `--busy` choose cells; the case `files` is the pair of `--target` and `--draft`.
 """
 
 from __future__ import annotations
@@ -166,10 +166,14 @@ def main() -> None:
     parser.add_argument("--busy", default="0,1,2", help="numbers of other busy processes")
     parser.add_argument("--replies", type=int, default=20, help="of a cell")
     parser.add_argument("--tell", action="store_true", help="print every reply")
+    parser.add_argument("--target", type=Path, help="a model file")
+    parser.add_argument("--draft", type=Path, help="its draft model")
     args = parser.parse_args()
     rows, summary, n_different = list[list[str]](), dict[str, object](), 0
     with tempfile.TemporaryDirectory() as folder:
-        cases = all_cases(Path(folder))
+        cases = all_cases(Path(folder)) if args.cases != "files" else {}
+        if args.target:
+            cases["files"] = Case(args.target, args.draft, None, PROSE)
         for case in args.cases.split(";"):
             warm = Path(folder) / "warm" / case
             warm.mkdir(parents=True)

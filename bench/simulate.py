@@ -4,7 +4,8 @@
 A trace says for every place in a text how sure the drafter would be of its token there and whether the target agrees.
 Beside the controller stand four references: plain decode, the best fixed K, a clairvoyant that knows the chance of each
 token but not the outcome, and the hindsight ceiling that knows the outcomes. All times are the trace's own. Traces are
-made up here, or recorded by `record`.
+made up here, or recorded by `record`. `--ablate` tells what each heuristic is worth instead: docs/controller.md has the
+table.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
 
+from bench.instruments.heuristics import HEURISTICS, halved_and_doubled, seconds, worth
 from bench.instruments.questions import questions
 from bench.instruments.timing import report
 from bench.instruments.traces import MAX_K, NAME, Trace, World, fixed
@@ -27,6 +29,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.policy import best_length
+from runtime.speculative.control.tuning import TUNING
 
 
 def clairvoyant(trace: Trace) -> float:
@@ -114,7 +117,12 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help="write a trace of the bundled pair here first")
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--ablate", action="store_true", help="the same without each heuristic of the controller")
+    parser.add_argument("--sweep", action="store_true", help="the same with each number halved and doubled")
     args = parser.parse_args()
+    if args.ablate or args.sweep:
+        report_changes(HEURISTICS if args.ablate else each_changed(), args.tokens, args.seeds)
+        return
     if args.record:
         args.record.write_text(json.dumps(asdict(record(load_registry()["demo"], questions()))), encoding="utf8")
         args.traces.append(args.record)
@@ -138,6 +146,27 @@ def main() -> None:
     report("controller / reference, simulated", ["trace", *columns], rows, dict(summary))
     if not args.traces:
         report_together(args.tokens // 4, args.seeds)
+
+
+def each_changed() -> dict[str, dict[str, float]]:
+    """Every number of `Tuning` halved, and doubled, but for those of threads, of which these worlds know nothing."""
+    found, names = dict[str, dict[str, float]](), [each.name for each in fields(TUNING)]
+    for name in names[: names.index("first_trial")]:
+        low, high = halved_and_doubled(getattr(TUNING, name))
+        found |= {f"{name} = {low:g}": {name: low}, f"{name} = {high:g}": {name: high}}
+    return found
+
+
+def report_changes(changes: Mapping[str, Mapping[str, float]], n: int, n_seeds: int) -> None:
+    """A row for each: times as fast as without a heuristic, or as with another number."""
+    base, rows, summary = seconds(n, n_seeds), list[list[str]](), dict[str, object]()
+    for name, numbers in changes.items():
+        found = worth(numbers, base, n, n_seeds)
+        extremes = (f"{times:.3f} {where}" for times, where in (found.most, found.least))
+        rows.append([name, f"{found.alone:.4f}", f"{found.together:.4f}", *extremes])
+        summary[name] = [round(each, 4) for each in (found.alone, found.together, found.most[0], found.least[0])]
+    columns = ["without, or with", "one text", "several", "most", "least"]
+    report("the controller / without a heuristic, simulated", columns, rows, summary)
 
 
 def report_together(n: int, n_seeds: int) -> None:

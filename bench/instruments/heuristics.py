@@ -1,0 +1,102 @@
+"""What each heuristic of the controller is worth: the same worlds once more without it.
+
+All times are the traces' own. Knows no model and no clock.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from bench.instruments.worlds import made_up_worlds, together, worlds
+from runtime.speculative.control.tuning import TUNING
+
+NEVER = 10**9  # steps, passes or tokens
+# By what it is called: the numbers of `Tuning` with which it does nothing
+HEURISTICS: dict[str, Mapping[str, float]] = {
+    "plain passes amid drafts": {
+        "first_plain_run": NEVER,
+        "least_plain_interval": NEVER,
+        "most_plain_interval": NEVER,
+    },
+    "a drafter is disabled by the sum of its losses": {"patience": NEVER},
+    "it has less to lose the next time": {"patience_used": 0.0},
+    "its cooldown doubles": {"most_cooldown": 64},
+    "gains pay for probes": {"earned_share": 0.0},
+    "a new drafter is probed on credit": {"first_probes": -NEVER},
+    "a right probe is now and then verified": {"verified_every": NEVER},
+    "right probes become longer": {"sure_probes": NEVER},
+    "a parked drafter must promise a margin": {"margin": 0.0},
+    "a draft that is held up is verified as it is": {"held_up": math.inf},
+    "first tokens are expected to be like all others": {"pooled_tokens": 0.0},
+    "a time far off counts once two agree": {"spike": NEVER},
+    "an offset follows the last tokens": {"offset_step": 0.0},
+    "the offset fades": {"offset_decay": 1.0},
+    "a change of one width's time is all widths'": {"shared_drift": 0.0},
+    "more sequences in a pass make beliefs old": {"company_change": NEVER},
+    "a pass costs those who wait": {"waiting_cost": 0.0},
+    "a pass is shared again now and then": {"apart_passes": NEVER},
+    "drafters are valued only when there is news": {"news": -1.0},
+    "values are settled in rounds": {"rounds": 1},
+    "what probes may cost is kept between starts": {"most_credit": 0.0},
+}
+
+
+Seconds = tuple[dict[str, float], dict[str, float]]  # of worlds of one text, and of several at once, by name
+
+
+class Worth(NamedTuple):
+    """Times as fast as with other numbers: the mean over worlds of one text and of several at once, and the
+    worlds where the difference is most and least.
+    """
+
+    alone: float
+    together: float
+    most: tuple[float, str]
+    least: tuple[float, str]
+
+
+@contextmanager
+def tuned(changes: Mapping[str, float]) -> Iterator[None]:
+    """Other numbers while the block runs."""
+    before = {name: getattr(TUNING, name) for name in changes}
+    try:
+        for name, value in changes.items():
+            object.__setattr__(TUNING, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            object.__setattr__(TUNING, name, value)
+
+
+def seconds(n_tokens: int, n_seeds: int) -> Seconds:
+    """Return the seconds of each world of one text, and of several at once, over its seeds."""
+    alone, joint = dict[str, float](), dict[str, float]()
+    for seed in range(n_seeds):
+        for world in (*made_up_worlds(n_tokens, seed), *worlds(n_tokens, seed)):
+            alone[world.name] = alone.get(world.name, 0.0) + world.lived()
+        for name, times_plain in together(n_tokens // 4, seed):
+            joint[name] = joint.get(name, 0.0) + 1 / times_plain()
+    return alone, joint
+
+
+def halved_and_doubled(value: float) -> tuple[float, float]:
+    """Return both; whole numbers stay whole and above 0."""
+    return (max(1, value // 2), 2 * value) if isinstance(value, int) else (value / 2, 2 * value)
+
+
+def worth(changes: Mapping[str, float], base: Seconds, n_tokens: int, n_seeds: int) -> Worth:
+    """Return what the numbers of the `base` are worth beside these."""
+    with tuned(changes):
+        without = seconds(n_tokens, n_seeds)
+    alone, joint = (
+        {where: missing[where] / each for where, each in whole.items()}
+        for whole, missing in zip(base, without, strict=True)
+    )
+    found = {**alone, **joint}
+    most, least = max(found, key=found.__getitem__), min(found, key=found.__getitem__)
+    means = statistics.geometric_mean(alone.values()), statistics.geometric_mean(joint.values())
+    return Worth(*means, (found[most], most), (found[least], least))
