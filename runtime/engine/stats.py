@@ -104,13 +104,12 @@ class Stats:
     @property
     def by_drafter(self) -> dict[str, dict[str, int]]:
         """Tokens drafted and accepted, by drafter: what became of a prediction, among others."""
-        counts: dict[str, dict[str, int]] = {}
+        made: dict[str, list[Pass]] = {}
         for each in self.steps:
             if each.n_drafted:
-                count = counts.setdefault(each.drafter, {"drafted": 0, "accepted": 0})
-                count["drafted"] += each.n_drafted
-                count["accepted"] += each.n_accepted
-        return counts
+                made.setdefault(each.drafter, []).append(each)
+        own = {name: Stats(steps=steps) for name, steps in made.items()}
+        return {name: {"drafted": each.draft_n, "accepted": each.draft_n_accepted} for name, each in own.items()}
 
     @property
     def predicted_per_second(self) -> float:

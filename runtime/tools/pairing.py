@@ -177,16 +177,15 @@ def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass
     """Of replies' speeds over those without the draft and in tokens per second, of the passes whose guesses were the
     draft's alone, and of how many tokens the replies had.
     """
-    n_drafted, n_accepted = sum(each.n_drafted for each in own), sum(each.n_accepted for each in own)
-    n_tried = n_accepted + sum(each.n_accepted < each.n_drafted for each in own)
-    seconds = sum(each.draft_seconds for each in own)
+    drafted = Stats(steps=[*own])
+    n_accepted, n_tried = drafted.draft_n_accepted, sum(min(1 + each.n_accepted, each.n_drafted) for each in own)
     return Trial(
         median(ratios or [0.0]),
-        n_accepted / max(1, n_drafted),
+        drafted.acceptance_rate,
         median(rates or [0.0]),
         n_tried,
         n_accepted / max(1, n_tried),
-        seconds / max(1, n_drafted),
+        drafted.draft_seconds / max(1, drafted.draft_n),
         max(1, n_tokens) / max(1, n_tokens - n_accepted),
     )
 

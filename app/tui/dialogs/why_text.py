@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import DrafterFacts, Explanation, Pass
 
 BAR = 20  # characters of the longest bar
@@ -111,8 +112,7 @@ def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
     """The tokens per pass that were expected, E(K), beside those that came."""
     rows = []
     for k in sorted({each.n_drafted for each in passes if each.n_drafted}):
-        came = [each for each in passes if each.n_drafted == k]
-        rate = sum(each.n_accepted for each in came) / (k * len(came))
+        came = Stats(steps=[each for each in passes if each.n_drafted == k])
         expected = [
             each.tokens[k - 1]
             for each in explanation.drafters
@@ -120,7 +120,7 @@ def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
         ]
         told = f"{expected[0]:>9.2f}" if expected else f"{'-':>9}"
         rows.append(
-            f"{k:>4} {len(came):>7} {told} {1 + sum(each.n_accepted for each in came) / len(came):>9.2f} {rate:>9.0%}"
+            f"{k:>4} {came.n_passes:>7} {told} {came.tokens_per_target_pass:>9.2f} {came.acceptance_rate:>9.0%}"
         )
     head = f"{'K':>4} {'passes':>7} {'expected':>9} {'observed':>9} {'accepted':>9}"
     text = (

@@ -68,7 +68,7 @@ class SidePanel(Vertical):
 def rolling(drafted: Sequence[Pass]) -> list[float]:
     """Accepted / drafted over the last few drafts, at each of them."""
     windows = [drafted[max(0, i - WINDOW + 1) : i + 1] for i in range(len(drafted))]
-    return [sum(each.n_accepted for each in window) / sum(each.n_drafted for each in window) for window in windows]
+    return [Stats(steps=list(window)).acceptance_rate for window in windows]
 
 
 def shares(stats: Stats) -> list[str]:
