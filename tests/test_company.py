@@ -16,7 +16,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.decision import Decision
+from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.tuning import TUNING
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
@@ -288,7 +288,7 @@ def test_in_company_too_steps_are_made_without_asking_anybody(
     controller = engine.decoder.controller
     monkeypatch.setattr(controller, "n_worth", lambda n: n)  # whatever passes cost here and now
     monkeypatch.setattr(controller, "is_usual", lambda seconds: True)
-    monkeypatch.setattr(controller, "decide", lambda name: asked.append(name) or Decision.SKIP)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(controller, "choose", lambda name: asked.append(name) or Choice(Decision.SKIP))  # type: ignore[func-returns-value]
 
     def n_asked(n_idle: int) -> int:
         """Questions to drafters where so many steps after each may be made without."""

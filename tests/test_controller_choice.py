@@ -112,9 +112,9 @@ def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> 
     controller = controller_for(hopeless)
     adaptive(hopeless, controller)
     state = controller.states[NAME]
-    controller.probes.seconds, state.since_probe = 0.0, 3
+    controller.exploration.seconds, state.since_probe = 0.0, 3
     assert controller.n_unasked(NAME) == state.probe_interval - 3 > 0
-    controller.probes.seconds = controller.allowed + 100 * PASSES[0] / 1e3
+    controller.exploration.seconds += controller.exploration.credit + 100 * PASSES[0] / 1e3
     assert controller.n_unasked(NAME) > 100 / TUNING.probe_share - 1  # plain passes
     controller.fixed_k = 2
     assert controller.n_unasked(NAME) == 0

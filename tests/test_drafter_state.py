@@ -9,7 +9,7 @@ from bench.instruments.clock import Clock
 from bench.instruments.traces import NAME, adaptive, controller_for, step
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.decision import Decision
+from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 from runtime.speculative.control.policy import Policy, Price
@@ -43,7 +43,7 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
 def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
     def is_probed(seconds: float, is_new: bool) -> bool:
         controller = Controller(costs_of(10.0, 12.0, 14.0, 16.0), {NAME: seconds}, max_k=3)
-        controller.probes.seconds = 10.0
+        controller.exploration.seconds = 10.0
         state = controller.states[NAME]
         state.is_new = is_new
         for _ in range(50):  # it does not pay as far as is known
@@ -51,8 +51,7 @@ def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
         decisions = []
         for _ in range(20):
             controller.begin(0)
-            decisions.append(controller.decide(NAME))
-            controller.note(NAME, decisions[-1])
+            decisions.append(controller.choose(NAME).decision)
         return Decision.PROBE in decisions
 
     assert is_probed(1.0, is_new=True)
@@ -200,13 +199,13 @@ def test_what_drafts_have_gained_pays_for_a_look_at_one_that_was_held_up() -> No
         controller.begin(0)
         asks(controller, NAME)
         controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 4, 12.0, 82.0, 94.0)
-    assert controller.allowed > 3 * 0.005 * controller.decode_seconds
-    assert 0 < controller.probes.earned <= TUNING.most_earned * PASSES[0]
+    assert controller.exploration.credit > 3 * 0.005 * controller.exploration.decode_seconds
+    assert 0 < controller.exploration.earned <= TUNING.most_earned * PASSES[0]
 
 
 def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
-    controller.decode_seconds = 1e9
+    controller.exploration.decode_seconds = 1e9
     for _ in range(40):
         controller.begin(0)
         controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 1, 12.0, 82.0, 94.0)
@@ -217,7 +216,7 @@ def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:
     controller, clock = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), Clock()
     controller.begin(0)
     controller.passes.clock = clock
-    criterion, answers = controller.criterion(NAME), []
+    criterion, answers = controller.criterion(NAME, Choice(Decision.USE)), []
     for seconds in (1.0, 1.0, 1.0, 20.0):
         clock.advance(seconds)
         answers.append(criterion.should_continue(0.999))
@@ -264,7 +263,7 @@ def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:
     after = Controller(costs_of(10.0, 12.0), {NAME: 1.0}, max_k=1)
     take_up(after, kept(before))
     assert kept(after)["seconds for probes"] == pytest.approx(0.5)
-    before.probes.seconds = 0.75
+    before.exploration.seconds = 0.75
     take_up(after, kept(before))
     assert kept(after)["seconds for probes"] == pytest.approx(-0.25)
     for broken in ("many", float("nan"), None):

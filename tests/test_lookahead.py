@@ -23,7 +23,7 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
-from tests.support.control import asks
+from tests.support.control import asks, chosen
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
 
@@ -173,10 +173,10 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
         control.begin(0)
         asked = asks(control, "lookahead")
         lost += 2.0 * asked
-        is_probe = control.is_probing("lookahead")
+        is_probe = chosen(control).is_probe
         scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True, 0.0, is_probe)] if asked else []
         control.learn(scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
-    assert lost < 0.01 * control.decode_seconds
+    assert lost < 0.01 * control.exploration.decode_seconds
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])

@@ -16,7 +16,7 @@ from bench.instruments.clock import Clock
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.decision import Decision
+from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 
@@ -71,17 +71,16 @@ class Proposed(NamedTuple):
 def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K) -> Proposed:
     """What the controller has drafted there after it began a step."""
     most, k = min(controller.max_k, room, len(trace.agrees) - place - 1), 0
-    decision = controller.decide(NAME) if most > 0 else Decision.SKIP
-    controller.note(NAME, decision)
+    choice = controller.choose(NAME) if most > 0 else Choice(Decision.SKIP)
     clock = controller.passes.clock = Clock()
-    criterion = controller.criterion(NAME)
-    while decision.asks and k < most:
+    criterion = controller.criterion(NAME, choice)
+    while choice.asks and k < most:
         clock.advance(trace.rest if criterion.confidences else trace.first)
         answer = criterion.should_continue(trace.confidences[place + k])
         k += bool(answer)
         if answer is not Answer.CONTINUE:
             break
-    return Proposed(criterion.confidences, k, decision.asks, controller.is_probing(NAME))
+    return Proposed(criterion.confidences, k, choice.asks, choice.is_probe)
 
 
 def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:

@@ -99,7 +99,7 @@ class Preparation:
         state, context = asked.state, asked.context
         self._controller.set_kind(state.kind)
         most_drafted = self._target.most_drafted(state.rule.fixes_text, len(context), self._controller.max_k)
-        self._controller.begin(len(context), state.rule.can_score_rejected, most_drafted, n_together)
+        self._controller.begin(len(context), most_drafted, n_together)
         room = min(room, most_drafted, asked.most - 1, self._target.n_left(len(context)))
         if room <= 0:
             state.left_out = self._target.why_no_room(len(context)) or state.left_out

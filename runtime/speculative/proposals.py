@@ -13,6 +13,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, common_start
 from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Drafting, Pick
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.decision import Choice
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
@@ -81,14 +82,13 @@ class Proposer:
                 unasked[drafter.name] = "another draft was found first"
             elif later is None or not drafter.shares_passes:
                 proposals += self._ask(drafter, step, room, unasked)
-            elif self._is_worth_asking(drafter, unasked):
-                later.append(self._asked(drafter, step, room))
+            elif (choice := self._chosen(drafter, step, unasked)).asks:
+                later.append(self._asked(drafter, choice, step, room))
         return Proposed(proposals, unasked)
 
-    def _asked(self, drafter: Drafter, step: StepInput, room: int) -> Asked:
+    def _asked(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Asked:
         """What that drafter is to be asked together with others."""
-        criterion, is_probe = self.controller.criterion(drafter.name), self.controller.is_probing(drafter.name)
-        return Asked(drafter, step, criterion, room, is_probe)
+        return Asked(drafter, step, self.controller.criterion(drafter.name, choice), room, choice.is_probe)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
@@ -142,32 +142,32 @@ class Proposer:
             is_probe=asked.is_probe,
         )
 
-    def _is_worth_asking(self, drafter: Drafter, unasked: dict[str, str]) -> bool:
-        """What the controller decides, which is noted."""
-        decision = self.controller.decide(drafter.name)
-        self.controller.note(drafter.name, decision)
-        if not decision.asks:
-            unasked[drafter.name] = decision.why
-        return decision.asks
+    def _chosen(self, drafter: Drafter, step: StepInput, unasked: dict[str, str]) -> Choice:
+        """Return the controller's choice; why not is noted where the drafter is not asked."""
+        choice = self.controller.choose(drafter.name, step.state.rule.can_score_rejected)
+        if not choice.asks:
+            unasked[drafter.name] = choice.decision.why
+        return choice
 
     def _ask(self, drafter: Drafter, step: StepInput, room: int, unasked: dict[str, str]) -> list[Proposal]:
         """A proposal; none from a drafter that is not worth asking, or that broke."""
-        if not self._is_worth_asking(drafter, unasked):
+        choice = self._chosen(drafter, step, unasked)
+        if not choice.asks:
             return []
         try:
             how = self._look_up if drafter.is_model_free else self._draft
-            return [how(drafter, step, room)]
+            return [how(drafter, choice, step, room)]
         except SettingsError:
             return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
         except SlipstreamError as error:
             self.lineup.drop(drafter, error)
             return []
 
-    def _draft(self, drafter: Drafter, step: StepInput, room: int) -> Proposal:
+    def _draft(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:
         """Token by token, until it no longer pays."""
         if self.threads:
             self.threads.set()
-        criterion = self.controller.criterion(drafter.name)
+        criterion = self.controller.criterion(drafter.name, choice)
         draft = drafter.propose(step.context, Budget(room, criterion.should_continue, pick_of(step), self.branches))
         first, rest = criterion.seconds()
         n_rest = max(0, len(criterion.confidences) - 1)
@@ -184,10 +184,10 @@ class Proposer:
             first,
             rest,
             n_rest,
-            is_probe=self.controller.is_probing(drafter.name),
+            is_probe=choice.is_probe,
         )
 
-    def _look_up(self, drafter: Drafter, step: StepInput, room: int) -> Proposal:
+    def _look_up(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:
         """A lookup proposes all it can, and only then is decided how much of it to use.
 
         Of a tree, that is all that is as likely as its trunk.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from bench.instruments.traces import LAWS, NAME, Trace, made_up, unsure
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
 
 
@@ -33,20 +35,27 @@ def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP,
 def said(
     controller: Controller, confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004
 ) -> DraftOutcome:
-    confidences, is_probe = [confidence] * n, controller.is_probing(NAME)
+    confidences, is_probe = [confidence] * n, chosen(controller).is_probe
     return DraftOutcome(NAME, confidences, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used, 0.0, is_probe)
 
 
+CHOICES: WeakKeyDictionary[Controller, Choice] = WeakKeyDictionary()  # the last one of each
+
+
+def chosen(controller: Controller) -> Choice:
+    """Return the last choice, or to ask where none was made."""
+    return CHOICES.get(controller, Choice(Decision.USE))
+
+
 def asks(controller: Controller, name: str) -> bool:
-    """Is the drafter asked in this step? What is decided is noted, as the loop does."""
-    decision = controller.decide(name)
-    controller.note(name, decision)
-    return decision.asks
+    """Return whether the drafter is asked in this step."""
+    CHOICES[controller] = controller.choose(name)
+    return CHOICES[controller].asks
 
 
 def n_taken(controller: Controller, name: str, confidence: float, most: int = 8) -> int:
-    """How many tokens of that confidence a proposal may have."""
-    criterion, n = controller.criterion(name), 0
+    """Return how many tokens of that confidence a proposal may have."""
+    criterion, n = controller.criterion(name, chosen(controller)), 0
     while n < most and (answer := criterion.should_continue(confidence)):
         n += 1
         if answer is Answer.LAST:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from runtime.speculative.control.costs import PassCosts, PlainPasses
-from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Decision
+from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Choice, Decision
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
+from runtime.speculative.control.exploration import Exploration
 from runtime.speculative.control.passes import Passes
 from runtime.speculative.control.policy import StoppingCriterion, best_length
-from runtime.speculative.control.probes import ProbeLedger
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.control.valuation import Market, value_all
 
 
 class Controller:
-    """One step is `begin`, then `decide` and `note` per drafter, a criterion per proposal, then `learn`.
+    """One step is `begin`, then `choose` per drafter, a criterion per proposal, then `learn`.
 
     `drafters` maps names to the seconds of a draft token, as measured. Those in `model_free` cost nothing to use once
     they have answered; those with `own_costs` leave work behind that makes the target's pass over their tokens cheaper;
@@ -54,9 +54,7 @@ class Controller:
         self._window_rows = window_rows or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
-        self.probes, self.decode_seconds = ProbeLedger(), 0.0
-        self._probing: str | None = None  # the drafter that is asked in this step although it is not believed to pay
-        self._probe_k = 0  # of its tokens that are verified then
+        self.exploration = Exploration()
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps = 0
@@ -71,13 +69,10 @@ class Controller:
         for state in self.states.values():
             state.acceptance.set_kind(kind)
 
-    def begin(self, n_context: int, scores_unused: bool = True, most: int | None = None, n_together: int = 1) -> None:
+    def begin(self, n_context: int, most: int | None = None, n_together: int = 1) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
         pass that `n_together` replies share.
-
-        `scores_unused`: can a token be scored that was not verified?
         """
-        self._scores_unused = scores_unused
         before = self._k, self.passes.n_together
         if most != self._k:
             self._k = max(1, self.max_k if most is None else min(most, self.max_k))
@@ -92,7 +87,6 @@ class Controller:
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
-        self._probing = None
         may_be_plain = n_together == 1 and self.fixed_k is None
         self.plain_passes.begin(self._n_steps, self.rate / self.plain_rate, may_be_plain)
 
@@ -118,8 +112,23 @@ class Controller:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
         return self.passes.seconds if state.costs is None else self._market.pass_seconds_of(state)
 
+    def choose(self, name: str, can_score: bool = True) -> Choice:
+        """Choose whether the drafter is asked in this step, and count it as asked or as waiting. `can_score`: tokens
+        that are not verified are compared with the text too.
+        """
+        state, decision, limit = self.states[name], self.decide(name), self.fixed_k
+        if decision is USE:
+            state.note_use()
+        elif decision is LOOK_UP:
+            state.note_lookup()
+        elif decision is WAIT:
+            state.note_wait()
+        elif decision is PROBE:
+            limit = self.exploration.begin(state, can_score, self._pass_seconds_of(state))
+        return Choice(decision, limit)
+
     def decide(self, name: str) -> Decision:
-        """Is the drafter asked in this step?"""
+        """Return whether the drafter is worth asking in this step."""
         state = self.states[name]
         if self.fixed_k is not None:
             return LOOK_UP
@@ -134,33 +143,9 @@ class Controller:
         return PROBE if state.is_probe_due else WAIT
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
-        """May a probe be made? One of a newcomer may cost a little more: it may be better than expected."""
-        if self.probes.seconds + state.first_seconds <= self.allowed:
+        if self.exploration.can_afford(state):
             return True
-        is_newcomer = state.is_new and not state.is_disabled
-        return is_newcomer and self.probes.can_afford_newcomer(state, self._pass_seconds_of(state), self.allowed)
-
-    @property
-    def allowed(self) -> float:
-        """Seconds that probes and mistakes may have cost by now."""
-        return TUNING.probe_share * self.decode_seconds + self.probes.earned
-
-    def note(self, name: str, decision: Decision) -> None:
-        """Takes in that a decision is carried out."""
-        state = self.states[name]
-        if decision is USE:
-            state.note_use()
-        elif decision is LOOK_UP:
-            state.note_lookup()
-        elif decision is WAIT:
-            state.note_wait()
-        elif decision is PROBE:
-            self._probing = name
-            self._probe_k = self.probes.begin(state, self._scores_unused, self._pass_seconds_of(state))
-
-    def is_probing(self, name: str) -> bool:
-        """Is the drafter asked in this step although it is not believed to pay?"""
-        return self._probing == name
+        return self.exploration.can_afford_newcomer(state, self._pass_seconds_of(state))
 
     def n_idle(self, names: Iterable[str]) -> int:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
@@ -184,14 +169,14 @@ class Controller:
             return 0
         n_parked = state.probe_interval - state.since_probe
         if not self._can_afford_probe(state):
-            lacking = self.probes.seconds + state.first_seconds - self.allowed
+            lacking = state.first_seconds - self.exploration.credit
             n_parked = max(n_parked, int(lacking / (TUNING.probe_share * max(self.passes.seconds[0], 1e-9))))
         return max(0, n_parked)
 
     def idle(self, seconds: float) -> None:
         """A plain step was made without asking anything."""
         self._n_idle += 1
-        self.decode_seconds += seconds
+        self.exploration.decode_seconds += seconds
 
     def _end_idling(self) -> None:
         """Takes in what such steps leave to be counted."""
@@ -206,13 +191,10 @@ class Controller:
         """Did a plain pass take what is believed?"""
         return seconds < TUNING.unusual_pass * self.passes.seconds[0]
 
-    def criterion(self, name: str) -> StoppingCriterion:
-        """The stopping criterion for a proposal of that drafter, which begins now."""
-        limit = self.fixed_k
-        if limit is None and self.is_probing(name):
-            limit = self._probe_k
+    def criterion(self, name: str, choice: Choice) -> StoppingCriterion:
+        """Return the stopping criterion for a proposal of that drafter, which begins now."""
         state = self.states[name]
-        return StoppingCriterion(state.policy, state.acceptance, limit, state.seconds_for, self.passes.clock)
+        return StoppingCriterion(state.policy, state.acceptance, choice.limit, state.seconds_for, self.passes.clock)
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """How much of what a lookup proposes to use, and the tokens that the best length would bring.
@@ -232,7 +214,7 @@ class Controller:
 
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
-        self.decode_seconds += total
+        self.exploration.decode_seconds += total
         rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
         # What steps with a draft take more is no plain decode's, and must count as lost
         if not is_wide or not self.overhead or rest < self.overhead:
@@ -259,12 +241,10 @@ class Controller:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if outcome.is_probe:
-            self.probes.learn(state, outcome, lost)
+            self.exploration.learn(state, outcome, lost)
         elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
-            plain = 1 / self.plain_rate
-            earned = self.probes.earned - TUNING.earned_share * lost
-            self.probes.earned = min(max(0.0, earned), TUNING.most_earned * plain)
-            state.learn_loss(lost, plain)
+            self.exploration.earn(lost, 1 / self.plain_rate)
+            state.learn_loss(lost, 1 / self.plain_rate)
 
     @property
     def plain_alone(self) -> float:

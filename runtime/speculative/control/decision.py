@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 
 class Decision(Enum):
@@ -21,3 +22,20 @@ class Decision(Enum):
 
 # Looked up so by name, a member takes a tenth of the time
 SKIP, WAIT, LOOK_UP, USE, PROBE = list(Decision)[:5]
+
+
+class Choice(NamedTuple):
+    """What becomes of a drafter in a step."""
+
+    decision: Decision
+    limit: int | None = None  # tokens that it drafts whatever they are worth: a length that is fixed, or a probe's
+
+    @property
+    def asks(self) -> bool:
+        """Whether the drafter is asked."""
+        return self.decision.asks
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it is asked although it is not believed to pay."""
+        return self.decision is PROBE

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.tuning import TUNING
 
 CREDIT = "seconds for probes"  # what is left of them, by name
 PASSES = "passes"
@@ -21,7 +20,7 @@ def kept(controller: Controller) -> dict[str, Any]:
     """All that is worth keeping."""
     learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
     passes = controller.passes.costs.state()
-    return {**learned, CREDIT: controller.allowed - controller.probes.seconds} | ({PASSES: passes} if passes else {})
+    return {**learned, CREDIT: controller.exploration.credit} | ({PASSES: passes} if passes else {})
 
 
 def take_up(controller: Controller, known: dict[str, Any]) -> None:
@@ -36,6 +35,5 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
         controller.passes.costs.restore(known.get(PASSES, ()))
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
-        controller.decode_seconds = min(max(0.0, credit), TUNING.most_credit) / TUNING.probe_share
-        controller.probes.seconds = min(max(0.0, -credit), TUNING.most_credit)
+        controller.exploration.take_up(credit)
     controller.begin_anew()

@@ -66,7 +66,7 @@ class Tuning:
     rounds: int = 3  # of valuing drafters and taking the best rate, which usually settle it
     settled: float = 0.03  # relative change of the rate that needs no further round
 
-    # Asking a drafter that does not pay (probes.py)
+    # Asking a drafter that does not pay (exploration.py)
     probe_share: float = 0.005  # of decode time that probes may cost
     earned_share: float = 0.05  # of the seconds that drafts have gained, what probes may cost besides
     most_earned: int = 8  # plain passes that this is at most
