@@ -13,13 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bench.instruments.heuristics import HEURISTICS, halved_and_doubled, seconds, worth
+from bench.instruments.heuristics import (
+    HEURISTICS,
+    Seconds,
+    halved_and_doubled,
+    made_up_seconds,
+    recorded_seconds,
+    worth,
+)
 from bench.instruments.questions import questions
 from bench.instruments.timing import report
 from bench.instruments.traces import MAX_K, NAME, Trace, World, fixed
@@ -77,6 +85,9 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     this machine.
     """
     engine = LoadedEngine(pair, Options(drafters=(NAME,)))
+    if not engine.decoder.lineup.drafters:
+        engine.close()
+        raise SystemExit(f"Nothing to record: {engine.facts.left_out}.")
     for prompt in prompts[:8]:  # what passes and drafts cost is learned by using them
         list(engine.reply([Message("user", prompt)], Sampling(temperature=0), most))
     controller, backend = engine.decoder.controller, engine.decoder.lineup.drafters[0].backend  # type: ignore[attr-defined]
@@ -115,16 +126,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Replay traces of acceptance through the controller.")
     parser.add_argument("traces", nargs="*", type=Path, help="recorded traces; without any, made-up ones")
     parser.add_argument("--record", type=Path, help="write a trace of the bundled pair here first")
+    parser.add_argument("--target", type=Path, help="a model file, to record that with `--draft` instead")
+    parser.add_argument("--draft", type=Path, help="its draft model")
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ablate", action="store_true", help="the same without each heuristic of the controller")
     parser.add_argument("--sweep", action="store_true", help="the same with each number halved and doubled")
     args = parser.parse_args()
     if args.ablate or args.sweep:
-        report_changes(HEURISTICS if args.ablate else each_changed(), args.tokens, args.seeds)
+        traces = [recorded(path) for path in args.traces]
+        measure = partial(recorded_seconds, traces) if traces else partial(made_up_seconds, args.tokens, args.seeds)
+        report_changes(HEURISTICS if args.ablate else each_changed(), measure)
         return
     if args.record:
-        args.record.write_text(json.dumps(asdict(record(load_registry()["demo"], questions()))), encoding="utf8")
+        pair = load_registry()["demo"]
+        if args.target:
+            pair = replace(pair, name=args.target.stem, target=args.target, draft=args.draft)
+        args.record.write_text(json.dumps(asdict(record(pair, questions()))), encoding="utf8")
         args.traces.append(args.record)
     if args.traces:
         cells = {path.stem: [World(path.stem, [recorded(path)])] for path in args.traces}
@@ -157,11 +175,11 @@ def each_changed() -> dict[str, dict[str, float]]:
     return found
 
 
-def report_changes(changes: Mapping[str, Mapping[str, float]], n: int, n_seeds: int) -> None:
+def report_changes(changes: Mapping[str, Mapping[str, float]], measure: Callable[[], Seconds]) -> None:
     """A row for each: times as fast as without a heuristic, or as with another number."""
-    base, rows, summary = seconds(n, n_seeds), list[list[str]](), dict[str, object]()
+    base, rows, summary = measure(), list[list[str]](), dict[str, object]()
     for name, numbers in changes.items():
-        found = worth(numbers, base, n, n_seeds)
+        found = worth(numbers, base, measure)
         extremes = (f"{times:.3f} {where}" for times, where in (found.most, found.least))
         rows.append([name, f"{found.alone:.4f}", f"{found.together:.4f}", *extremes])
         summary[name] = [round(each, 4) for each in (found.alone, found.together, found.most[0], found.least[0])]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bench.instruments.worlds import made_up_worlds, together, worlds
+from bench.instruments.traces import Trace, World
+from bench.instruments.worlds import made_up_worlds, times_plain, together, worlds
 from runtime.speculative.control.tuning import TUNING
 
 NEVER = 10**9  # steps, passes or tokens
@@ -72,14 +73,20 @@ def tuned(changes: Mapping[str, float]) -> Iterator[None]:
             object.__setattr__(TUNING, name, value)
 
 
-def seconds(n_tokens: int, n_seeds: int) -> Seconds:
+def recorded_seconds(traces: Sequence[Trace]) -> Seconds:
+    """Return the seconds of each recorded text by itself, and of four like it at once."""
+    alone = {trace.name: World(trace.name, [trace]).lived() for trace in traces}
+    return alone, {f"4 times {trace.name}": 1 / times_plain([trace] * 4) for trace in traces}
+
+
+def made_up_seconds(n_tokens: int, n_seeds: int) -> Seconds:
     """Return the seconds of each world of one text, and of several at once, over its seeds."""
     alone, joint = dict[str, float](), dict[str, float]()
     for seed in range(n_seeds):
         for world in (*made_up_worlds(n_tokens, seed), *worlds(n_tokens, seed)):
             alone[world.name] = alone.get(world.name, 0.0) + world.lived()
-        for name, times_plain in together(n_tokens // 4, seed):
-            joint[name] = joint.get(name, 0.0) + 1 / times_plain()
+        for name, ratio in together(n_tokens // 4, seed):
+            joint[name] = joint.get(name, 0.0) + 1 / ratio()
     return alone, joint
 
 
@@ -88,10 +95,10 @@ def halved_and_doubled(value: float) -> tuple[float, float]:
     return (max(1, value // 2), 2 * value) if isinstance(value, int) else (value / 2, 2 * value)
 
 
-def worth(changes: Mapping[str, float], base: Seconds, n_tokens: int, n_seeds: int) -> Worth:
+def worth(changes: Mapping[str, float], base: Seconds, measure: Callable[[], Seconds]) -> Worth:
     """Return what the numbers of the `base` are worth beside these."""
     with tuned(changes):
-        without = seconds(n_tokens, n_seeds)
+        without = measure()
     alone, joint = (
         {where: missing[where] / each for where, each in whole.items()}
         for whole, missing in zip(base, without, strict=True)
