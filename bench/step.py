@@ -22,6 +22,7 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 
@@ -67,9 +68,8 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
     costs = PassCosts()
     for width in range(1, 10):
         costs.set(width, 1e-3 * (1 + 0.2 * width))
-    controller = Controller(
-        costs, {drafter.name: 1e-5 for drafter in drafters}, max_k=K, fixed_k=K if drafters else None
-    )
+    known = {drafter.name: traits_of(drafter, 1e-5) for drafter in drafters}
+    controller = Controller(costs, known, max_k=K, fixed_k=K if drafters else None)
     loop, sampler = Decoder(TargetPasses(target), drafters, controller), Sampler(sampling)
     tokens = np.random.default_rng(2).integers(0, n_vocab, CONTEXT + STEPS).astype(np.int32)
     one_step(loop, tokens[:CONTEXT], sampler, 0, 100)

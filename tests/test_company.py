@@ -17,6 +17,7 @@ from runtime.models.registry import load_registry
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
+from runtime.speculative.control.drafter_state import Traits
 from runtime.speculative.control.tuning import TUNING
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
@@ -60,7 +61,7 @@ def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
 
 
 def test_drafters_are_valued_anew_where_clearly_more_or_fewer_share_a_pass() -> None:
-    controller = Controller(costs(*(1.0 + 0.2 * width for width in range(12))), {"model": 0.1}, max_k=4)
+    controller = Controller(costs(*(1.0 + 0.2 * width for width in range(12))), {"model": Traits(0.1)}, max_k=4)
     state = controller.states["model"]
 
     def is_anew(n_together: int) -> bool:
@@ -168,7 +169,6 @@ def test_more_replies_than_conversations_are_held() -> None:
 
 
 def begun(engine: LoadedEngine, cases: Sequence[Case], most: int, least: int = 1) -> tuple[Together, list[Told]]:
-    """Replies of up to `most` tokens that all have `least`."""
     together = Together(engine)
     told = [together.add(case, most) for case in cases]
     together.until(lambda: all(len(each.tokens) >= least or each.is_over for each in told))

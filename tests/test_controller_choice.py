@@ -6,18 +6,18 @@ import pytest
 
 from bench.instruments.traces import NAME, adaptive, controller_for, fixed, step
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.drafter_state import DraftOutcome, Traits
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
+
+LOOKUP = Traits(0.01, is_model_free=True)
 
 
 def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
     def used(seconds: float) -> int:
         costs = costs_of(*PASSES)
-        return Controller(costs, {"ngram": 0.001, "model": seconds}, max_k=8, model_free=["ngram"]).length(
-            "ngram", [0.7] * 3
-        )[0]
+        return Controller(costs, {"ngram": LOOKUP, "model": Traits(seconds)}, max_k=8).length("ngram", [0.7] * 3)[0]
 
     assert used(seconds=40.0)
     assert not used(seconds=0.5)
@@ -26,16 +26,16 @@ def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
 def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
     """A token that comes with a chance of 0.7, and costs 0.6 of a plain one, is a gain for others only."""
 
-    def used(*must_earn: str) -> int:
+    def used(must_earn: bool) -> int:
         controller = Controller(
-            costs_of(1.0, 1.6, 2.2, 2.8), {"ngram": 1e-5}, max_k=3, model_free=["ngram"], must_earn=must_earn
+            costs_of(1.0, 1.6, 2.2, 2.8), {"ngram": Traits(1e-5, is_model_free=True, must_earn=must_earn)}, max_k=3
         )
         for i in range(200):
             controller.states["ngram"].acceptance.observe([0.7], int(i % 10 < 7), 1)
         return controller.length("ngram", [0.7])[0]
 
-    assert used()
-    assert not used("ngram")
+    assert used(must_earn=False)
+    assert not used(must_earn=True)
 
 
 @pytest.mark.parametrize(("chance", "least"), [(0.95, 1.5), (0.8, 1.2), (0.5, 0.98), (0.2, 0.98), (0.0, 0.98)])
@@ -81,7 +81,7 @@ def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_rep
 
 
 def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> None:
-    controller = Controller(costs_of(*PASSES), {"ngram": 0.01}, max_k=8, model_free=["ngram"])
+    controller = Controller(costs_of(*PASSES), {"ngram": LOOKUP}, max_k=8)
     for _ in range(100):
         controller.begin(0)
         assert asks(controller, "ngram")
@@ -91,7 +91,7 @@ def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> N
 
 
 def test_a_fixed_k_is_kept_whatever_it_costs() -> None:
-    controller = Controller(costs_of(*PASSES), {NAME: 460.0}, max_k=8, fixed_k=3)
+    controller = Controller(costs_of(*PASSES), {NAME: Traits(460.0)}, max_k=8, fixed_k=3)
     assert asks(controller, NAME)
     assert n_taken(controller, NAME, 0.0) == 3
 
@@ -101,9 +101,7 @@ def test_the_reason_for_being_off_is_kept() -> None:
 
 
 def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
-    controller = Controller(
-        costs_of(*PASSES), {"grammar": 0.01, "ngram": 0.01}, max_k=8, model_free=["grammar", "ngram"]
-    )
+    controller = Controller(costs_of(*PASSES), {"grammar": LOOKUP, "ngram": LOOKUP}, max_k=8)
     assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"
 
 

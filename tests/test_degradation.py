@@ -21,6 +21,7 @@ from runtime.memory.pressure import Level, Thresholds
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.control.kept import kept
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
@@ -60,8 +61,8 @@ class Bench:
         costs = PassCosts()
         costs.set(1, 1.0)
         drafters = [self.make("ngram"), self.make("model"), *more]
-        seconds = {drafter.name: 0.05 for drafter in drafters}
-        controller = Controller(costs, seconds, max_k=8, fixed_k=2, model_free=["ngram"])
+        known = {drafter.name: traits_of(drafter, 0.05) for drafter in drafters}
+        controller = Controller(costs, known, max_k=8, fixed_k=2)
         self.machine = Machine(Thresholds(calm_seconds=2))
         degradation = Degradation(self.machine.watch, self.make, self.draft, slots=3)
         self.target = ToyBackend()

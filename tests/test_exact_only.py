@@ -16,6 +16,7 @@ from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState
 from runtime.speculative.target import TargetPasses
@@ -41,9 +42,8 @@ def reply(sampling: Sampling, exact: int, drafters: list[Drafter], fixed_k: int 
     costs = PassCosts()
     for width in range(1, 10):
         costs.set(width, 1.0 + 0.01 * width)
-    model_free = [drafter.name for drafter in drafters if drafter.is_model_free]
-    seconds = {drafter.name: 0.001 for drafter in drafters}
-    controller = Controller(costs, seconds, max_k=8, fixed_k=fixed_k, model_free=model_free)
+    known = {drafter.name: traits_of(drafter, 0.001) for drafter in drafters}
+    controller = Controller(costs, known, max_k=8, fixed_k=fixed_k)
     target = RoundsByWidth(exact)
     loop = Decoder(TargetPasses(target, sys.maxsize if fast else exact), drafters, controller)
     sampler = Sampler(sampling)

@@ -20,7 +20,7 @@ from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.drafter_state import DraftOutcome, Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 from tests.support.control import asks, chosen
@@ -153,7 +153,7 @@ def controller(passes: Sequence[float] = (1.0,) * 9, fixed_k: int | None = None,
     costs = PassCosts()
     for width, seconds in enumerate(passes, start=1):
         costs.set(width, seconds)
-    return Controller(costs, {"lookahead": 1e-6}, max_k=8, fixed_k=fixed_k, window_rows={"lookahead": window_rows})
+    return Controller(costs, {"lookahead": Traits(1e-6, n_window_rows=window_rows)}, max_k=8, fixed_k=fixed_k)
 
 
 def test_the_rows_of_the_window_are_part_of_its_price() -> None:

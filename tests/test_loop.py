@@ -18,6 +18,7 @@ from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import Traits
 from runtime.speculative.control.kept import kept
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState
@@ -60,7 +61,9 @@ def loop_with(drafter: Drafter, fixed_k: int | None = 2) -> Decoder:
     costs = PassCosts()
     costs.set(1, 1.0)
     return Decoder(
-        TargetPasses(ToyBackend(n_ctx=64)), [drafter], Controller(costs, {drafter.name: 0.05}, max_k=8, fixed_k=fixed_k)
+        TargetPasses(ToyBackend(n_ctx=64)),
+        [drafter],
+        Controller(costs, {drafter.name: Traits(0.05)}, max_k=8, fixed_k=fixed_k),
     )
 
 
@@ -99,7 +102,7 @@ def prepared(clock: Clock, n_prompt: int, n_reply: int, is_cancelled: bool = Fal
     costs.set(1, 1.0)
     costs.set(9, 1.5)
     loop = Decoder(
-        TargetPasses(Timed(clock, 1.0)), [ModelDrafter(draft, 6)], Controller(costs, {"model": 0.05}, max_k=8)
+        TargetPasses(Timed(clock, 1.0)), [ModelDrafter(draft, 6)], Controller(costs, {"model": Traits(0.05)}, max_k=8)
     )
     loop.begin(DraftingState(n_reply), np.ones(n_prompt, dtype=np.int32), is_cancelled=lambda: is_cancelled)
     return loop, draft
@@ -150,7 +153,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
 ) -> None:
     target, costs, called = Timed(clock, 1e-3), PassCosts(), Counter[str]()
     costs.set(1, 1e-3)
-    controller = Controller(costs, {"ngram": 8e-6}, max_k=8, model_free=["ngram"], must_earn=["ngram"])
+    controller = Controller(costs, {"ngram": Traits(8e-6, is_model_free=True, must_earn=True)}, max_k=8)
     loop = Decoder(TargetPasses(target), [Silent(clock)], controller)
     for name in ("begin", "learn"):
         monkeypatch.setattr(controller, name, counted(getattr(controller, name), name, called))
@@ -197,7 +200,7 @@ class EveryThird(Silent):
 def test_what_a_plain_pass_takes_longer_after_a_draft_is_learned_as_the_drafts_cost(clock: Clock) -> None:
     costs = PassCosts()
     costs.set(1, 1.0)
-    controller = Controller(costs, {"ngram": 8e-6}, max_k=8, fixed_k=2, model_free=["ngram"])
+    controller = Controller(costs, {"ngram": Traits(8e-6, is_model_free=True, must_earn=True)}, max_k=8, fixed_k=2)
     loop = Decoder(TargetPasses(Rebuilding(clock, 1.0)), [EveryThird(clock)], controller)
     for _ in range(300):
         one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)

@@ -8,12 +8,13 @@ import pytest
 
 from bench.instruments.traces import NAME
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.drafter_state import Traits
 from tests.support.control import PASSES, asks, costs_of, n_taken, said
 
 
 def test_what_sampling_costs_is_charged_by_the_token() -> None:
     """Five tokens at once take five times the sampling of one: that is no advantage of plain decode, nor against it."""
-    controller = Controller(costs_of(*PASSES), {NAME: 4.0}, max_k=8)
+    controller = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8)
     for _ in range(200):
         controller.begin(0)
         controller.learn([said(controller, 0.9, 3, 3)], 4, 12.0, 82.0, 94.0 + 4 * 20.0)
@@ -22,7 +23,7 @@ def test_what_sampling_costs_is_charged_by_the_token() -> None:
 
 
 def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known() -> None:
-    controller, asked, steady = Controller(costs_of(*PASSES), {NAME: 1.0}, max_k=8), [], []
+    controller, asked, steady = Controller(costs_of(*PASSES), {NAME: Traits(1.0)}, max_k=8), [], []
     for _ in range(600):
         controller.begin(0)
         asked.append(asks(controller, NAME))
@@ -43,7 +44,7 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
     """Plain passes seemed to take twice as long, and drafts that lose to gain."""
     costs = costs_of(92, *PASSES[1:])
     costs.doubt()
-    controller = Controller(costs, {NAME: 4.0}, max_k=8)
+    controller = Controller(costs, {NAME: Traits(4.0)}, max_k=8)
     for _ in range(60):
         controller.begin(0)
         k = 3 if asks(controller, NAME) else 0
@@ -57,7 +58,7 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
 
 def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
     def plain_passes(draft: float) -> int:
-        controller, asked = Controller(costs_of(*PASSES), {NAME: draft}, max_k=3), list[bool]()
+        controller, asked = Controller(costs_of(*PASSES), {NAME: Traits(draft)}, max_k=3), list[bool]()
         for _ in range(600):
             controller.begin(0)
             asked.append(asks(controller, NAME))
@@ -73,7 +74,12 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
     """A drafter that is always right, beside passes over several rows that cost hardly more than one: once they seemed
     to cost ten times that.
     """
-    controller, real, came, seconds = Controller(costs_of(46.0, 460.0), {NAME: 1.0}, max_k=1), (46.0, 48.0), 0, 0.0
+    controller, real, came, seconds = (
+        Controller(costs_of(46.0, 460.0), {NAME: Traits(1.0)}, max_k=1),
+        (46.0, 48.0),
+        0,
+        0.0,
+    )
     for n in range(3000):
         controller.begin(0)
         asked = asks(controller, NAME)
@@ -93,7 +99,9 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
 
 
 def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> None:
-    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0, "model": 4.0}, max_k=8, own_costs=["layerskip"])
+    controller = Controller(
+        costs_of(*PASSES), {"layerskip": Traits(4.0, spares_work=True), "model": Traits(4.0)}, max_k=8
+    )
     controller.passes.learn(("layerskip",), 4, 0, 41.0)
     controller.passes.scale(lambda width: width > 1, 2.0)
     assert controller.passes.of(("layerskip",), 4).seconds(4, 0) == pytest.approx(0.95 * 164)
@@ -102,7 +110,7 @@ def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> 
 
 
 def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
-    controller = Controller(costs_of(*PASSES), {"layerskip": 4.0}, max_k=8, own_costs=["layerskip"])
+    controller = Controller(costs_of(*PASSES), {"layerskip": Traits(4.0, spares_work=True)}, max_k=8)
     for _ in range(50):
         controller.passes.learn(("layerskip",), 4, 0, 41.0)
     controller.begin(0)

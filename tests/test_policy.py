@@ -6,7 +6,7 @@ import pytest
 
 from runtime.core.drafter import CONTINUE, LAST
 from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
-from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.drafter_state import DrafterState, Traits
 from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, best_length, transitions
 from runtime.speculative.control.valuation import Market, value
 from tests.support.control import PASSES
@@ -66,9 +66,9 @@ def test_what_a_drafter_said_elsewhere_is_expected_where_it_said_nothing_yet() -
 
 def test_of_a_draft_of_one_token_only_the_seconds_of_the_first_count() -> None:
     def gain(first: float, rest: float) -> float:
-        state = DrafterState(first, is_model_free=False)
+        state = DrafterState(Traits(first))
         state.rest_seconds = rest
-        value(state, 0, Market([46.0, 50.0], 0, 0.0, 1 / 46), 1 / 46)
+        value(state, Market([46.0, 50.0], 0, 0.0, 1 / 46), 1 / 46)
         return state.expected_gain
 
     assert gain(4.0, 40.0) == pytest.approx(gain(4.0, 1.0))

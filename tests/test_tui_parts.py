@@ -32,7 +32,7 @@ from runtime.engine import Message, Sampling
 from runtime.engine.stats import Stats, Told
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.drafter_state import DraftOutcome, Traits
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from runtime.speculative.control.reasons import Reason
 from tests.conftest import OpenEngine
@@ -43,7 +43,7 @@ def controller(times: tuple[float, ...], drafted: float) -> Controller:
     costs = PassCosts()
     for width, seconds in enumerate(times, start=1):
         costs.set(width, seconds)
-    return Controller(costs, {"model": drafted}, max_k=len(times) - 1)
+    return Controller(costs, {"model": Traits(drafted)}, max_k=len(times) - 1)
 
 
 def heard(controller: Controller, right: int, known: int) -> Explanation:

@@ -22,6 +22,7 @@ from runtime.sampling.logits import Row
 from runtime.sampling.sampler import Sampler, Sampling, distribution
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 
@@ -52,7 +53,7 @@ def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> Decoder:
     return Decoder(
         TargetPasses(ToyBackend()),
         drafters,
-        Controller(costs, {d.name: 0.01 for d in drafters}, max_k=8, fixed_k=k),
+        Controller(costs, {each.name: traits_of(each, 0.01) for each in drafters}, max_k=8, fixed_k=k),
         branches,
     )
 

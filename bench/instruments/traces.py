@@ -17,7 +17,7 @@ from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.drafter_state import DraftOutcome, Traits
 from runtime.speculative.control.kept import kept, take_up
 
 MAX_K = 8
@@ -112,7 +112,7 @@ def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:
     costs = PassCosts()
     for width, seconds in enumerate(trace.passes[: max_k + 1], start=1):
         costs.set(width, seconds)
-    return Controller(costs, {NAME: trace.rest}, max_k)
+    return Controller(costs, {NAME: Traits(trace.rest)}, max_k)
 
 
 def adaptive(trace: Trace, controller: Controller | None = None) -> float:

@@ -32,6 +32,7 @@ from runtime.loading.profile_cache import fingerprint
 from runtime.memory.pressure import PressureMonitor
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads, Watch
 from runtime.speculative.decoder import Decoder
@@ -171,18 +172,8 @@ class LoadedPair(OpenPair):
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
         """The controller, which begins with what was learned before and leaves what it learns for the next."""
-        seconds = {each.name: self._drafters.token_seconds(each, self.draft_costs) for each in drafters}
-        controller = Controller(
-            self.costs.costs(),
-            seconds,
-            self.options.max_k,
-            self.options.fixed_k,
-            self.off,
-            model_free=[drafter.name for drafter in drafters if drafter.is_model_free],
-            own_costs=[drafter.name for drafter in drafters if drafter.spares_work],
-            must_earn=[drafter.name for drafter in drafters if drafter.must_earn],
-            window_rows={drafter.name: drafter.n_window_rows for drafter in drafters},
-        )
+        known = {each.name: traits_of(each, self._drafters.token_seconds(each, self.draft_costs)) for each in drafters}
+        controller = Controller(self.costs.costs(), known, self.options.max_k, self.options.fixed_k, self.off)
         if drafters and self.options.fixed_k is None:
             self.profile.restore(controller, self.pair.draft)
             self._closers.append(lambda: self.profile.save(controller, self.pair.draft))

@@ -17,6 +17,7 @@ from runtime.engine.text import TextStream
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import Traits
 from runtime.speculative.control.explain import Explanation, Pass, explain
 
 SECONDS = 0.01  # of a pass, by token
@@ -58,7 +59,7 @@ class ScriptedEngine:
         costs = PassCosts()
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
             costs.set(width, seconds)
-        self.controller = Controller(costs, {"model": 1e-3}, max_k=3)
+        self.controller = Controller(costs, {"model": Traits(1e-3)}, max_k=3)
 
     def reply(
         self, prompt: str | Sequence[Message] | Talk | Ids, sampling: Sampling, max_tokens: int | None = None,

@@ -24,6 +24,7 @@ from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import Sharing, TargetPasses
 from tests.support.toy_library import DRAFT_SECONDS, END, N_VOCAB, PASS_SECONDS, ROW_SECONDS, ToyModel
@@ -118,14 +119,8 @@ def decoder_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> D
     costs = PassCosts()
     for rows in range(1, MAX_K + 2):
         costs.set(rows, PASS_SECONDS + ROW_SECONDS * rows)
-    controller = Controller(
-        costs,
-        {each.name: DRAFT_SECONDS for each in drafters},
-        MAX_K,
-        setup.fixed_k,
-        model_free=[each.name for each in drafters if each.is_model_free],
-        must_earn=[each.name for each in drafters if each.must_earn],
-    )
+    known = {each.name: traits_of(each, DRAFT_SECONDS) for each in drafters}
+    controller = Controller(costs, known, MAX_K, setup.fixed_k)
     passes = shared_passes(target)
     sharing = Sharing(passes, setup.exact_rows) if passes else None
     branches = int(setup.kind == "trees")

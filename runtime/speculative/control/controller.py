@@ -6,11 +6,11 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Choice, Decision
-from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
+from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome, Traits
 from runtime.speculative.control.exploration import Exploration
 from runtime.speculative.control.passes import Passes
 from runtime.speculative.control.policy import StoppingCriterion, best_length
@@ -20,44 +20,31 @@ from runtime.speculative.control.valuation import Market, value_all
 
 
 class Controller:
-    """One step is `begin`, then `choose` per drafter, a criterion per proposal, then `learn`.
-
-    `drafters` maps names to the seconds of a draft token, as measured. Those in `model_free` cost nothing to use once
-    they have answered; those with `own_costs` leave work behind that makes the target's pass over their tokens cheaper;
-    `window_rows` says how many rows others have in every pass that they are asked before; those in `must_earn` expect
-    repetition.
-    """
+    """One step is `begin`, then `choose` per drafter, a criterion per proposal, then `learn`."""
 
     def __init__(
         self,
         costs: PassCosts,
-        drafters: Mapping[str, float],
+        drafters: Mapping[str, Traits],
         max_k: int,
         fixed_k: int | None = None,
         off: Reason | None = None,
-        model_free: Collection[str] = (),
-        own_costs: Collection[str] = (),
-        window_rows: Mapping[str, int] | None = None,
-        must_earn: Collection[str] = (),
     ) -> None:
         self.max_k, self.fixed_k = max_k, fixed_k
         self.states = {
-            name: DrafterState(
-                seconds, name in model_free, costs.copy() if name in own_costs else None, name in must_earn
-            )
-            for name, seconds in drafters.items()
+            name: DrafterState(traits, costs.copy() if traits.spares_work else None)
+            for name, traits in drafters.items()
         }
         self._suspended: dict[str, DrafterState] = {}  # of drafters that were given up for want of memory
         own = {name: state.costs for name, state in self.states.items() if state.costs}
         self.plain_passes = PlainPasses()
         self.passes = Passes(costs, own, self.plain_passes)
-        self._window_rows = window_rows or {}
         self.off = off  # why there is nothing to choose
         self.overhead = 0.0  # seconds per token outside models: sampling and the like
         self.exploration = Exploration()
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
-        self._n_steps = 0
+        self._n_steps = self._n_plain = 0  # all, and those without a draft
         self.rate = 0.0  # tokens per second of the best way known
         self._k = max_k  # tokens that may be drafted in this step
         self.kind = ""
@@ -99,7 +86,7 @@ class Controller:
         self._next_valuation = self._n_steps + TUNING.valuation_interval
         if is_time:
             self._next_of_all = self._n_steps + 8 * TUNING.valuation_interval
-        self.rate = value_all(self.states, self._window_rows, self._market, self.rate, is_time)
+        self.rate = value_all(self.states.values(), self._market, self.rate, is_time)
         self.passes.note_gain(self.rate / self.plain_rate)
 
     @property
@@ -206,7 +193,7 @@ class Controller:
             return k, float(k)
         state = self.states[name]
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
-        price = self.rate * (TUNING.prudence if state.must_earn else 1.0)
+        price = self.rate * (TUNING.prudence if state.traits.must_earn else 1.0)
         k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
         others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)
@@ -216,9 +203,7 @@ class Controller:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
         self.exploration.decode_seconds += total
         rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
-        # What steps with a draft take more is no plain decode's, and must count as lost
-        if not is_wide or not self.overhead or rest < self.overhead:
-            self.overhead += TUNING.time_weight * (rest - self.overhead)
+        self._learn_overhead(rest, is_wide)
         is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
@@ -228,6 +213,15 @@ class Controller:
                 state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)
+
+    def _learn_overhead(self, seconds: float, is_wide: bool) -> None:
+        """Takes in the seconds per token that a step took outside models: a plain step's, as soon as there was one. What
+        steps with a draft take more is not plain decode's, and must count as lost.
+        """
+        self._n_plain += not is_wide
+        if not is_wide or not self._n_plain:
+            weight = max(TUNING.time_weight, 1 / self._n_plain if self._n_plain else 0.0)
+            self.overhead += weight * (seconds - self.overhead)
 
     def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
         """What one drafter's proposal says about it."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from runtime.core.drafter import Drafter
 from runtime.speculative.control.acceptance import N_BINS, Acceptance
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.policy import Policy
@@ -30,18 +31,31 @@ class DraftOutcome(NamedTuple):
     is_probe: bool = False  # was it asked although it was not believed to pay?
 
 
+class Traits(NamedTuple):
+    """What is known of a drafter before it was asked."""
+
+    seconds: float  # of a draft token, as measured
+    is_model_free: bool = False  # costs nothing to use once it has answered
+    spares_work: bool = False  # what it leaves behind makes the target's pass over its tokens cheaper
+    must_earn: bool = False  # expects repetition: that must be seen before it is believed
+    n_window_rows: int = 0  # that it has in every pass before which it is asked
+
+
+def traits_of(drafter: Drafter, seconds: float) -> Traits:
+    """Return the traits of a drafter, a token of which takes so many seconds."""
+    return Traits(seconds, drafter.is_model_free, drafter.spares_work, drafter.must_earn, drafter.n_window_rows)
+
+
 class DrafterState:
     """Beliefs about one drafter. `costs` are those of the target's passes over its tokens, where they are its own."""
 
-    def __init__(
-        self, seconds: float, is_model_free: bool, costs: PassCosts | None = None, must_earn: bool = False
-    ) -> None:
-        self.is_model_free, self.costs, self.must_earn = is_model_free, costs, must_earn
-        self.acceptance = Acceptance(TUNING.hope if must_earn else 1.0)
-        self.first_seconds = self.rest_seconds = max(seconds, 1e-9)  # of a draft token
+    def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
+        self.traits, self.is_model_free, self.costs = traits, traits.is_model_free, costs
+        self.acceptance = Acceptance(TUNING.hope if traits.must_earn else 1.0)
+        self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # of a draft token
         self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
         self._is_in_company, self._other_times = False, self._times  # those of the other: alone, or in company
-        self.prefill_seconds = seconds * TUNING.prefill_share  # per token of a prompt
+        self.prefill_seconds = traits.seconds * TUNING.prefill_share  # per token of a prompt
         self.policy: Policy | None = None  # of one that is not model-free
         self.priced_seconds = self.first_seconds  # of a first token, as they were when the policy was solved
         self.expected_gain = 0.0  # tokens per step beyond plain decode
@@ -96,7 +110,7 @@ class DrafterState:
 
     def n_idle(self, plain_seconds: float) -> int:
         """Steps in which a lookup is not asked yet: some, where it was of no use lately and asking is not free."""
-        if not self.must_earn or self.n_misses < TUNING.misses:
+        if not self.traits.must_earn or self.n_misses < TUNING.misses:
             return 0
         wanted = self.first_seconds / (TUNING.lookup_share * plain_seconds)
         return math.ceil(min(wanted, TUNING.most_lookup_wait)) - 1 - self.since_probe

@@ -5,7 +5,7 @@ Knows what is believed of drafters, and seconds; makes no choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from runtime.speculative.control.drafter_state import DrafterState
@@ -31,36 +31,30 @@ class Market:
         return [self.pass_seconds[0], *(each + self.after for each in wider)]
 
 
-def value_all(
-    states: Mapping[str, DrafterState], window_rows: Mapping[str, int], market: Market, rate: float, is_time: bool
-) -> float:
+def value_all(states: Collection[DrafterState], market: Market, rate: float, is_time: bool) -> float:
     """Values drafters at the best rate, of which `rate` is a first guess, and returns that rate.
 
     All of them when it `is_time`, else those of which there is news.
     """
     rate = max(rate, market.plain_rate)
-    stale = [
-        (name, state)
-        for name, state in states.items()
-        if state.is_model_free or state.has_news or is_time
-    ]  # fmt: skip
+    stale = [state for state in states if state.is_model_free or state.has_news or is_time]
     for _ in range(TUNING.rounds):
-        for name, state in stale:
-            value(state, window_rows.get(name, 0), market, rate)
-        rates = (state.rate for state in states.values() if not state.is_disabled)
+        for state in stale:
+            value(state, market, rate)
+        rates = (state.rate for state in states if not state.is_disabled)
         before, rate = rate, max([market.plain_rate, *rates])
         if abs(rate / before - 1) < TUNING.settled:
             break
     return rate
 
 
-def value(state: DrafterState, n_window: int, market: Market, rate: float) -> None:
+def value(state: DrafterState, market: Market, rate: float) -> None:
     """Values one drafter; a lookup is worth what it brought lately. Window rows are part of the price of asking."""
     if state.is_model_free:
         state.rate = (1 + state.expected_gain) * market.plain_rate
         return
     widest = len(market.pass_seconds) - 1
-    window = max(0.0, market.pass_seconds[min(n_window, widest)] - market.pass_seconds[0])
+    window = max(0.0, market.pass_seconds[min(state.traits.n_window_rows, widest)] - market.pass_seconds[0])
     price = Price(state.first_seconds + window, state.rest_seconds, market.overhead)
     state.policy = Policy(state.acceptance, market.pass_seconds_of(state), price, rate)
     state.priced_seconds = state.first_seconds
