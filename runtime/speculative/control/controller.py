@@ -215,8 +215,8 @@ class Controller:
             self._learn_outcome(each, n_tokens, total)
 
     def _learn_overhead(self, seconds: float, is_wide: bool) -> None:
-        """Takes in the seconds per token that a step took outside models; a plain step's, as soon as there was one: what
-        others take more is not plain decode's, and must count as lost.
+        """Takes in the seconds per token that a step took outside models: a plain step's, once there was one. What
+        steps with a draft take more is not plain decode's, and must count as lost.
         """
         self._n_plain += not is_wide
         if not is_wide or not self._n_plain:
