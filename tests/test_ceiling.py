@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from app.models.distill import settle
 from runtime.core.errors import DraftError
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
@@ -100,3 +102,12 @@ def test_the_search_for_a_draft_model_says_it_without_measuring_acceptance(hopel
             target.try_out(plain, hopeless.target, prompts=())
     finally:
         plain.close()
+
+
+def test_a_trained_draft_that_cannot_pay_is_not_kept_for_that_reason(
+    hopeless: Pair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("runtime.training.judging.N_PROMPTS", 0)
+    job = SimpleNamespace(apart=["Why?"], target=hopeless.target)
+    settle(Target(hopeless), job, hopeless.target, (0.01, [0.01, 0.02], 0.5))  # type: ignore[arg-type]
+    assert "Not kept: the draft model was left out, because it cannot pay here" in capsys.readouterr().out

@@ -21,7 +21,7 @@ from app.models.consent import ask_once
 from app.models.info import gigabytes
 from app.models.pair import say, usual_candidates
 from app.terminal import inert
-from runtime.core.errors import StoppedError
+from runtime.core.errors import DraftError, StoppedError
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools.pairing import Target
 from runtime.training import begun
@@ -120,7 +120,12 @@ def told(job: Job, is_new: bool) -> str:
 
 def settle(target: Target, job: Job, draft: Path, expected: tuple[float, list[float], float]) -> None:
     """Measures the draft with the real controller on held-out prompts, and keeps it if it gains."""
-    found, (guess, passes, right) = judge(target, draft, job.apart), expected
+    guess, passes, right = expected
+    try:
+        found = judge(target, draft, job.apart)
+    except DraftError as error:
+        print(f"Not kept: {inert(str(error))}.")
+        return
     if not found.is_kept:
         print(f"Not kept. {inert(found.why_not(guess, passes, right))}")
         return
