@@ -39,7 +39,6 @@ def test_a_reply_pays_its_part_of_a_plain_pass_and_all_of_its_draft() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
     controller.begin(0, n_together=2)
     assert [controller.passes.shares[k] for k in range(3)] == pytest.approx([0.6, 0.8, 1.0])
-    assert controller.passes.joint.worth(2, [0.6, 0.8, 1.0]) == pytest.approx([0.6, 0.9, 1.2])  # the other waits, too
     assert controller.plain_rate == pytest.approx(1 / 0.6)
     assert controller.plain_alone == pytest.approx(1.0)
     controller.begin(0)

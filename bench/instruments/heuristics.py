@@ -38,7 +38,6 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
     "the offset fades": {"offset_decay": 1.0},
     "a change of one width's time is all widths'": {"shared_drift": 0.0},
     "more sequences in a pass make beliefs old": {"company_change": NEVER},
-    "a pass costs those who wait": {"waiting_cost": 0.0},
     "a pass is shared again now and then": {"apart_passes": NEVER},
     "drafters are valued only when there is news": {"news": -1.0},
     "values are settled in rounds": {"rounds": 1},

@@ -61,6 +61,9 @@ def worlds(n: int, seed: int) -> Iterator[World]:
         for law in (SURE, HALF, HOPELESS):
             traces = [made_up(LAWS[law], COSTS[where], SHORT, seed + i) for i in range(n // SHORT)]
             yield World(f"{where}: short replies, {law}", traces, restarts=True)
+        found = [HOPELESS if i < n // SHORT // 2 else SURE for i in range(n // SHORT)]
+        traces = [made_up(LAWS[law], COSTS[where], SHORT, seed + i) for i, law in enumerate(found)]
+        yield World(f"{where}: short replies, bad ones, then good ones", traces, restarts=True)
 
 
 def together(n: int, seed: int) -> Iterator[tuple[str, Callable[[], float]]]:

@@ -36,10 +36,6 @@ class JointPasses:
             shares.append(plain / n + (wider[n_rows - 1] - plain) * k / n_rows)
         return shares
 
-    def worth(self, n: int, shares: Sequence[float]) -> list[float]:
-        """[most + 1] seconds that those shares count for where it is decided what to draft."""
-        return [shares[0] + (1 + TUNING.waiting_cost * (n - 1) / n) * (each - shares[0]) for each in shares]
-
     def learn_drafts(self, n_drafted: Sequence[int]) -> None:
         """Takes in how many tokens were drafted for each reply of a pass, where any were."""
         if n := sum(map(bool, n_drafted)):

@@ -47,11 +47,10 @@ class Passes:
         self.n_context, self.n_together = n_context, n_together
         if n_together == 1:
             self.shares = self.costs.up_to(k + 1, n_context)  # [k + 1] seconds of the reply's tokens, by width - 1
-            # The same for the choice: with what a draft costs in the step after it, or others that wait
+            # The same for the choice: with what a draft costs in the step after it
             self.seconds = self._with_what_follows(self.shares)
         else:
-            self.shares = self.joint.shares(n_together, k, n_context)
-            self.seconds = self.joint.worth(n_together, self.shares)
+            self.shares = self.seconds = self.joint.shares(n_together, k, n_context)
 
     def _with_what_follows(self, seconds: list[float]) -> list[float]:
         after = self.after

@@ -91,7 +91,6 @@ class Tuning:
     most_read_change: float = 2.0  # times what is believed, that one such time counts at most
     blurred_passes: int = 16  # passes that read and decode, after which the two are timed apart again
     drafting_weight: float = 0.1  # weight of a new number of sequences that draft
-    waiting_cost: float = 1.0  # seconds that a second of a pass counts for in addition, as others wait who gain nothing
     apart_passes: int = 32  # passes of one sequence each until one is shared again
 
     # Threads (threads.py)
