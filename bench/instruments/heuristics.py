@@ -90,8 +90,12 @@ def made_up_seconds(n_tokens: int, n_seeds: int) -> Seconds:
 
 
 def halved_and_doubled(value: float) -> tuple[float, float]:
-    """Return both; whole numbers stay whole and above 0."""
-    return (max(1, value // 2), 2 * value) if isinstance(value, int) else (value / 2, 2 * value)
+    """Return both; whole numbers stay whole and above 0. Of a share above a half, what it lacks is doubled and
+    halved.
+    """
+    if isinstance(value, int):
+        return max(1, value // 2), 2 * value
+    return (2 * value - 1, (1 + value) / 2) if 0.5 < value < 1 else (value / 2, 2 * value)
 
 
 def worth(changes: Mapping[str, float], base: Seconds, measure: Callable[[], Seconds]) -> Worth:
