@@ -287,7 +287,7 @@ def test_in_company_too_steps_are_made_without_asking_anybody(
     controller = engine.decoder.controller
     monkeypatch.setattr(controller, "n_worth", lambda n: n)  # whatever passes cost here and now
     monkeypatch.setattr(controller, "is_usual", lambda seconds: True)
-    monkeypatch.setattr(controller, "choose", lambda name: asked.append(name) or Choice(Decision.SKIP))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(controller, "choose", lambda name, can_score: asked.append(name) or Choice(Decision.SKIP))  # type: ignore[func-returns-value]
 
     def n_asked(n_idle: int) -> int:
         """Questions to drafters where so many steps after each may be made without."""

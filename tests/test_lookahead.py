@@ -20,6 +20,7 @@ from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.drafter_state import DraftOutcome, Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
@@ -173,7 +174,7 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
         control.begin(0)
         asked = asks(control, "lookahead")
         lost += 2.0 * asked
-        is_probe = chosen(control).is_probe
+        is_probe = chosen(control).decision is Decision.PROBE
         scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True, 0.0, is_probe)] if asked else []
         control.learn(scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
     assert lost < 0.01 * control.exploration.decode_seconds

@@ -74,13 +74,13 @@ def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K)
     choice = controller.choose(NAME) if most > 0 else Choice(Decision.SKIP)
     clock = controller.passes.clock = Clock()
     criterion = controller.criterion(NAME, choice)
-    while choice.asks and k < most:
+    while choice.decision.asks and k < most:
         clock.advance(trace.rest if criterion.confidences else trace.first)
         answer = criterion.should_continue(trace.confidences[place + k])
         k += bool(answer)
         if answer is not Answer.CONTINUE:
             break
-    return Proposed(criterion.confidences, k, choice.asks, choice.is_probe)
+    return Proposed(criterion.confidences, k, choice.decision.asks, choice.decision is Decision.PROBE)
 
 
 def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:

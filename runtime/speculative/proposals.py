@@ -13,7 +13,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, common_start
 from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Drafting, Pick
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.decision import Choice
+from runtime.speculative.control.decision import PROBE, Choice
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
@@ -82,13 +82,13 @@ class Proposer:
                 unasked[drafter.name] = "another draft was found first"
             elif later is None or not drafter.shares_passes:
                 proposals += self._ask(drafter, step, room, unasked)
-            elif (choice := self._chosen(drafter, step, unasked)).asks:
+            elif (choice := self._chosen(drafter, step, unasked)).decision.asks:
                 later.append(self._asked(drafter, choice, step, room))
         return Proposed(proposals, unasked)
 
     def _asked(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Asked:
         """What that drafter is to be asked together with others."""
-        return Asked(drafter, step, self.controller.criterion(drafter.name, choice), room, choice.is_probe)
+        return Asked(drafter, step, self.controller.criterion(drafter.name, choice), room, choice.decision is PROBE)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
@@ -145,14 +145,14 @@ class Proposer:
     def _chosen(self, drafter: Drafter, step: StepInput, unasked: dict[str, str]) -> Choice:
         """Return the controller's choice; why not is noted where the drafter is not asked."""
         choice = self.controller.choose(drafter.name, step.state.rule.can_score_rejected)
-        if not choice.asks:
+        if not choice.decision.asks:
             unasked[drafter.name] = choice.decision.why
         return choice
 
     def _ask(self, drafter: Drafter, step: StepInput, room: int, unasked: dict[str, str]) -> list[Proposal]:
         """A proposal; none from a drafter that is not worth asking, or that broke."""
         choice = self._chosen(drafter, step, unasked)
-        if not choice.asks:
+        if not choice.decision.asks:
             return []
         try:
             how = self._look_up if drafter.is_model_free else self._draft
@@ -184,7 +184,7 @@ class Proposer:
             first,
             rest,
             n_rest,
-            is_probe=choice.is_probe,
+            is_probe=choice.decision is PROBE,
         )
 
     def _look_up(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:

@@ -35,7 +35,7 @@ def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP,
 def said(
     controller: Controller, confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004
 ) -> DraftOutcome:
-    confidences, is_probe = [confidence] * n, chosen(controller).is_probe
+    confidences, is_probe = [confidence] * n, chosen(controller).decision is Decision.PROBE
     return DraftOutcome(NAME, confidences, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used, 0.0, is_probe)
 
 
@@ -50,7 +50,7 @@ def chosen(controller: Controller) -> Choice:
 def asks(controller: Controller, name: str) -> bool:
     """Return whether the drafter is asked in this step."""
     CHOICES[controller] = controller.choose(name)
-    return CHOICES[controller].asks
+    return CHOICES[controller].decision.asks
 
 
 def n_taken(controller: Controller, name: str, confidence: float, most: int = 8) -> int:

@@ -29,13 +29,3 @@ class Choice(NamedTuple):
 
     decision: Decision
     limit: int | None = None  # tokens that it drafts whatever they are worth: a length that is fixed, or a probe's
-
-    @property
-    def asks(self) -> bool:
-        """Whether the drafter is asked."""
-        return self.decision.asks
-
-    @property
-    def is_probe(self) -> bool:
-        """Whether it is asked although it is not believed to pay."""
-        return self.decision is PROBE
