@@ -12,7 +12,7 @@ from app.models.distill import settle
 from runtime.core.errors import DraftError
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.loading.ceiling import AGREED, found_never, known_never, why_never
+from runtime.loading.ceiling import AGAIN, AGREED, found_never, known_never, why_never
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from runtime.speculative.control.costs import PassCosts
@@ -58,6 +58,17 @@ def test_it_is_not_opened_once_starts_agree_and_looked_at_again_where_passes_cha
     assert not known_never(cache, costs(30.9, 31.0, 32.0, 33.0), 3)  # a GPU, say
     assert not found_never(cache, QWEN, 0.001, 5)
     assert not known_never(cache, QWEN, 5)
+
+
+def test_now_and_then_it_is_measured_again(tmp_path: Path) -> None:
+    """Both starts that agreed may have been held up."""
+    cache = ProfileCache("key", tmp_path)
+    for _ in range(AGREED):
+        found_never(cache, QWEN, DRAFT, 5)
+    opened = [not known_never(cache, QWEN, 5) for _ in range(2 * AGAIN)]
+    assert opened == [False] * (AGAIN - AGREED) + [True] * (AGAIN + AGREED)  # until it was measured
+    found_never(cache, QWEN, DRAFT, 5)
+    assert known_never(cache, QWEN, 5)
 
 
 @pytest.mark.parametrize("kept", [{}, {"share": "much", "n_agreed": 9}, {"share": -1.0, "n_agreed": 9}])

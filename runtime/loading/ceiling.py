@@ -5,13 +5,15 @@ Knows seconds and what earlier starts measured; knows no model.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.policy import best_case
 
-AGREED = 2  # starts in a row that find it cannot pay, after which it is not even opened: one may have been held up
+# Starts in a row that find it cannot pay, after which it is not even opened: one may have been held up. In one of so
+# many it is measured again: both may have been
+AGREED, AGAIN = 2, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,16 @@ def why_never(costs: PassCosts, draft_seconds: float, max_k: int) -> str:
 
 
 def known_never(cache: ProfileCache, costs: PassCosts, max_k: int) -> str:
-    """Return why it cannot pay by what earlier starts agreed upon, at what passes take now; "" where that is open."""
+    """Return why it cannot pay by what earlier starts agreed upon, at what passes take now, and count this start with
+    them; "" where that is open, or is to be measured again.
+    """
     found = cache.read_as(Finding)
-    if found is None or found.n_agreed < AGREED or not found.share > 0:
+    if found is None or found.n_agreed < AGREED or found.n_agreed % AGAIN == 0 or not found.share > 0:
         return ""
-    return why_never(costs, found.share * costs.seconds(1, 0), max_k)
+    why = why_never(costs, found.share * costs.seconds(1, 0), max_k)
+    if why:
+        cache.write(asdict(replace(found, n_agreed=found.n_agreed + 1)))
+    return why
 
 
 def found_never(cache: ProfileCache, costs: PassCosts, draft_seconds: float, max_k: int) -> str:
