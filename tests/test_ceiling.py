@@ -12,6 +12,7 @@ from app.models.distill import settle
 from runtime.core.errors import DraftError
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.loading import calibration
 from runtime.loading.ceiling import AGAIN, AGREED, found_never, known_never, why_never
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
@@ -41,6 +42,12 @@ def test_two_numbers_say_that_no_acceptance_can_pay() -> None:
 def test_it_may_pay_at_the_length_that_saves_most(draft: float, pays: bool) -> None:
     """Five drafts in a pass of 120 ms save 65.4 ms."""
     assert (why_never(QWEN, draft, 5) == "") == pays
+
+
+def test_what_was_measured_too_little_is_not_judged() -> None:
+    """Of a model whose passes take long, wider ones are only guessed."""
+    assert not why_never(costs(300.0), 0.3, 12)
+    assert not why_never(costs(300.0, 600.0), 0.3, 12)
 
 
 def test_wider_passes_need_not_be_dearer() -> None:
@@ -85,8 +92,11 @@ def hopeless() -> Pair:
     return replace(demo, draft=demo.target)
 
 
-def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(hopeless: Pair) -> None:
-    opened = []
+def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(
+    hopeless: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, measured, take = [], list[int](), calibration.take
+    monkeypatch.setattr(calibration, "take", lambda *how: measured.append(how[1]) or take(*how))  # type: ignore[func-returns-value]
     for _ in range(AGREED + 1):
         seen = set[str]()
         engine = LoadedEngine(hopeless, Options(), lambda what, share, seen=seen: seen.add(what) is None)  # type: ignore[misc]
@@ -97,6 +107,7 @@ def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(hope
         engine.close()
         opened.append("draft" in seen)
     assert opened == [True] * AGREED + [False]
+    assert sum(width > 1 for width in measured) >= AGREED  # who is to agree measures for itself
 
 
 def test_a_draft_length_that_a_person_chose_is_drafted_all_the_same(hopeless: Pair) -> None:

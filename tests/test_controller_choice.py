@@ -116,3 +116,18 @@ def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> 
     assert controller.n_unasked(NAME) > 100 / TUNING.probe_share - 1  # plain passes
     controller.fixed_k = 2
     assert controller.n_unasked(NAME) == 0
+
+
+def test_a_lookup_that_was_disabled_is_used_again() -> None:
+    controller = Controller(costs_of(*PASSES), {"ngram": LOOKUP}, max_k=8)
+    state = controller.states["ngram"]
+    while not state.is_disabled:
+        state.learn_loss(100.0, PASSES[0])
+    steps = []
+    for _ in range(70):
+        controller.begin(0)
+        steps.append((asks(controller, "ngram"), controller.length("ngram", [0.99] * 4)[0]))
+    assert steps[0] == (False, 0)
+    assert steps[-1][0]
+    assert steps[-1][1] > 0
+    assert sum(is_asked for is_asked, _ in steps) == 70 - 64

@@ -30,6 +30,8 @@ def why_never(costs: PassCosts, draft_seconds: float, max_k: int) -> str:
     """Return why drafts of up to `max_k` tokens, of `draft_seconds` each, cannot pay beside passes of these `costs`
     even if all were accepted; "" where they can.
     """
+    if not {1, 2, min(4, max_k + 1)} <= costs.widths(0).keys():
+        return ""  # too little was measured, as of a model whose passes take long
     passes = costs.up_to(max_k + 1, 0)
     k, times = best_case(draft_seconds, draft_seconds, passes)
     if times > 1:

@@ -69,9 +69,7 @@ class LoadedPair(OpenPair):
         clock = steadiest() if self._n_taken and not self._workers else wall
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
-        n_rows = self.backend.n_rows
-        # Threads of a target on workers are theirs
-        counts = self._counts[-1:] if self._workers else self._counts
+        counts, n_rows = self._target_counts, self.backend.n_rows
         self.costs = self.profile.calibration(self.backend, self.pair.target, counts, n_rows, clock)
         self.draft_costs: Calibration | None = None
         if why := self._take_draft(clock, on_progress):
@@ -81,6 +79,11 @@ class LoadedPair(OpenPair):
         self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, shape, room)
         self._makers = self._drafters.makers(self.names)
         self._test_rounding()
+
+    @property
+    def _target_counts(self) -> list[int]:
+        """Numbers of threads that are tried for the target; those of one on workers are theirs."""
+        return self._counts[-1:] if self._workers else self._counts
 
     def _take_draft(self, clock: Clock, on_progress: OnProgress) -> str:
         """Open and time the draft. Return why not, if it is a model that cannot pay; a fixed draft length needs it."""
@@ -97,6 +100,8 @@ class LoadedPair(OpenPair):
         if why:
             self.draft.close()
             self.draft = self.draft_costs = None
+            # Another start agrees only if it measures for itself
+            self.profile.forget_calibration(self.pair.target, self._target_counts, self.backend.n_rows)
         return why
 
     def _test_rounding(self) -> None:
@@ -112,7 +117,8 @@ class LoadedPair(OpenPair):
         """
         found = window_shape(self.costs.costs(), self.options, self.backend)
         if isinstance(found, Refused):
-            self.left_out = Reason(found.code, f"the lookahead drafter is left out, because {found.why}")
+            why = Reason(found.code, f"the lookahead drafter is left out, because {found.why}")
+            self.left_out = self.left_out or why
             return None
         if not self.backend.can_branch:
             self.backend.close()

@@ -54,6 +54,10 @@ class TargetProfile:
         is_far = bool(self._options.rpc) and max_width > 1  # a draft model's passes are made here
         return calibrate(backend, max_width, counts, cache, clock, is_far)
 
+    def forget_calibration(self, path: Path, counts: list[int], max_width: int) -> None:
+        """Have the next start measure anew what passes of that model cost."""
+        self.cache("calibration", counts, max_width, fingerprint(path)).write({})
+
     def exactness(self, backend: LlamaBackend, costs: PassCosts) -> Exactness:
         """What the self-test of the target finds. Where rounding depends on the width of passes and a wider one costs
         nothing, the backend pads them all.

@@ -123,7 +123,7 @@ class Target:
         ratios: list[float] = []
         seen: list[Stats] = []
         try:
-            self._require_draft(engine)
+            self._require_draft(engine, draft)
             for prompt in [*prompts] * 4:
                 before, after = (self._answer(each, prompt, sampling) for each in (plain, engine))
                 if min(before.predicted_n, after.predicted_n) >= LEAST_TOKENS:
@@ -138,9 +138,11 @@ class Target:
         return trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
 
     @staticmethod
-    def _require_draft(engine: LoadedEngine) -> None:
+    def _require_draft(engine: LoadedEngine, draft: Path) -> None:
         """Raises DraftError where it answers without the draft that it was opened with."""
-        if (failed := engine.decoder.lineup.failed) and failed.code in LEFT_OUT:
+        lineup = engine.decoder.lineup
+        is_there = drafter_in(draft) in [each.name for each in lineup.drafters]
+        if not is_there and (failed := lineup.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 
     def _answer(self, engine: Engine, prompt: str, sampling: Sampling) -> Stats:

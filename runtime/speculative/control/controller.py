@@ -215,13 +215,12 @@ class Controller:
             self._learn_outcome(each, n_tokens, total)
 
     def _learn_overhead(self, seconds: float, is_wide: bool) -> None:
-        """Takes in the seconds per token that a step took outside models: a plain step's, once there was one. What
-        steps with a draft take more is not plain decode's, and must count as lost.
-        """
+        """Takes in a step's seconds per token outside models; what steps with a draft take more is lost by drafting."""
         self._n_plain += not is_wide
-        if not is_wide or not self._n_plain:
-            weight = max(TUNING.time_weight, 1 / self._n_plain if self._n_plain else 0.0)
-            self.overhead += weight * (seconds - self.overhead)
+        if not is_wide:
+            self.overhead += max(TUNING.time_weight, 1 / (1 + self._n_plain)) * (seconds - self.overhead)
+        elif not self._n_plain or seconds < self.overhead:
+            self.overhead += TUNING.time_weight * (seconds - self.overhead)
 
     def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
         """What one drafter's proposal says about it."""

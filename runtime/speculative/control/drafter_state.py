@@ -109,7 +109,11 @@ class DrafterState:
         return self.since_probe >= self.probe_interval
 
     def n_idle(self, plain_seconds: float) -> int:
-        """Steps in which a lookup is not asked yet: some, where it was of no use lately and asking is not free."""
+        """Steps in which a lookup is not asked yet: where it is disabled, or was of no use lately and asking is not
+        free.
+        """
+        if self.is_disabled:
+            return self.probe_interval - self.since_probe
         if not self.traits.must_earn or self.n_misses < TUNING.misses:
             return 0
         wanted = self.first_seconds / (TUNING.lookup_share * plain_seconds)
@@ -159,8 +163,8 @@ class DrafterState:
         self.since_probe, self.probe_interval, self.n_right_probes = 0, TUNING.first_probe, 0
 
     def note_lookup(self) -> None:
-        """It is looked up."""
-        self.since_probe = 0
+        """It is looked up, and may be used again if it was disabled."""
+        self.since_probe, self.is_disabled = 0, False
 
     def note_wait(self, n_steps: int = 1) -> None:
         """Steps have passed in which it was not asked."""
