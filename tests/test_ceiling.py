@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.models.distill import settle
+from runtime.core.backend import Backend
 from runtime.core.errors import DraftError
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.loading import calibration
+from runtime.loading import calibration, profile
+from runtime.loading.calibration import Calibration
 from runtime.loading.ceiling import AGAIN, AGREED, found_never, known_never, why_never
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
@@ -86,8 +89,15 @@ def test_what_cannot_be_read_says_nothing(tmp_path: Path, kept: dict[str, object
 
 
 @pytest.fixture
-def hopeless() -> Pair:
-    """A target that is its own draft model: as slow, and always right."""
+def hopeless(monkeypatch: pytest.MonkeyPatch) -> Pair:
+    """A target that is its own draft model, always right, a token of which is said to take a second."""
+    calibrate = profile.calibrate
+
+    def slow(backend: Backend, max_width: int, *how: Any) -> Calibration:
+        found = calibrate(backend, max_width, *how)
+        return found if max_width > 1 else replace(found, pass_seconds={1: 1.0})
+
+    monkeypatch.setattr(profile, "calibrate", slow)
     demo = load_registry()["demo"]
     return replace(demo, draft=demo.target)
 
