@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 
 from app.cli.trace import reasons
+from runtime.engine import Chunk, Message, Options, Sampling
+from runtime.engine.engine import Ask
+from runtime.engine.loaded import LoadedEngine
 from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
+from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass, Why
+from runtime.speculative.preparation import NO_ROOM
+from runtime.speculative.proposals import Proposer
 from tests.conftest import OpenEngine
 from tests.support.cli import QUESTION, failing, slipstream
 
@@ -83,6 +89,22 @@ def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
     told = slipstream("trace", str(path)).stdout
     for why in {(name, why) for each in lines for name, why in each["not_asked"].items()}:
         assert "without asking {}: {}".format(*why) in told
+
+
+def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=2))
+    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n: n)  # whatever one alone would bring
+    monkeypatch.setattr(Proposer, "propose_together", lambda self, asked, room: [])
+    for question in (QUESTION, "What does json.dumps do?"):
+        engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True))
+    shared = list[Why]()
+    while not engine.core.is_idle:
+        for _, came in engine.step():
+            if isinstance(came, Chunk) and came.made and came.made.n_together == 2 and came.made.why:
+                shared.append(came.made.why)
+    engine.close()
+    assert NO_ROOM in {why.unasked.get("model") for why in shared}
+    assert not [why for why in shared if "model" in why.asked]
 
 
 def test_the_sum_says_what_stats_say(traced: tuple[Path, dict[str, Any], str]) -> None:

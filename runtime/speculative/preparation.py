@@ -17,6 +17,8 @@ from runtime.speculative.proposals import Asked, Proposal, Proposed, Proposer
 from runtime.speculative.step import DraftingState, StepInput
 from runtime.speculative.target import TargetPasses
 
+NO_ROOM = "the pass had no room left for its draft, or it broke"
+
 
 class Prepared(NamedTuple):
     """A sequence's step before its pass."""
@@ -52,19 +54,21 @@ class Preparation:
             room -= len(ready[-1].draft.tokens)
             if asked:
                 later[len(ready) - 1] = asked[0]
-        return errors, self._together(ready, later, room) if later and room > 0 else ready
+        return errors, self._together(ready, later, room) if later else ready
 
     def _together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
-        """Add what is drafted for several of them at once."""
+        """Add what is drafted for several of them at once: nothing where the pass has no room left."""
         clock = self._controller.passes.clock
         began = clock()
-        proposals = self._proposer.propose_together(list(later.values()), room)
+        proposals = self._proposer.propose_together(list(later.values()), room) if room > 0 else []
         seconds = (clock() - began) / len(later)
         for i, proposal in zip(later, proposals, strict=False):
             each = ready[i]
             ready[i] = each._replace(
                 proposals=[*each.proposals, proposal], draft=proposal.draft, seconds=each.seconds + seconds
             )
+        for i, asked in later.items() if not proposals else ():
+            ready[i] = ready[i]._replace(unasked={**ready[i].unasked, asked.drafter.name: NO_ROOM})
         return ready
 
     def _one(self, number: int, asked: StepInput, room: int, n_together: int, later: list[Asked] | None) -> Prepared:

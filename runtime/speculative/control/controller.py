@@ -97,7 +97,7 @@ class Controller:
 
     def _pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
-        return self.passes.seconds if state.costs is None else self._market.pass_seconds_of(state)
+        return self._market.pass_seconds_of(state)
 
     def choose(self, name: str, can_score: bool = True) -> Choice:
         """Choose whether the drafter is asked in this step, and count it as asked or as waiting. `can_score`: tokens
@@ -152,7 +152,7 @@ class Controller:
     def n_unasked(self, name: str) -> int:
         """Steps from now on in which that drafter will hardly be asked."""
         state = self.states[name]
-        if self.fixed_k is not None or state.is_model_free or state.pays_now(self.rate):
+        if self.fixed_k is not None or state.traits.is_model_free or state.pays_now(self.rate):
             return 0
         n_parked = state.probe_interval - state.since_probe
         if not self._can_afford_probe(state):
@@ -195,7 +195,7 @@ class Controller:
         chances = [state.acceptance.chance(confidence) for confidence in confidences]
         price = self.rate * (TUNING.prudence if state.traits.must_earn else 1.0)
         k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
-        others = (other for other in self.states.values() if not other.is_model_free and other.pays(self.rate))
+        others = (other for other in self.states.values() if not other.traits.is_model_free and other.pays(self.rate))
         forgone = max((other.expected_gain for other in others), default=0.0)
         return (k if gain > forgone and not self.plain_passes.is_due and not state.is_disabled else 0), gain
 
@@ -204,12 +204,12 @@ class Controller:
         self.exploration.decode_seconds += total
         rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
         self._learn_overhead(rest, is_wide)
-        is_plain = not any(each.is_used or not self.states[each.name].is_model_free for each in outcomes)
+        is_plain = not any(each.is_used or not self.states[each.name].traits.is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
         heard = [each.name for each in outcomes]
         for name, state in self.states.items():
-            if not state.is_model_free and name not in heard:
+            if not state.traits.is_model_free and name not in heard:
                 state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)
@@ -228,14 +228,14 @@ class Controller:
         if outcome.confidences:
             state.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
         state.learn_times(outcome)
-        if not state.is_model_free and state.is_priced_wrongly:
+        if not state.traits.is_model_free and state.is_priced_wrongly:
             self._next_valuation = 0
-        if self.fixed_k is None and state.is_model_free:
+        if self.fixed_k is None and state.traits.is_model_free:
             state.learn_use(outcome)
         lost = total - n_tokens / self.plain_rate
         if outcome.is_probe:
             self.exploration.learn(state, outcome, lost)
-        elif self.fixed_k is None and (outcome.is_used or not state.is_model_free):
+        elif self.fixed_k is None and (outcome.is_used or not state.traits.is_model_free):
             self.exploration.earn(lost, 1 / self.plain_rate)
             state.learn_loss(lost, 1 / self.plain_rate)
 

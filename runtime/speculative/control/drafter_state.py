@@ -50,7 +50,7 @@ class DrafterState:
     """Beliefs about one drafter. `costs` are those of the target's passes over its tokens, where they are its own."""
 
     def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
-        self.traits, self.is_model_free, self.costs = traits, traits.is_model_free, costs
+        self.traits, self.costs = traits, costs
         self.acceptance = Acceptance(TUNING.hope if traits.must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # of a draft token
         self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
@@ -89,7 +89,7 @@ class DrafterState:
         """Is it expected to gain, where a second is worth so many tokens? Only a lookup's expected gain leaves the cost
         of asking out.
         """
-        asking = self.first_seconds * rate if self.is_model_free else 0.0
+        asking = self.first_seconds * rate if self.traits.is_model_free else 0.0
         return self.expected_gain > asking and not self.is_disabled
 
     def pays_now(self, rate: float) -> bool:
@@ -101,7 +101,7 @@ class DrafterState:
 
     def is_cheap(self, plain_seconds: float) -> bool:
         """Does asking cost next to nothing?"""
-        return self.is_model_free and self.first_seconds < TUNING.cheap * plain_seconds
+        return self.traits.is_model_free and self.first_seconds < TUNING.cheap * plain_seconds
 
     @property
     def is_probe_due(self) -> bool:
@@ -121,7 +121,7 @@ class DrafterState:
 
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
-        return self.first_seconds + (0.0 if self.is_model_free else (k - 1) * self.rest_seconds)
+        return self.first_seconds + (0.0 if self.traits.is_model_free else (k - 1) * self.rest_seconds)
 
     def learn_use(self, outcome: DraftOutcome) -> None:
         """Takes in what a lookup's answer was good for."""

@@ -122,8 +122,8 @@ def facts(name: str, state: DrafterState, pass_seconds: tuple[float, ...], overh
         for k, (n, seconds) in enumerate(zip(tokens, pass_seconds[1:], strict=True), start=1)
     )
     return DrafterFacts(
-        name, state.is_model_free, acceptance, state.acceptance.n_seen, state.first_seconds, state.rest_seconds, tokens,
-        per_second,
+        name, state.traits.is_model_free, acceptance, state.acceptance.n_seen, state.first_seconds, state.rest_seconds,
+        tokens, per_second,
         state.expected_gain, state.is_disabled, state.since_probe, state.probe_interval,
     )  # fmt: skip
 

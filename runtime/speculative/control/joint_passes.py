@@ -60,8 +60,8 @@ class JointPasses:
         """
         plain = self._plain(n, n_context)
         row = self._row_seconds or plain / n
-        n = int((TUNING.most_stall - 1) * max(plain, self._with_drafts) / row)
-        return max(min(TUNING.least_read, most), min(most, n))
+        n_rows = int((TUNING.most_stall - 1) * max(plain, self._with_drafts) / row)
+        return max(min(TUNING.least_read, most), min(most, n_rows))
 
     @property
     def is_blurred(self) -> bool:

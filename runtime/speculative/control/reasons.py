@@ -28,13 +28,13 @@ NONE_ON = Reason("user", "no drafter is switched on")
 
 def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float], plain_rate: float) -> Reason:
     """Why none of `drafters`, at least one, paid: judged by the one that promises most."""
-    heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.is_model_free]
+    heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.traits.is_model_free]
     if not heard:
         return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")
     name = max(heard, key=lambda name: drafters[name].rate)
     state = drafters[name]
-    times = 2.0 if state.is_model_free else best_case(state.first_seconds, state.rest_seconds, pass_seconds)[1]
-    if times <= 1:
+    _, times = best_case(state.first_seconds, state.rest_seconds, pass_seconds)
+    if times <= 1 and not state.traits.is_model_free:
         return Reason("cost", f"drafts cost more than they can save here: at best {times:.2f} times plain decode")
     if state.is_disabled:
         return Reason(

@@ -37,7 +37,7 @@ def value_all(states: Collection[DrafterState], market: Market, rate: float, is_
     All of them when it `is_time`, else those of which there is news.
     """
     rate = max(rate, market.plain_rate)
-    stale = [state for state in states if state.is_model_free or state.has_news or is_time]
+    stale = [state for state in states if state.traits.is_model_free or state.has_news or is_time]
     for _ in range(TUNING.rounds):
         for state in stale:
             value(state, market, rate)
@@ -50,7 +50,7 @@ def value_all(states: Collection[DrafterState], market: Market, rate: float, is_
 
 def value(state: DrafterState, market: Market, rate: float) -> None:
     """Values one drafter; a lookup is worth what it brought lately. Window rows are part of the price of asking."""
-    if state.is_model_free:
+    if state.traits.is_model_free:
         state.rate = (1 + state.expected_gain) * market.plain_rate
         return
     widest = len(market.pass_seconds) - 1
