@@ -92,8 +92,11 @@ ALONE = Options(threads=1)  # whatever else computes here, the same numbers of t
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The widths up to which was measured, instead of which these numbers hold: a draft token takes a second."""
+def taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
+    """The widths up to which was measured, with nothing remembered. These numbers are found: a draft token takes a
+    second.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     widths = list[int]()
 
     def take(backend: Backend, max_width: int, *how: Any) -> Calibration:
