@@ -20,6 +20,7 @@ from app.models import seeking
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Pass, Stats
 from runtime.loading.exactness import Exactness
+from runtime.speculative.step import Widths
 from tests.support.golden import Golden, exchange, pretty, steady_text
 from tests.support.scripted import ScriptedEngine
 from tests.support.serving import READ_FILE, open_plain, running
@@ -174,5 +175,5 @@ def test_stats_of_a_reply_with_drafts(golden: Golden) -> None:
     passes = [Pass(0.02, ("model",), 3, n, n + 1, 0.004, 0.015) for n in (3, 0, 2, 3)] + [
         Pass(0.01, (), 0, 0, 1, 0.0, 0.01)
     ]
-    stats = Stats(12, 4, 0.05, 0.1, 80.0, passes, exactness=Exactness(4, 13, 0.01), exact_only=True)
+    stats = Stats(12, 4, 0.05, 0.1, 80.0, passes, exactness=Exactness(4, 13, 0.01), widths=Widths.EXACT)
     golden.check("stats_with_drafts", describe(stats, "everything fits", "it learns"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.engine.stats import Stats
+from runtime.speculative.step import Widths
 
 DISTURBED = 0.15  # share of the time that other programs must have taken to be named
 BAR = 24  # characters of the longest bar
@@ -70,13 +71,12 @@ def speed(stats: Stats) -> str:
 
 def kept_to(stats: Stats) -> str:
     """Whether the reply was kept to exact passes where others are not, or how often rounding could have decided."""
-    if stats.exactness is None or stats.exactness.width >= stats.exactness.tried:
+    if stats.exactness is None or stats.exactness.width >= stats.exactness.tried or stats.widths is Widths.ANY:
         return ""
-    if stats.exact_only:
+    if not stats.n_inexact:
         return "; this reply used no wider pass"
-    if not stats.n_near_ties:
-        return ""
-    return f"; {stats.n_near_ties} of {stats.predicted_n} choices were close enough to be turned by that"
+    wider = f"{stats.n_inexact} of {stats.n_passes} passes of this reply were wider"
+    return f"; {wider}, and {stats.n_near_ties} of {stats.predicted_n} choices close enough to be turned by that"
 
 
 def histogram(stats: Stats) -> list[str]:

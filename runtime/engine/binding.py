@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runtime.backends.vocab import Vocab
+from runtime.conversation.window import POLICIES
+from runtime.core.errors import SettingsError
+from runtime.engine.engine import Ask
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar, taken_tokens
-from runtime.sampling.sampler import TokenMask
+from runtime.sampling.masks import together
+from runtime.sampling.sampler import Sampler, TokenMask, check
 from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask
+
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 
 
 def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
@@ -34,3 +40,23 @@ def closing(mark: str, vocab: Vocab, grammar: Grammar | None) -> list[int]:
     control = {token for token in ids if not vocab.pieces[token]} if grammar else set[int]()
     is_spelled = grammar is not None and not control <= taken_tokens(grammar, vocab.control_tokens)
     return vocab.encode(mark, special=False) if is_spelled else ids
+
+
+def bound_sampler(ask: Ask, vocab: Vocab, n_vocab: int) -> Sampler:
+    """Return the sampler of a reply. Raises SettingsError for what only the model, or several settings together, can
+    show to be wrong.
+    """
+    n_logprobs = ask.n_logprobs
+    if unknown := next((token for token, _ in ask.sampling.logit_bias if token >= n_vocab), None):
+        raise SettingsError(
+            f"logit_bias names token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
+        )
+    if len(ask.stops) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in ask.stops):
+        raise SettingsError(
+            f"stop has {len(ask.stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters."
+        )
+    check("max_tokens", ask.max_tokens, ask.max_tokens is None or ask.max_tokens >= 0, "at least 0")
+    check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
+    if ask.when_full not in POLICIES:
+        raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
+    return Sampler(ask.sampling, together(masks(vocab, ask.grammar, ask.thoughts)))

@@ -34,7 +34,7 @@ class EngineFacts:
     fit: str  # what was loaded given the memory that was free, in a sentence; "" where that is not known
     left_out: str  # what of the pair, or of what was asked for, is lacking, and why, without a full stop; "": nothing
     exactness: Exactness
-    is_reproducible: bool  # has a reply with a seed, or at temperature 0, the same text with any drafter?
+    is_reproducible: bool  # has a reply with a seed the same text with any drafter?
     can_draft: bool  # are drafts possible for what this model is?
     # Is it worth a trial whether the layout of weights in which all passes round alike costs speed here?
     could_be_exact: bool

@@ -13,10 +13,10 @@ from typing import Any
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Prompt, PromptEncoder
 from runtime.conversation.quoting import Rendered
-from runtime.conversation.window import POLICIES, PromptWindow
+from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, ModelError, SettingsError, StoppedError
-from runtime.engine.binding import masks, shown_pieces
+from runtime.engine.binding import bound_sampler, shown_pieces
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
 from runtime.engine.loaded_facts import facts_of
@@ -33,12 +33,9 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for
 from runtime.models.registry import Pair
-from runtime.sampling.masks import together
-from runtime.sampling.sampler import Sampler, check
+from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Explanation, Pass, explain
-
-MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
-TURN = 10  # times what it takes to change from one reply to another
+from runtime.speculative.step import Widths, widths_of
 
 
 class LoadedEngine(SteppedEngine):
@@ -102,7 +99,8 @@ class LoadedEngine(SteppedEngine):
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
         number = next(self._numbers) if number is None else number
-        sampler, is_cancelled = self._sampler(ask), self.core.announce(number)
+        sampler = bound_sampler(ask, self.vocab, self.facts.n_vocab)
+        is_cancelled = self.core.announce(number)
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
         try:
             ids = self._begun(window, ask.max_tokens)
@@ -123,6 +121,10 @@ class LoadedEngine(SteppedEngine):
         return number
 
     def _request(self, ask: Ask, sampler: Sampler) -> Request:
+        options, exactness = self._loaded.options, self.facts.exactness
+        widths = widths_of(sampler, options.exact)
+        if options.fast or widths is Widths.PREFER_EXACT:
+            sampler.tolerance = exactness.difference
         return Request(
             sampler,
             ask.max_tokens,
@@ -130,9 +132,9 @@ class LoadedEngine(SteppedEngine):
             None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
             self.vocab.encode(ask.prediction, special=False) if ask.prediction else (),
             ask.is_short,
-            self.facts.exactness,
-            self.facts.exactness.is_exact,
-            self.decoder.target.is_exact_only,
+            exactness,
+            exactness.is_exact,
+            widths,
         )
 
     def step(self) -> list[Output]:
@@ -178,25 +180,6 @@ class LoadedEngine(SteppedEngine):
         """What decides about speculation now, as far as the last reply has come."""
         n_context, state = (self._last.buffer.n, self._last.drafting) if self._last else (0, None)
         return explain(self.decoder.controller, n_context, self.decoder.why_plain(state).text)
-
-    def _sampler(self, ask: Ask) -> Sampler:
-        """Raises SettingsError for what only the model, or several settings together, can show to be wrong."""
-        n_vocab, n_logprobs = self.facts.n_vocab, ask.n_logprobs
-        if unknown := next((token for token, _ in ask.sampling.logit_bias if token >= n_vocab), None):
-            raise SettingsError(
-                f"logit_bias names token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
-            )
-        if len(ask.stops) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in ask.stops):
-            raise SettingsError(
-                f"stop has {len(ask.stops)} strings: it may have {MAX_STOPS} of up to {MAX_STOP_LENGTH} characters."
-            )
-        check("max_tokens", ask.max_tokens, ask.max_tokens is None or ask.max_tokens >= 0, "at least 0")
-        check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
-        if ask.when_full not in POLICIES:
-            raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
-        # Where only exact passes are used, rounding decides nothing
-        tolerance = 0.0 if self.facts.is_reproducible else self.facts.exactness.difference
-        return Sampler(ask.sampling, together(masks(self.vocab, ask.grammar, ask.thoughts)), tolerance)
 
     def token_bytes(self, token: int) -> bytes:
         """What the token adds to the text; b"" for a control token."""

@@ -14,6 +14,7 @@ from runtime.engine.pieces import piece_end
 from runtime.engine.rotation import Rotation
 from runtime.engine.sequence import Sequence
 from runtime.speculative.decoder import Decoder
+from runtime.speculative.step import Widths
 
 TURN = 10  # times what it takes to change from one sequence to another, which have turns of that length
 MOST_READ = 384  # tokens of prompts that are read in one pass
@@ -181,11 +182,12 @@ class Scheduler:
 
     def _undisturbed(self, found: list[Sequence]) -> list[Sequence]:
         most = self._exact_rows
-        if len(found) <= most or not any(each.drafting.rule.fixes_text for each in found):
+        are_exact = [each.drafting.widths is Widths.EXACT for each in found]
+        if len(found) <= most or not any(are_exact):
             return found
-        if found[0].drafting.rule.fixes_text:
+        if are_exact[0]:
             return found[: max(1, most)]
-        return [each for each in found if not each.drafting.rule.fixes_text]
+        return [each for each, is_exact in zip(found, are_exact, strict=True) if not is_exact]
 
     @property
     def _exact_rows(self) -> int:

@@ -22,7 +22,7 @@ from runtime.loading.exactness import Exactness
 from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Pass
-from runtime.speculative.step import DraftingState, Step, StepInput
+from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.verify import rule_of
 
 EXPECTED = 256  # tokens of a reply of which nothing is known
@@ -40,7 +40,7 @@ class Request:
     is_short: bool = False  # does it go before others, where sequences take turns?
     exactness: Exactness | None = None  # of the target's passes
     is_exact: bool = True  # do all passes round alike, in whatever pieces a prompt is read?
-    is_exact_only: bool = False  # are passes whose text can be predicted kept to widths that are exact?
+    widths: Widths = Widths.EXACT  # of passes
 
 
 class TokenBuffer:
@@ -94,9 +94,8 @@ class Sequence:
     ) -> None:
         self.number, self.window, self.request, self._vocabulary = number, window, request, vocabulary
         self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(request.stops)
-        self.drafting = DraftingState(self._n_likely, rule=rule_of(request.sampler))
-        exact_only = request.is_exact_only and self.drafting.rule.fixes_text
-        self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, exact_only=exact_only)
+        self.drafting = DraftingState(self._n_likely, rule_of(request.sampler), request.widths)
+        self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, widths=request.widths)
         self.n_read = 0  # tokens that passes have read so far, though the cache may have lost some
         self.has_begun = False  # do drafters know it?
         self.n_early = 0  # tokens that came with its prompt's last piece, before others could come

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
 from runtime.loading.exactness import Exactness
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.control.reasons import Reason
+from runtime.speculative.step import Widths
 
 ELSEWHERE = "elsewhere"  # stands for the drafters of a pass of which only another server knows what it was
 
@@ -41,7 +43,7 @@ class Stats:
     memory_bytes: int = 0  # of this process
     memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
-    exact_only: bool = False  # no pass was wider than those that are exact
+    widths: Widths = Widths.ANY  # that passes might have
     embedded_n: int = 0  # texts made into vectors, where that was asked
     n_near_ties: int = 0  # choices that rounding could have turned, where wider passes were used
     told: tuple[Told, ...] = ()  # by another server that made the reply, instead of steps
@@ -55,6 +57,12 @@ class Stats:
     def n_passes(self) -> int:
         """Passes of the target."""
         return len(self.steps) + sum(each.n_passes for each in self.told)
+
+    @property
+    def n_inexact(self) -> int:
+        """Passes of more rows than those that round as plain decode does."""
+        exact_rows = self.exactness.width if self.exactness else sys.maxsize
+        return sum(each.n_together + each.n_drafted > exact_rows for each in self.steps)
 
     @property
     def replies_per_pass(self) -> float:
@@ -178,5 +186,6 @@ class Stats:
             "memory_level": self.memory_level,
             "exact_width": self.exactness and self.exactness.width,
             "is_exact": self.exactness and self.exactness.is_exact,
+            "inexact_passes": self.n_inexact,
             "near_ties": self.n_near_ties,
         }

@@ -178,16 +178,18 @@ class Sampler:
         if self.is_greedy:
             token = int(row.argmax())
             if self.tolerance:
-                self._count_near_tie(np.sort(row[Row(row).top_ids(2)]))
+                others = max(part.max(initial=-np.inf) for part in (row[:token], row[token + 1 :]))
+                self._count_near_tie(float(row[token] - others))
             return token
         given = distribution(Row(row), self.sampling)
         if self.tolerance and self.sampling.seed is not None:
-            self._count_near_tie(np.sort(self._scores(given, len(path))) * self.sampling.temperature)
+            scores = np.sort(self._scores(given, len(path))) * self.sampling.temperature
+            self._count_near_tie(float(scores[-1] - scores[-2]) if len(scores) > 1 else np.inf)
         return self.couple(given, len(path))
 
-    def _count_near_tie(self, scores: NDArray[np.floating]) -> None:
-        """`scores` in ascending order, on the scale of logits: could rounding have turned the best two around?"""
-        self.n_near_ties += len(scores) > 1 and bool(scores[-1] - scores[-2] <= 2 * self.tolerance)
+    def _count_near_tie(self, lead: float) -> None:
+        """`lead` of the best over the next, in logits: could rounding have turned the two around?"""
+        self.n_near_ties += lead <= 2 * self.tolerance
 
     def couple(self, given: Distribution, depth: int) -> int:
         """The token of `given` that the seed's noise selects at `depth` tokens after the context; without a seed, one

@@ -19,7 +19,7 @@ from runtime.speculative.degradation import Degradation
 from runtime.speculative.lineup import Lineup
 from runtime.speculative.preparation import Preparation, Prepared
 from runtime.speculative.proposals import Proposer, confidences, outcome
-from runtime.speculative.step import DraftingState, Step, StepInput
+from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
 INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
@@ -48,7 +48,7 @@ class Decoder:
         proposer = Proposer(controller, self.lineup, threads, self.branches)
         self.preparation = Preparation(target, controller, self.lineup, proposer)
         self._passes.threads = threads
-        self.inexact = INEXACT  # why a sequence that can be predicted is plain, if it is for that
+        self.inexact = INEXACT  # why a sequence with a seed is plain, if it is for that
 
     def read(self, prompts: Sequence[Tokens], n_sequences: int = 1) -> None:
         """Read prompts [n], as far as they were not read, in one pass. Raises what a pass raises."""
@@ -71,7 +71,7 @@ class Decoder:
     ) -> None:
         """Begin a reply to `context` [n]; drafters read it too, where the reply will repay that."""
         n_together = 1 if n_sequences == 1 else self._passes.n_together
-        most = self.target.most_drafted(state.rule.fixes_text, len(context), self.controller.max_k)
+        most = self.target.most_drafted(state.widths, len(context), self.controller.max_k)
         self.controller.begin(len(context), most=most, n_together=n_together)
         if self._passes.threads:
             self._passes.threads.resume()
@@ -183,6 +183,6 @@ class Decoder:
         """Return why the last step of that sequence was plain, by default of the last one that was decoded."""
         state = state or self.preparation.current or DraftingState()
         reason = self.lineup.shortage or self.lineup.failed or state.left_out
-        if reason is None and self.lineup.drafters and state.rule.fixes_text and self.target.exact_rows < 2:
+        if reason is None and self.lineup.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
             return self.inexact
         return reason or self.controller.reason()

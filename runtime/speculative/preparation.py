@@ -14,7 +14,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.lineup import Lineup
 from runtime.speculative.proposals import Asked, Proposal, Proposed, Proposer
-from runtime.speculative.step import DraftingState, StepInput
+from runtime.speculative.step import DraftingState, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
 NO_ROOM = "the pass had no room left for its draft, or it broke"
@@ -102,8 +102,9 @@ class Preparation:
         """
         state, context = asked.state, asked.context
         self._controller.set_kind(state.kind)
-        most_drafted = self._target.most_drafted(state.rule.fixes_text, len(context), self._controller.max_k)
-        self._controller.begin(len(context), most_drafted, n_together)
+        most_drafted = self._target.most_drafted(state.widths, len(context), self._controller.max_k)
+        exact_rows = self._target.exact_rows_at(len(context)) if state.widths is Widths.PREFER_EXACT else None
+        self._controller.begin(len(context), most_drafted, n_together, exact_rows)
         room = min(room, most_drafted, asked.most - 1, self._target.n_left(len(context)))
         if room <= 0:
             state.left_out = self._target.why_no_room(len(context)) or state.left_out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple
 
 from runtime.core.draft import Tokens
@@ -13,12 +14,30 @@ from runtime.speculative.control.reasons import Reason
 from runtime.speculative.verify import COUPLED, Rule
 
 
+class Widths(Enum):
+    """How wide a sequence's passes may be, where the rounding of a pass depends on its width."""
+
+    EXACT = auto()  # only widths that round as plain decode does
+    PREFER_EXACT = auto()  # others too, where they are expected to gain enough
+    ANY = auto()
+
+
+def widths_of(sampler: Sampler, always_exact: bool = False) -> Widths:
+    """Return the widths for a reply: a seed asks for the very same text. Temperature 0 without one does not, unless
+    the settings say that it does (`always_exact`); where tokens are drawn, rounding changes nothing that can be seen.
+    """
+    if sampler.sampling.seed is not None or (sampler.is_greedy and always_exact):
+        return Widths.EXACT
+    return Widths.PREFER_EXACT if sampler.is_greedy else Widths.ANY
+
+
 @dataclass(slots=True, eq=False)
 class DraftingState:
     """What is kept of one sequence from step to step, for drafting."""
 
     n_reply: int = 0  # tokens that the reply is expected to have
     rule: Rule = COUPLED  # of acceptance
+    widths: Widths = Widths.EXACT  # of its passes
     kind: str = ""  # of the text, because acceptance differs by kind
     is_traced: bool = False  # does each step say why it was as it was?
     drafters: set[str] = field(default_factory=set)  # that draft for it

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from runtime.core.backend import Backend, SharedPasses
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.speculative.control.reasons import Reason
-from runtime.speculative.step import StepInput
+from runtime.speculative.step import StepInput, Widths
 
 
 class Sharing(NamedTuple):
@@ -37,7 +37,7 @@ class TargetPasses:
 
     @property
     def is_exact_only(self) -> bool:
-        """Are replies whose text can be predicted kept to passes that round as plain decode does?"""
+        """Are replies with a seed kept to passes that round as plain decode does?"""
         return self.exact_rows < sys.maxsize
 
     def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
@@ -54,15 +54,17 @@ class TargetPasses:
         """Return the number of tokens that a pass over these prompts decodes."""
         return sum(len(each) - self.backend.n_cached(each) for each in prompts)
 
-    def most_drafted(self, fixes_text: bool, n_context: int, most: int) -> int:
+    def exact_rows_at(self, n_context: int) -> int:
+        """Return the number of rows up to which a pass after so many tokens rounds as plain decode does."""
+        return self._rows_at(n_context) if self._rows_at else self.exact_rows
+
+    def most_drafted(self, widths: Widths, n_context: int, most: int) -> int:
         """Return how many draft tokens, up to `most`, the pass of a sequence may have after so many tokens."""
-        if not fixes_text:
-            return most
-        return min(most, (self._rows_at(n_context) if self._rows_at else self.exact_rows) - 1)
+        return min(most, self.exact_rows_at(n_context) - 1) if widths is Widths.EXACT else most
 
     def room(self, batch: Sequence[StepInput], most: int) -> int:
         """Return how many draft tokens, up to `most`, a pass may have over all its sequences."""
-        if self.shared is None or len(batch) == 1 or not any(each.state.rule.fixes_text for each in batch):
+        if self.shared is None or len(batch) == 1 or all(each.state.widths is not Widths.EXACT for each in batch):
             return most
         return max(0, min(most, self.shared.exact_rows - len(batch)))
 

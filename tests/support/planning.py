@@ -14,10 +14,11 @@ from runtime.loading.exactness import Exactness
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.step import widths_of
 from runtime.speculative.target import Sharing, TargetPasses
 from tests.support.toy_engine import ToyVocab
 
-GREEDY, FREE = Sampling(temperature=0.0), Sampling(temperature=1.0)
+GREEDY, FREE = Sampling(temperature=0.0, seed=1), Sampling(temperature=1.0)
 EXACT, BLURRED = Exactness(8, 8), Exactness(4, 8)
 
 
@@ -59,8 +60,8 @@ class Setting:
         """A sequence with a prompt of `n` tokens of which so many are cached; its reply has `n_said`."""
         window: Any = SimpleNamespace(n_ctx=2000, notice="")
         vocabulary = Vocabulary(ToyVocab().pieces, ToyVocab().ends)
-        exactness = self.exactness
-        asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, **request)
+        exactness, widths = self.exactness, widths_of(Sampler(sampling))
+        asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, widths=widths, **request)
         sequence = Sequence(number, [number] * n, window, asked, vocabulary)
         sequence.take_up([1] * n_said, ())
         self.target.held[number] = n_cached

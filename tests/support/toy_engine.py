@@ -21,6 +21,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.engine.streams import SteppedEngine
 from runtime.loading.drafters import shared_passes
 from runtime.loading.exactness import Exactness
+from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
@@ -78,7 +79,11 @@ class ToyEngine(LoadedEngine):
         self.vocab: Any = vocab
         self.decoder = decoder_of(setup, target, drafters)
         self._loaded: Any = SimpleNamespace(
-            target=SimpleNamespace(is_embedder=False), backend=target, close_embedder=lambda: None, close=self._free
+            target=SimpleNamespace(is_embedder=False),
+            options=Options(),
+            backend=target,
+            close_embedder=lambda: None,
+            close=self._free,
         )
         for backend in self.backends:
             backend.set_slots(N_SEATS)

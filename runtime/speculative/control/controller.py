@@ -56,21 +56,23 @@ class Controller:
         for state in self.states.values():
             state.acceptance.set_kind(kind)
 
-    def begin(self, n_context: int, most: int | None = None, n_together: int = 1) -> None:
+    def begin(
+        self, n_context: int, most: int | None = None, n_together: int = 1, exact_rows: int | None = None
+    ) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
-        pass that `n_together` replies share.
+        pass that `n_together` replies share. Passes of more than `exact_rows` rows are made only where they gain
+        enough.
         """
-        before = self._k, self.passes.n_together
-        if most != self._k:
-            self._k = max(1, self.max_k if most is None else min(most, self.max_k))
+        before = self._k, self.passes.n_together, self.passes.exact_rows
+        self._k = max(1, self.max_k if most is None else min(most, self.max_k))
         for state in self.states.values():
             state.set_in_company(n_together > 1)
-        self.passes.begin(n_context, self._k, n_together)
+        self.passes.begin(n_context, self._k, n_together, exact_rows)
         self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
         few, many = sorted((before[1], n_together))
-        is_other = before[0] != self._k or many >= TUNING.company_change * few
+        is_other = before[::2] != (self._k, exact_rows) or many >= TUNING.company_change * few
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
@@ -93,11 +95,7 @@ class Controller:
     def _market(self) -> Market:
         """What passes cost in this step."""
         passes = self.passes
-        return Market(passes.seconds, passes.n_context, self.overhead, self.plain_rate, passes.after)
-
-    def _pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """[k + 1] seconds of passes over that drafter's tokens, by width - 1."""
-        return self._market.pass_seconds_of(state)
+        return Market(passes.seconds, passes.n_context, self.overhead, self.plain_rate, passes.with_surcharges)
 
     def choose(self, name: str, can_score: bool = True) -> Choice:
         """Choose whether the drafter is asked in this step, and count it as asked or as waiting. `can_score`: tokens
@@ -111,7 +109,7 @@ class Controller:
         elif decision is WAIT:
             state.note_wait()
         elif decision is PROBE:
-            limit = self.exploration.begin(state, can_score, self._pass_seconds_of(state))
+            limit = self.exploration.begin(state, can_score, self._market.pass_seconds_of(state))
         return Choice(decision, limit)
 
     def decide(self, name: str) -> Decision:
@@ -132,7 +130,7 @@ class Controller:
     def _can_afford_probe(self, state: DrafterState) -> bool:
         if self.exploration.can_afford(state):
             return True
-        return self.exploration.can_afford_newcomer(state, self._pass_seconds_of(state))
+        return self.exploration.can_afford_newcomer(state, self._market.pass_seconds_of(state))
 
     def n_idle(self, names: Iterable[str]) -> int:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
@@ -207,9 +205,8 @@ class Controller:
         is_plain = not any(each.is_used or not self.states[each.name].traits.is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
-        heard = [each.name for each in outcomes]
         for name, state in self.states.items():
-            if not state.traits.is_model_free and name not in heard:
+            if not state.traits.is_model_free and all(each.name != name for each in outcomes):
                 state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)

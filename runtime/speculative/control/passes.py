@@ -30,7 +30,6 @@ class Passes:
 
     def __init__(self, costs: PassCosts, own: Mapping[str, PassCosts], plain: PlainPasses) -> None:
         self.costs, self._own, self._plain = costs, own, plain
-        self._tables = [costs, *own.values()]
         self.clock: Clock = wall  # what is steadiest at the moment
         self.threads: Threads | None = None  # that make them, where others can be tried
         self.is_far = False  # do workers make them?
@@ -42,32 +41,34 @@ class Passes:
         self._leaving = TUNING.leaving  # how often the step after such a one is plain
         self.begin(0, 1, 1)
 
-    def begin(self, n_context: int, k: int, n_together: int) -> None:
+    def begin(self, n_context: int, k: int, n_together: int, exact_rows: int | None = None) -> None:
         """A step begins at this context length, of up to `k` draft tokens, in a pass that so many replies share."""
-        self.n_context, self.n_together = n_context, n_together
+        self.n_context, self.n_together, self.exact_rows = n_context, n_together, exact_rows
         if n_together == 1:
             self.shares = self.costs.up_to(k + 1, n_context)  # [k + 1] seconds of the reply's tokens, by width - 1
-            # The same for the choice: with what a draft costs in the step after it
-            self.seconds = self._with_what_follows(self.shares)
+            self.seconds = self.with_surcharges(self.shares)  # the same for the choice
         else:
             self.shares = self.seconds = self.joint.shares(n_together, k, n_context)
 
-    def _with_what_follows(self, seconds: list[float]) -> list[float]:
-        after = self.after
-        return [seconds[0], *(each + after for each in seconds[1:])]
-
-    @property
-    def after(self) -> float:
-        """Seconds that a draft costs in the step after it, where that is plain."""
-        return self._leaving * self.costs.after if self.n_together == 1 else 0.0
+    def with_surcharges(self, seconds: Sequence[float]) -> list[float]:
+        """Return the seconds of passes, by width - 1, with what a draft costs in the step after it where that is
+        plain. Where exact passes are preferred, others must be faster by TUNING.inexact_gain.
+        """
+        after = self._leaving * self.costs.after if self.n_together == 1 else 0.0
+        exact_rows = len(seconds) if self.exact_rows is None else max(1, self.exact_rows)
+        exact = [each + after for each in seconds[1:exact_rows]]
+        return [seconds[0], *exact, *(TUNING.inexact_gain * (each + after) for each in seconds[exact_rows:])]
 
     @property
     def joint(self) -> JointPasses:
         """Passes that several replies share."""
         if self._joint is None:
             self._joint = JointPasses(self.costs.of_company(), self._gain)
-            self._tables.append(self._joint.costs)
         return self._joint
+
+    @property
+    def _tables(self) -> list[PassCosts]:
+        return [self.costs, *self._own.values(), *([self._joint.costs] if self._joint else [])]
 
     def note_gain(self, gain: float) -> None:
         """What the best way known makes of plain decode, where so many replies share a pass as in this step."""

@@ -82,6 +82,9 @@ class Tuning:
     most_idle: int = 7  # steps in a row that are made without asking anyone
     idle_seconds: float = 0.05  # seconds that such steps may take in all
     company_change: float = 1.5  # times as many sequences in a pass make what is known of drafters old
+    inexact_gain: float = (
+        1.05  # times as fast, that passes which round otherwise must be where exact ones are preferred
+    )
     unusual_pass: float = 2.0  # times a plain pass: after that, drafters are asked again
 
     # Passes that sequences share (joint_passes.py)

@@ -5,7 +5,7 @@ Knows what is believed of drafters, and seconds; makes no choice.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from runtime.speculative.control.drafter_state import DrafterState
@@ -21,14 +21,14 @@ class Market:
     n_context: int
     overhead: float
     plain_rate: float
-    after: float = 0.0  # seconds that a draft costs in the step after it
+    surcharged: Callable[[Sequence[float]], list[float]] = list  # adds what passes cost besides
 
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
         """[k + 1] seconds of passes over that drafter's tokens; one without a draft is the same for all."""
         if state.costs is None:
             return self.pass_seconds
         wider = state.costs.up_to(len(self.pass_seconds), self.n_context)[1:]
-        return [self.pass_seconds[0], *(each + self.after for each in wider)]
+        return self.surcharged([self.pass_seconds[0], *wider])
 
 
 def value_all(states: Collection[DrafterState], market: Market, rate: float, is_time: bool) -> float:
