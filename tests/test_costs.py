@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from runtime.speculative.control.costs import PassCosts, interpolate
+from runtime.speculative.control.costs import PassCosts, interpolated
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import costs_of
 
 
 def test_interpolation_is_exact_at_points_and_linear_between_and_beyond() -> None:
     points = [(1, 1.0), (2, 1.5), (4, 2.0)]
-    assert [interpolate(points, w) for w in (1, 2, 3, 4, 6)] == [1.0, 1.5, 1.75, 2.0, 2.5]
+    assert interpolated(points, 6) == [1.0, 1.5, 1.75, 2.0, 2.25, 2.5]
+    assert interpolated(points, 3) == [1.0, 1.5, 1.75]
+    assert interpolated([(1, 1.0), (2, 3.0), (3, 2.0)], 5) == [1.0, 3.0, 2.0, 2.0, 2.0]
 
 
 def test_costs_follow_a_drift_and_ignore_a_spike() -> None:

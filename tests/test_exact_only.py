@@ -1,4 +1,4 @@
-"""A reply whose text can be predicted uses only passes that round as plain decode does."""
+"""A reply with a seed has only passes that round as plain decode does; others have wider ones where that gains enough."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.decoder import Decoder
-from runtime.speculative.step import DraftingState
+from runtime.speculative.step import DraftingState, widths_of
 from runtime.speculative.target import TargetPasses
+from runtime.speculative.verify import rule_of
+from tests.support.control import costs_of
 
-GREEDY, SEEDED, UNSEEDED = Sampling(temperature=0), Sampling(temperature=1.5, seed=4), Sampling(temperature=1.5)
+GREEDY, GREEDY_SEEDED = Sampling(temperature=0), Sampling(temperature=0, seed=4)
+SEEDED, UNSEEDED = Sampling(temperature=1.5, seed=4), Sampling(temperature=1.5)
 
 
 class RoundsByWidth(ToyBackend):
@@ -37,17 +39,22 @@ class RoundsByWidth(ToyBackend):
         return logits if len(logits) <= self.exact else logits[:, ::-1].copy()
 
 
-def reply(sampling: Sampling, exact: int, drafters: list[Drafter], fixed_k: int | None = None, fast: bool = False):  # type: ignore[no-untyped-def]
+def reply(  # type: ignore[no-untyped-def]
+    sampling: Sampling,
+    exact: int,
+    drafters: list[Drafter],
+    fixed_k: int | None = None,
+    fast: bool = False,
+    always_exact: bool = False,
+):
     """60 tokens, the target and the loop that made them."""
-    costs = PassCosts()
-    for width in range(1, 10):
-        costs.set(width, 1.0 + 0.01 * width)
+    costs = costs_of(*(1.0 + 0.01 * width for width in range(1, 10)))
     known = {drafter.name: traits_of(drafter, 0.001) for drafter in drafters}
     controller = Controller(costs, known, max_k=8, fixed_k=fixed_k)
     target = RoundsByWidth(exact)
     loop = Decoder(TargetPasses(target, sys.maxsize if fast else exact), drafters, controller)
     sampler = Sampler(sampling)
-    request = DraftingState(60)
+    request = DraftingState(60, rule_of(sampler), widths_of(sampler, always_exact))
     context = [1, 2]
     loop.begin(request, np.array(context, dtype=np.int32))
     while len(context) < 62:
@@ -58,7 +65,7 @@ def reply(sampling: Sampling, exact: int, drafters: list[Drafter], fixed_k: int 
 
 @pytest.mark.parametrize("fixed_k", [None, 3, 8])
 @pytest.mark.parametrize("exact", [1, 2, 3, 5, 9])
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("sampling", [GREEDY_SEEDED, SEEDED], ids=["greedy", "seeded"])
 def test_the_text_is_plain_decodes_whatever_rounds_otherwise(
     sampling: Sampling, exact: int, fixed_k: int | None
 ) -> None:
@@ -69,17 +76,30 @@ def test_the_text_is_plain_decodes_whatever_rounds_otherwise(
     assert target.widest > 1 or exact == 1
 
 
-def test_an_unseeded_reply_may_use_every_width() -> None:
-    _, target, _ = reply(UNSEEDED, 1, [ModelDrafter(ToyBackend(), 6)], fixed_k=3)
+@pytest.mark.parametrize("sampling", [GREEDY, UNSEEDED], ids=["greedy", "sampled"])
+def test_an_unseeded_reply_may_use_every_width(sampling: Sampling) -> None:
+    _, target, _ = reply(sampling, 1, [ModelDrafter(ToyBackend(), 6)], fixed_k=3)
     assert target.widest == 4
 
 
+def test_where_all_replies_are_to_be_exact_a_greedy_one_needs_no_seed() -> None:
+    assert reply(GREEDY_SEEDED, 2, [ModelDrafter(ToyBackend(), 6)], always_exact=True)[1].widest == 2
+
+
+def test_a_wider_pass_must_be_faster_by_a_twentieth_for_a_greedy_reply_without_a_seed() -> None:
+    controller = Controller(costs_of(1.0, 1.5, 2.0, 3.0), {}, max_k=3)
+    for exact_rows, seconds in ((2, [1.0, 1.5, 2.1, 3.15]), (1, [1.0, 1.575, 2.1, 3.15]), (None, [1.0, 1.5, 2.0, 3.0])):
+        controller.begin(0, exact_rows=exact_rows)
+        assert controller.passes.seconds == pytest.approx(seconds)
+        assert controller.passes.shares == [1.0, 1.5, 2.0, 3.0]  # what is paid is what they take
+
+
 def test_who_wants_speed_may_give_the_promise_up() -> None:
-    assert reply(GREEDY, 1, [ModelDrafter(ToyBackend(), 6)], fixed_k=3, fast=True)[1].widest == 4
+    assert reply(GREEDY_SEEDED, 1, [ModelDrafter(ToyBackend(), 6)], fixed_k=3, fast=True)[1].widest == 4
 
 
 def test_a_reply_that_goes_without_drafts_for_that_says_so() -> None:
-    _, _, loop = reply(GREEDY, 1, [ModelDrafter(ToyBackend(), 6)])
+    _, _, loop = reply(GREEDY_SEEDED, 1, [ModelDrafter(ToyBackend(), 6)])
     assert loop.why_plain().code == "exactness"
     assert "round otherwise than plain decode" in loop.why_plain().text
-    assert reply(GREEDY, 2, [ModelDrafter(ToyBackend(), 6)])[2].why_plain().code != "exactness"
+    assert reply(GREEDY_SEEDED, 2, [ModelDrafter(ToyBackend(), 6)])[2].why_plain().code != "exactness"

@@ -16,7 +16,7 @@ from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.tuning import TUNING
 
-BUDGET = 1.0  # seconds for all measurements of a model
+BUDGET = 1.5  # seconds for all measurements of a model
 FAR_BUDGET, FAR_PASSES = 6.0, 50  # and plain passes, at least, where each pass goes over a network
 MOST_THREADS, LONGEST = 4096, 3600.0  # and seconds of a pass: more was never measured
 HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was

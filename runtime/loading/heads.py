@@ -72,7 +72,7 @@ def open_head(
 
 def beside(target: LlamaBackend, head: LlamaModel, facts: ModelFacts, options: Options) -> HeadBackend:
     """The context of a head's kind."""
-    n_trails, room = max(1, options.slots), options.max_k
+    n_trails, room = max(1, options.slots), options.max_model_k
     if facts.architecture == DFLASH:
         return DflashBackend(head, target, block_of(facts), n_trails, room)
     return EagleBackend(head, target, layers_of(facts), n_trails, room)
@@ -82,7 +82,7 @@ def open_drafting_layers(target: LlamaBackend, options: Options, on_progress: On
     """The layers of the target's own file that draft from its last hidden state. Raises HeadError."""
 
     def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
-        backend = MtpBackend(target, max(1, options.slots), options.max_k)
+        backend = MtpBackend(target, max(1, options.slots), options.max_model_k)
         stack.callback(backend.close)
         return backend
 

@@ -87,7 +87,7 @@ class LoadedPair(OpenPair):
 
     def _take_draft(self, clock: Clock, on_progress: OnProgress) -> str:
         """Open and time the draft. Return why not, if it is a model that cannot pay; a fixed draft length needs it."""
-        path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_k
+        path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_model_k
         is_judged = self._wanted.is_model and self.options.fixed_k is None
         cache = self.profile.cache("ceiling", room, self._counts, fingerprint(path)) if is_judged else None
         if cache and (why := known_never(cache, costs, room)):

@@ -87,7 +87,7 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
 
     A fixed draft length asks for the shape with the most tokens, whatever that costs.
     """
-    if options.max_k < MIN_ROWS:
+    if options.max_model_k < MIN_ROWS:
         return Refused("user", f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)")
     if not backend.takes_trees:
         return Refused("architecture", "its trees need a cache that can be cut anywhere")
@@ -95,7 +95,7 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
         return Refused("user", "its trees leave the cache out of order, which layerskip needs")
     if backend.shown.listener is not None:
         return Refused("user", "its trees leave the target's states out of order, which a head drafts from")
-    n_rows = options.max_k + 1
+    n_rows = options.max_model_k + 1
     shape, gain = best_shape(costs.up_to(n_rows, 0) if options.fixed_k is None else [1.0] * n_rows)
     if gain > 1:
         return shape

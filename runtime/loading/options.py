@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from runtime.memory.footprint import DRAFT_WINDOW
 from runtime.memory.pressure import USUAL, Thresholds
+from runtime.speculative.control.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class Options:
 
     n_ctx: int | None = None
     drafters: tuple[str, ...] | None = None  # () = plain decode
-    max_k: int = 12  # with the token before it still a width at which CPU kernels round alike (16)
+    max_k: int = 31  # copies of a known text are as long: with the token before them two tiles of CPU kernels
     fixed_k: int | None = None
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well
@@ -26,3 +27,8 @@ class Options:
     rpc: tuple[str, ...] | None = None  # workers that take layers of the target; None: those that the pair names
     patience: float = 0.0  # seconds that workers may be away; then those that are there must do, if there are any
     draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model looks at
+
+    @property
+    def max_model_k(self) -> int:
+        """Most draft tokens of what has to make each of them: a model, a head or a window."""
+        return min(self.max_k, max(TUNING.policy_depth, self.fixed_k or 0))

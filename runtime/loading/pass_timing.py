@@ -103,7 +103,7 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms:
     """
     run(1)
     taken, after = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}, list[float]()
-    first = [width for width in (1, 2, 4, 8, 3, 16, 12, 24, 32) if width <= max_width]
+    first = [width for width in (1, 2, 4, 16, 8, 3, 32, 12, 24) if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
         for width in ROUNDS * widths:
             if time.perf_counter() >= deadline:

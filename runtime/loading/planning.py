@@ -59,7 +59,7 @@ def drafts_by(pair: Pair, spec: PairSpec | None) -> str:
 
 def n_snapshots(options: Options) -> int:
     """Draft tokens that a recurrent target is to be able to take back."""
-    return min(options.max_k, options.fixed_k or (options.max_k if library.has_gpu() else SNAPSHOTS))
+    return min(options.max_model_k, options.fixed_k or (options.max_model_k if library.has_gpu() else SNAPSHOTS))
 
 
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:

@@ -6,9 +6,10 @@ pass that is made anyway refreshes the table, clamped so that a single spike doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from itertools import pairwise
+
+import numpy as np
 
 from runtime.speculative.control.tuning import TUNING
 
@@ -151,12 +152,10 @@ class PassCosts:
     def up_to(self, width: int, n_context: int) -> list[float]:
         """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
         row = self._table.get(n_context // TUNING.context_bucket) or self._guess(n_context)
-        points = sorted(row.items()) if len(row) < width else []
         drift = self._drift
-        return [
-            drift * (row[w] if w in row else interpolate(points or sorted(row.items()), w) if row else 0.0)
-            for w in range(1, width + 1)
-        ]
+        if all(w in row for w in range(1, width + 1)):
+            return [drift * row[w] for w in range(1, width + 1)]
+        return [drift * seconds for seconds in interpolated(sorted(row.items()), width)]
 
     def widths(self, n_context: int) -> dict[int, float]:
         """Width -> seconds at that context length."""
@@ -211,14 +210,16 @@ def clamped(seconds: float, measured: float) -> float:
     return min(max(seconds, measured / TUNING.most_learned_change), measured * TUNING.most_learned_change)
 
 
-def interpolate(points: list[tuple[int, float]], width: int) -> float:
-    """Piecewise linear through (width, seconds) points in order; beyond the last on its slope, if that rises."""
-    if len(points) == 1:
-        (only, seconds) = points[0]
-        return seconds * (1 + TUNING.default_slope * (width - 1)) / (1 + TUNING.default_slope * (only - 1))
-    for (w0, t0), (w1, t1) in pairwise(points):
-        if width < w1:
-            return t0 + (t1 - t0) * (width - w0) / (w1 - w0)
-        if w1 == points[-1][0]:
-            return t1 + max(0.0, t1 - t0) * (width - w1) / (w1 - w0)
-    raise AssertionError("no points")
+def interpolated(points: Sequence[tuple[int, float]], n: int) -> list[float]:
+    """Return the seconds of passes over 1 to `n` rows: piecewise linear through (width, seconds) points in order;
+    beyond the last on its slope, if that rises. Zeros without a point.
+    """
+    if len(points) < 2:
+        only, seconds = points[0] if points else (1, 0.0)
+        slope = seconds * TUNING.default_slope / (1 + TUNING.default_slope * (only - 1))
+        return [seconds + slope * (width - only) for width in range(1, n + 1)]
+    known, seconds_of = zip(*points, strict=True)
+    (w0, t0), (w1, t1) = points[-2:]
+    slope = max(0.0, t1 - t0) / (w1 - w0)
+    inside: list[float] = np.interp(range(1, min(n, w1) + 1), known, seconds_of).tolist()
+    return inside + [t1 + slope * (width - w1) for width in range(w1 + 1, n + 1)]

@@ -41,6 +41,7 @@ class Tuning:
     most_offset: float = 3.0  # logits that a start begins with, at most
 
     # How far to draft (policy.py)
+    policy_depth: int = 15  # draft tokens that a policy looks ahead: with the one before them, a tile of CPU kernels
     rate_step: float = 0.02  # relative step of the rate, for the slope of a value
     held_up: float = 4.0  # times what a draft's tokens should take, after which it is verified as it is
     pooled_tokens: float = 1.0  # tokens that all confidences count as for a step's first one

@@ -24,11 +24,13 @@ class Market:
     surcharged: Callable[[Sequence[float]], list[float]] = list  # adds what passes cost besides
 
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """[k + 1] seconds of passes over that drafter's tokens; one without a draft is the same for all."""
+        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1; one without a draft is
+        the same for all.
+        """
+        passes = self.pass_seconds[: TUNING.policy_depth + 1]
         if state.costs is None:
-            return self.pass_seconds
-        wider = state.costs.up_to(len(self.pass_seconds), self.n_context)[1:]
-        return self.surcharged([self.pass_seconds[0], *wider])
+            return passes
+        return self.surcharged([passes[0], *state.costs.up_to(len(passes), self.n_context)[1:]])
 
 
 def value_all(states: Collection[DrafterState], market: Market, rate: float, is_time: bool) -> float:
