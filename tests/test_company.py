@@ -17,7 +17,7 @@ from runtime.models.registry import load_registry
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.drafter_state import Traits
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)

@@ -6,8 +6,9 @@ import pytest
 
 from bench.instruments.traces import NAME, adaptive, controller_for, fixed, step
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import DraftOutcome, Traits
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.reasons import Reason
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
 
@@ -21,6 +22,18 @@ def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
 
     assert used(seconds=40.0)
     assert not used(seconds=0.5)
+
+
+def test_what_a_drafter_brought_to_another_reply_is_no_price_for_this_one() -> None:
+    """A file that was given with the last reply was copied 30 tokens a pass; this one only has the prompt's words."""
+    known = {"prediction": LOOKUP, "ngram": LOOKUP}
+    controller = Controller(costs_of(*PASSES), known, max_k=8)
+    controller.states["prediction"].expected_gain = 30.0
+    controller.begin_anew()
+    controller.begin(0)
+    assert controller.length("ngram", [0.95] * 8)[0] == 0
+    controller.begin(0, drafters=frozenset({"ngram"}))
+    assert controller.length("ngram", [0.95] * 8)[0] > 0
 
 
 def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
@@ -131,3 +144,14 @@ def test_a_lookup_that_was_disabled_is_used_again() -> None:
     assert steps[-1][0]
     assert steps[-1][1] > 0
     assert sum(is_asked for is_asked, _ in steps) == 70 - 64
+
+
+def test_a_lookup_whose_first_answers_took_long_is_asked_on() -> None:
+    """As in the first steps of a process; what is of use is asked in every step, whatever that costs."""
+    controller = Controller(costs_of(*[1.0] * 9), {"ngram": Traits(1e-5, is_model_free=True)}, max_k=8)
+    for n in range(40):
+        controller.begin(0)
+        assert asks(controller, "ngram") or n > 8
+        seconds = 0.05 if n < 3 else 1e-5
+        controller.learn([DraftOutcome("ngram", [0.99] * 8, 8, 8, seconds, 0.0, 0, True, 7.0)], 9, 0.0, 1.0, 1.0)
+    assert controller.states["ngram"].first_seconds < 0.01

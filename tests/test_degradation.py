@@ -21,8 +21,8 @@ from runtime.memory.pressure import Level, Thresholds
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.control.kept import kept
+from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.step import DraftingState

@@ -10,9 +10,10 @@ from bench.instruments.traces import NAME, adaptive, controller_for, step
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome, Traits
+from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
 from runtime.speculative.control.policy import Policy, Price
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
 
@@ -225,9 +226,8 @@ def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:
 
 def test_what_repeats_itself_must_be_seen_to_before_it_is_believed() -> None:
     def used(n_right: int, must_earn: bool) -> int:
-        controller = Controller(
-            costs_of(*PASSES), {"ngram": Traits(1e-6, is_model_free=True, must_earn=must_earn)}, max_k=8
-        )
+        lookup = Traits(1e-6, is_model_free=True, must_earn=must_earn)
+        controller = Controller(costs_of(*PASSES), {"ngram": lookup}, max_k=8)
         for _ in range(n_right):
             controller.states["ngram"].acceptance.observe([0.7], 1, 1)
         return controller.length("ngram", [0.7])[0]
@@ -237,9 +237,8 @@ def test_what_repeats_itself_must_be_seen_to_before_it_is_believed() -> None:
 
 def n_lookups(seconds: float, n_steps: int = 80, must_earn: bool = True) -> int:
     """How often a lookup is asked that takes so long and finds nothing; a plain pass takes a second."""
-    controller = Controller(
-        costs_of(1.0, 1.2), {"ngram": Traits(seconds, is_model_free=True, must_earn=must_earn)}, max_k=1
-    )
+    lookup = Traits(seconds, is_model_free=True, must_earn=must_earn)
+    controller = Controller(costs_of(1.0, 1.2), {"ngram": lookup}, max_k=1)
     n = 0
     for _ in range(n_steps):
         controller.begin(0)
@@ -254,6 +253,7 @@ def test_a_lookup_that_is_of_no_use_is_asked_more_seldom_where_asking_is_not_fre
     assert n_lookups(1e-5) == 80
     assert n_lookups(0.006) == 8 + 36
     assert n_lookups(0.009, must_earn=False) == 80
+    assert n_lookups(0.03, must_earn=False) == n_lookups(0.03) < 16
 
 
 def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:

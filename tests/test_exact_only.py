@@ -1,4 +1,4 @@
-"""A reply with a seed has only passes that round as plain decode does; others have wider ones where that gains enough."""
+"""Replies with a seed have only passes that round as plain decode does; others wider ones where that gains enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import traits_of
+from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, widths_of
 from runtime.speculative.target import TargetPasses

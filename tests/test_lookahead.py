@@ -21,7 +21,8 @@ from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Decision
-from runtime.speculative.control.drafter_state import DraftOutcome, Traits
+from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 from tests.support.control import asks, chosen

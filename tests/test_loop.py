@@ -18,8 +18,8 @@ from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import Traits
 from runtime.speculative.control.kept import kept
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState
 from runtime.speculative.target import TargetPasses

@@ -22,7 +22,7 @@ def test_a_plain_pass_that_is_held_up_is_not_what_plain_passes_cost(clock: Clock
     assert costs.seconds(1, 0) == pytest.approx(0.001)
 
 
-def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock) -> None:
+def test_measuring_stops_at_the_deadline_but_not_before_those_that_guesses_need(clock: Clock) -> None:
     costs, seen = PassCosts(), list[int]()
 
     def run(width: int) -> float:
@@ -30,7 +30,10 @@ def test_measuring_stops_at_the_deadline_but_never_before_width_one(clock: Clock
         return clock.advance(0.1 * width)
 
     measure(costs, run, 8, deadline=0.0)
-    assert set(seen) == {1}
+    assert set(seen) == {1, 2, 4}
+    measure(costs, run, 32, deadline=0.0)
+    assert set(seen) == {1, 2, 4, 16}
+    costs = PassCosts()
     measure(costs, run, 8, deadline=float("inf"))
     assert costs.widths(0) == pytest.approx({width: 0.1 * width for width in range(1, 9)})
 

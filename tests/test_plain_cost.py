@@ -8,7 +8,7 @@ import pytest
 
 from bench.instruments.traces import NAME
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import Traits
+from runtime.speculative.control.traits import Traits
 from tests.support.control import PASSES, asks, costs_of, n_taken, said
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from runtime.core.drafter import CONTINUE, LAST
 from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
-from runtime.speculative.control.drafter_state import DrafterState, Traits
+from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, best_length, transitions
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.valuation import Market, value
 from tests.support.control import PASSES
 

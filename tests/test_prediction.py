@@ -4,10 +4,7 @@ is said.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from runtime.conversation.chat_template import Message
 from runtime.drafters.prediction import PredictionDrafter
@@ -94,23 +91,6 @@ def test_without_a_prediction_nothing_is_said_and_the_last_one_is_forgotten() ->
     drafter.begin(ids(PROMPT), [1, 2, 3])
     drafter.begin(ids(PROMPT), ())
     assert said(drafter.propose(ids(PROMPT), budget(4))) == ""
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.integers(0, 3), max_size=20),
-    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=40), min_size=1, max_size=8),
-    st.integers(1, 9),
-)
-def test_whatever_becomes_of_the_context_it_says_a_part_of_the_expected_text(
-    expected: list[int], contexts: list[list[int]], k: int
-) -> None:
-    drafter = PredictionDrafter()
-    drafter.begin(np.zeros(3, dtype=np.int32), expected)
-    for context in contexts:
-        tokens = list(drafter.propose(np.array(context, dtype=np.int32), budget(k)).tokens)
-        assert len(tokens) <= k
-        assert any(expected[at : at + len(tokens)] == tokens for at in range(len(expected) + 1))
 
 
 def test_a_prediction_speeds_up_what_it_foresees_and_changes_nothing(open_demo: OpenEngine) -> None:

@@ -31,32 +31,25 @@ from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.engine.stats import Stats, Told
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import DraftOutcome, Traits
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from runtime.speculative.control.reasons import Reason
+from runtime.speculative.control.traits import Traits
 from tests.conftest import OpenEngine
+from tests.support.control import costs_of
 from tests.support.scripted import ScriptedEngine
 
 
 def controller(times: tuple[float, ...], drafted: float) -> Controller:
-    costs = PassCosts()
-    for width, seconds in enumerate(times, start=1):
-        costs.set(width, seconds)
-    return Controller(costs, {"model": Traits(drafted)}, max_k=len(times) - 1)
+    return Controller(costs_of(*times), {"model": Traits(drafted)}, max_k=len(times) - 1)
 
 
 def heard(controller: Controller, right: int, known: int) -> Explanation:
     """After a drafter was scored often enough to be believed."""
     for _ in range(60):
         controller.begin(0)
-        controller.learn(
-            [DraftOutcome("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)],
-            1 + right,
-            1e-4,
-            10e-3,
-            11e-3,
-        )
+        drafted = DraftOutcome("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)
+        controller.learn([drafted], 1 + right, 1e-4, 10e-3, 11e-3)
     controller.begin(0)
     return explain(controller, 0, "of a reason")
 

@@ -22,7 +22,7 @@ from runtime.sampling.logits import Row
 from runtime.sampling.sampler import Sampler, Sampling, distribution
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import traits_of
+from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 

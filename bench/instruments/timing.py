@@ -68,5 +68,5 @@ def report(title: str, columns: list[str], rows: list[list[str]], summary: dict[
     table = Table(*columns, title=f"{title} ({machine()})")
     for row in rows:
         table.add_row(*row)
-    Console(width=140).print(table)
+    Console(width=180).print(table)
     print(json.dumps({"bench": title, "machine": machine(), **summary}))

@@ -17,8 +17,9 @@ from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.drafter_state import DraftOutcome, Traits
+from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, take_up
+from runtime.speculative.control.traits import Traits
 
 MAX_K = 8
 NAME = "model"

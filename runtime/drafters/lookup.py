@@ -80,12 +80,15 @@ class Lookup:
         return next((found for chains in self._chains if (found := chains.matches(self.tokens, tail))), [])
 
     def draft(self, tail: Sequence[int], budget: Budget) -> Draft:
-        """The likeliest continuation of `tail`, as far as the budget goes; where branches are wanted, a tree.
+        """The likeliest continuation of `tail`, as far as the budget goes; where branches are wanted, a tree."""
+        return self.continued(self.find(tail), budget)
+
+    def continued(self, matches: Sequence[tuple[int, int]], budget: Budget) -> Draft:
+        """The likeliest continuation after what `find` found.
 
         A token's confidence is the share of the matches' weight that stands behind it. Matches grow with every token
         that is drafted, so the doubt whether any of them goes on shrinks.
         """
-        matches = self.find(tail)
         tokens, k, whole = self.tokens, budget.max_k, len(self.tokens) - budget.max_k
         runs = [tokens[at : at + k] if at <= whole else self._run(at, k) for at, _ in matches]
         weights = [WEIGHTS[length] for _, length in matches]

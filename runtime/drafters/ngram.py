@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.chains import BULK
+from runtime.drafters.following import TRUSTED, Follower, Followers
 from runtime.drafters.lookup import Lookup, tail_of
 from runtime.drafters.registry import Cost, Registered
 
@@ -27,10 +28,12 @@ class NgramDrafter(Drafter):
     def __init__(self) -> None:
         self._lookups = [Lookup()]  # of conversations, the last one last
         self._is_elsewhere = False  # has a conversation been resumed, which may be another one?
+        self._followers = Followers()  # of prompts, of which replies may be changed copies
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Takes the prompt in, whatever of it was edited."""
         self._go_on(context, BULK)
+        self._followers.add(Follower(context, context))
 
     def resume(self, context: Tokens) -> None:
         """Goes on with that conversation, as soon as it is asked."""
@@ -53,4 +56,10 @@ class NgramDrafter(Drafter):
             self._go_on(context, 0)  # replies that are made together may begin alike
         else:
             self._lookups[-1].follow(context)
-        return self._lookups[-1].draft(tail_of(context), budget)
+        lookup, follower = self._lookups[-1], self._followers.of(context)
+        matches = lookup.find(tail_of(context))
+        if follower is not None:
+            follower.follow(context)
+            if follower.n_in_step >= max([TRUSTED, *(length for _, length in matches)]):
+                return follower.propose(context, budget)
+        return lookup.continued(matches, budget)

@@ -32,9 +32,9 @@ from runtime.loading.profile_cache import fingerprint
 from runtime.memory.pressure import PressureMonitor
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.drafter_state import traits_of
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads, Watch
+from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.target import Sharing, TargetPasses

@@ -92,8 +92,8 @@ def fastest_threads(
 
 
 def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms: bool = False) -> None:
-    """Times passes until the deadline: width 1 always, then those where kernels have their tiles, and others up to
-    `max_width`. They need not rise: sixteen rows of a Q4_K_M model take less than thirteen.
+    """Times passes until the deadline: a few always, then those where kernels have their tiles, and the rest
+    up to `max_width`. They need not rise: sixteen rows of a Q4_K_M model take less than thirteen.
 
     Where it `warms`, the first pass of each width does not count: workers ask much that they ask only once.
 
@@ -103,11 +103,13 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms:
     """
     run(1)
     taken, after = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}, list[float]()
-    first = [width for width in (1, 2, 4, 16, 8, 3, 32, 12, 24) if width <= max_width]
+    # Of the widest, guesses from narrow passes are wrong by half, so some of each are timed however long that takes
+    needed, usual = (1, 2, 4, 16), (8, 32, 3, 12, 24)
+    first = [width for width in needed + usual if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
         for width in ROUNDS * widths:
-            if time.perf_counter() >= deadline:
-                break
+            if time.perf_counter() >= deadline and (width in taken or width not in needed):
+                continue
             if width == 1:
                 after.append(run(width))
             elif warms and width not in taken:

@@ -102,7 +102,7 @@ class Lineup:
         """Goes on without a drafter that broke."""
         self._set(each for each in self.drafters if each is not drafter)
         drafter.close()
-        self._controller.drop(drafter.name)
+        del self._controller.states[drafter.name]
         self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
 
     def degrade(self, state: DraftingState | None = None, context: Tokens | None = None) -> None:
@@ -126,9 +126,9 @@ class Lineup:
         if change.slots is not None:
             self._target.set_slots(change.slots)
         for drafter in change.suspended:
-            self._controller.suspend(drafter.name)
+            self._controller.states.suspend(drafter.name)
         for drafter in change.restored:
-            self._controller.unsuspend(drafter.name)
+            self._controller.states.restore(drafter.name)
         left = [drafter for drafter in self.drafters if drafter not in change.suspended]
         self._set([*left, *change.restored])
         if state is not None and context is not None:

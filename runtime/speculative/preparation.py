@@ -101,10 +101,10 @@ class Preparation:
         tokens. What is drafted for several at once is left for `later`.
         """
         state, context = asked.state, asked.context
-        self._controller.set_kind(state.kind)
+        self._controller.states.set_kind(state.kind)
         most_drafted = self._target.most_drafted(state.widths, len(context), self._controller.max_k)
         exact_rows = self._target.exact_rows_at(len(context)) if state.widths is Widths.PREFER_EXACT else None
-        self._controller.begin(len(context), most_drafted, n_together, exact_rows)
+        self._controller.begin(len(context), most_drafted, n_together, exact_rows, frozenset(state.drafters))
         room = min(room, most_drafted, asked.most - 1, self._target.n_left(len(context)))
         if room <= 0:
             state.left_out = self._target.why_no_room(len(context)) or state.left_out

@@ -117,7 +117,7 @@ class Proposer:
         while wanted:
             rows = asked[0].drafter.forward_all(list(wanted.values()))
             for i, logits in zip(list(wanted), rows, strict=True):
-                self.controller.set_kind(asked[i].step.state.kind)
+                self.controller.states.set_kind(asked[i].step.state.kind)
                 try:
                     wanted[i] = makers[i].send(logits)
                 except StopIteration as end:

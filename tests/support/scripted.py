@@ -17,8 +17,8 @@ from runtime.engine.text import TextStream
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import Traits
 from runtime.speculative.control.explain import Explanation, Pass, explain
+from runtime.speculative.control.traits import Traits
 
 SECONDS = 0.01  # of a pass, by token
 TEMPLATE = [0, 0, 0]  # opens the model's turn

@@ -25,7 +25,7 @@ from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.drafter_state import traits_of
+from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import Sharing, TargetPasses
 from tests.support.toy_library import DRAFT_SECONDS, END, N_VOCAB, PASS_SECONDS, ROW_SECONDS, ToyModel

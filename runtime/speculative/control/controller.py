@@ -6,15 +6,17 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from runtime.speculative.control.costs import PassCosts, PlainPasses
+from runtime.speculative.control.acceptance import bin_of
+from runtime.speculative.control.costs import Overhead, PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Choice, Decision
-from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome, Traits
+from runtime.speculative.control.drafter_state import DrafterState, DrafterStates, DraftOutcome
 from runtime.speculative.control.exploration import Exploration
 from runtime.speculative.control.passes import Passes
 from runtime.speculative.control.policy import StoppingCriterion, best_length
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.control.valuation import Market, value_all
 
@@ -31,53 +33,58 @@ class Controller:
         off: Reason | None = None,
     ) -> None:
         self.max_k, self.fixed_k = max_k, fixed_k
-        self.states = {
-            name: DrafterState(traits, costs.copy() if traits.spares_work else None)
-            for name, traits in drafters.items()
-        }
-        self._suspended: dict[str, DrafterState] = {}  # of drafters that were given up for want of memory
+        self.states = DrafterStates(drafters, costs)
         own = {name: state.costs for name, state in self.states.items() if state.costs}
         self.plain_passes = PlainPasses()
         self.passes = Passes(costs, own, self.plain_passes)
         self.off = off  # why there is nothing to choose
-        self.overhead = 0.0  # seconds per token outside models: sampling and the like
+        self._overhead = Overhead()
         self.exploration = Exploration()
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
-        self._n_steps = self._n_plain = 0  # all, and those without a draft
+        self._n_steps = 0
         self.rate = 0.0  # tokens per second of the best way known
-        self._k = max_k  # tokens that may be drafted in this step
-        self.kind = ""
+        # Of this step: tokens that may be drafted, rows that are exact, and drafters that take part, None: all
+        self._terms: tuple[int, int | None, Collection[str] | None] = max_k, None, None
         self.begin(0)
 
-    def set_kind(self, kind: str) -> None:
-        """Says of what kind the text is from now on, because acceptance differs by kind."""
-        self.kind = kind
-        for state in self.states.values():
-            state.acceptance.set_kind(kind)
-
     def begin(
-        self, n_context: int, most: int | None = None, n_together: int = 1, exact_rows: int | None = None
+        self,
+        n_context: int,
+        most: int | None = None,
+        n_together: int = 1,
+        exact_rows: int | None = None,
+        drafters: Collection[str] | None = None,
     ) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
         pass that `n_together` replies share. Passes of more than `exact_rows` rows are made only where they gain
-        enough.
+        enough. These `drafters` take part; None: all.
         """
-        before = self._k, self.passes.n_together, self.passes.exact_rows
-        self._k = max(1, self.max_k if most is None else min(most, self.max_k))
-        for state in self.states.values():
-            state.set_in_company(n_together > 1)
-        self.passes.begin(n_context, self._k, n_together, exact_rows)
+        before, n_before = self._terms, self.passes.n_together
+        k = self.max_k if most is None else max(1, min(most, self.max_k))
+        self._terms = k, exact_rows, drafters
+        self.states.set_in_company(n_together > 1)
+        self.passes.begin(n_context, k, n_together, exact_rows)
         self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
-        few, many = sorted((before[1], n_together))
-        is_other = before[::2] != (self._k, exact_rows) or many >= TUNING.company_change * few
+        few, many = sorted((n_before, n_together))
+        is_other = before != self._terms or many >= TUNING.company_change * few
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
         may_be_plain = n_together == 1 and self.fixed_k is None
         self.plain_passes.begin(self._n_steps, self.rate / self.plain_rate, may_be_plain)
+
+    @property
+    def overhead(self) -> float:
+        """Seconds per token outside models: sampling and the like."""
+        return self._overhead.seconds
+
+    @property
+    def _taking_part(self) -> dict[str, DrafterState]:
+        """The drafters of this step: what another would bring is no price for what these can."""
+        return self.states.taking_part(self._terms[2])
 
     def n_worth(self, n: int) -> int:
         """How many of `n` replies that wait have rows of one pass."""
@@ -88,7 +95,7 @@ class Controller:
         self._next_valuation = self._n_steps + TUNING.valuation_interval
         if is_time:
             self._next_of_all = self._n_steps + 8 * TUNING.valuation_interval
-        self.rate = value_all(self.states.values(), self._market, self.rate, is_time)
+        self.rate = value_all(self._taking_part.values(), self._market, self.rate, is_time)
         self.passes.note_gain(self.rate / self.plain_rate)
 
     @property
@@ -117,7 +124,7 @@ class Controller:
         state = self.states[name]
         if self.fixed_k is not None:
             return LOOK_UP
-        if state.is_cheap(self.passes.seconds[0]):
+        if state.traits.is_model_free:
             return LOOK_UP if state.n_idle(self.passes.seconds[0]) <= 0 else WAIT
         if self.plain_passes.is_due:
             return Decision.MEASURE
@@ -139,7 +146,7 @@ class Controller:
         plain = max(self.passes.seconds[0], 1e-9)
         waits = [min(TUNING.most_idle, int(TUNING.idle_seconds / plain))]
         for state in map(self.states.__getitem__, names):
-            if state.is_cheap(self.passes.seconds[0]):
+            if state.traits.is_model_free:
                 waits.append(state.n_idle(plain))
             elif state.pays_now(self.rate):
                 return 0
@@ -190,10 +197,13 @@ class Controller:
             k = min(self.fixed_k, len(confidences))
             return k, float(k)
         state = self.states[name]
-        chances = [state.acceptance.chance(confidence) for confidence in confidences]
+        by_bin = state.acceptance.chances
+        chances = [by_bin[bin_of(confidence)] for confidence in confidences]
         price = self.rate * (TUNING.prudence if state.traits.must_earn else 1.0)
         k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
-        others = (other for other in self.states.values() if not other.traits.is_model_free and other.pays(self.rate))
+        others = (
+            other for other in self._taking_part.values() if not other.traits.is_model_free and other.pays(self.rate)
+        )
         forgone = max((other.expected_gain for other in others), default=0.0)
         return (k if gain > forgone and not self.plain_passes.is_due and not state.is_disabled else 0), gain
 
@@ -201,7 +211,7 @@ class Controller:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
         self.exploration.decode_seconds += total
         rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
-        self._learn_overhead(rest, is_wide)
+        self._overhead.learn(rest, is_wide)
         is_plain = not any(each.is_used or not self.states[each.name].traits.is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
@@ -210,14 +220,6 @@ class Controller:
                 state.acceptance.rest()
         for each in outcomes:
             self._learn_outcome(each, n_tokens, total)
-
-    def _learn_overhead(self, seconds: float, is_wide: bool) -> None:
-        """Takes in a step's seconds per token outside models; what steps with a draft take more is lost by drafting."""
-        self._n_plain += not is_wide
-        if not is_wide:
-            self.overhead += max(TUNING.time_weight, 1 / (1 + self._n_plain)) * (seconds - self.overhead)
-        elif not self._n_plain or seconds < self.overhead:
-            self.overhead += TUNING.time_weight * (seconds - self.overhead)
 
     def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
         """What one drafter's proposal says about it."""
@@ -247,23 +249,6 @@ class Controller:
         saved = 1 / self.plain_rate - 1 / max(state.rate, 1e-9)
         return self.fixed_k is not None or n_reply * saved > n_uncached * state.prefill_seconds
 
-    def drop(self, name: str) -> None:
-        """Forgets a drafter that broke."""
-        del self.states[name]
-
-    def suspend(self, name: str) -> None:
-        """Leaves a drafter out of every choice until it is restored, with what was learned of it."""
-        self._suspended[name] = self.states.pop(name)
-
-    def unsuspend(self, name: str) -> None:
-        """Takes a suspended drafter up again, with what was learned of it."""
-        self.states[name] = self._suspended.pop(name)
-
-    @property
-    def known_states(self) -> dict[str, DrafterState]:
-        """Beliefs about all drafters, those that are suspended as well."""
-        return self.states | self._suspended
-
     def begin_anew(self) -> None:
         """All drafters are valued in the next step: what is believed of them has been replaced."""
         self._n_steps = self._next_valuation = self._next_of_all = 0
@@ -272,4 +257,4 @@ class Controller:
         """Why the last step was plain."""
         if self.off or not self.states:
             return self.off or NONE_ON
-        return why_plain(self.states, self.passes.seconds, self.plain_rate)
+        return why_plain(self._taking_part or self.states, self.passes.seconds, self.plain_rate)

@@ -153,7 +153,7 @@ class PassCosts:
         """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
         row = self._table.get(n_context // TUNING.context_bucket) or self._guess(n_context)
         drift = self._drift
-        if all(w in row for w in range(1, width + 1)):
+        if len(row) >= width and all(w in row for w in range(1, width + 1)):
             return [drift * row[w] for w in range(1, width + 1)]
         return [drift * seconds for seconds in interpolated(sorted(row.items()), width)]
 
@@ -203,6 +203,21 @@ class PlainPasses:
     def is_steady(self) -> bool:
         """Was the last step as it would be in plain decode?"""
         return self._n_in_row >= TUNING.steady_passes
+
+
+class Overhead:
+    """Seconds per token outside models."""
+
+    def __init__(self) -> None:
+        self.seconds, self._n_plain = 0.0, 0  # steps without a draft
+
+    def learn(self, seconds: float, is_wide: bool) -> None:
+        """Takes in a step's; what steps with a draft take more is lost by drafting."""
+        self._n_plain += not is_wide
+        if not is_wide:
+            self.seconds += max(TUNING.time_weight, 1 / (1 + self._n_plain)) * (seconds - self.seconds)
+        elif not self._n_plain or seconds < self.seconds:
+            self.seconds += TUNING.time_weight * (seconds - self.seconds)
 
 
 def clamped(seconds: float, measured: float) -> float:

@@ -6,13 +6,13 @@ Knows counts and times; the choice among drafters is the controller's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from runtime.core.drafter import Drafter
 from runtime.speculative.control.acceptance import N_BINS, Acceptance
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.policy import Policy
+from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 
 
@@ -29,21 +29,6 @@ class DraftOutcome(NamedTuple):
     is_used: bool  # did the target see it, or was it only scored?
     expected_gain: float = 0.0  # tokens that using it was expected to bring, of a lookup
     is_probe: bool = False  # was it asked although it was not believed to pay?
-
-
-class Traits(NamedTuple):
-    """What is known of a drafter before it was asked."""
-
-    seconds: float  # of a draft token, as measured
-    is_model_free: bool = False  # costs nothing to use once it has answered
-    spares_work: bool = False  # what it leaves behind makes the target's pass over its tokens cheaper
-    must_earn: bool = False  # expects repetition: that must be seen before it is believed
-    n_window_rows: int = 0  # that it has in every pass before which it is asked
-
-
-def traits_of(drafter: Drafter, seconds: float) -> Traits:
-    """Return the traits of a drafter, a token of which takes so many seconds."""
-    return Traits(seconds, drafter.is_model_free, drafter.spares_work, drafter.must_earn, drafter.n_window_rows)
 
 
 class DrafterState:
@@ -99,10 +84,6 @@ class DrafterState:
         gain: float = self.policy.asked[self.acceptance.last]
         return gain > (TUNING.margin if self.since_probe else 0.0)
 
-    def is_cheap(self, plain_seconds: float) -> bool:
-        """Does asking cost next to nothing?"""
-        return self.traits.is_model_free and self.first_seconds < TUNING.cheap * plain_seconds
-
     @property
     def is_probe_due(self) -> bool:
         """Has the parked drafter waited for its next probe?"""
@@ -110,14 +91,15 @@ class DrafterState:
 
     def n_idle(self, plain_seconds: float) -> int:
         """Steps in which a lookup is not asked yet: where it is disabled, or was of no use lately and asking is not
-        free.
+        free. What it takes in a process's first steps, when everything takes longer, must not keep it out for good.
         """
         if self.is_disabled:
             return self.probe_interval - self.since_probe
-        if not self.traits.must_earn or self.n_misses < TUNING.misses:
+        is_cheap = self.first_seconds < TUNING.cheap * plain_seconds
+        if self.n_misses < TUNING.misses or (is_cheap and not self.traits.must_earn):
             return 0
         wanted = self.first_seconds / (TUNING.lookup_share * plain_seconds)
-        return math.ceil(min(wanted, TUNING.most_lookup_wait)) - 1 - self.since_probe
+        return math.ceil(min(wanted, TUNING.last_probe)) - 1 - self.since_probe
 
     def seconds_for(self, k: int) -> float:
         """That a draft of so many tokens takes."""
@@ -202,6 +184,46 @@ class DrafterState:
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
         """Takes in what reading a prompt took."""
         self.prefill_seconds += TUNING.prefill_weight * (seconds / n_tokens - self.prefill_seconds)
+
+
+class DrafterStates(dict[str, DrafterState]):
+    """The states of drafters that may be asked. Others are suspended, with what was learned of them."""
+
+    def __init__(self, drafters: Mapping[str, Traits], costs: PassCosts) -> None:
+        super().__init__(
+            {
+                name: DrafterState(traits, costs.copy() if traits.spares_work else None)
+                for name, traits in drafters.items()
+            }
+        )
+        self._suspended: dict[str, DrafterState] = {}
+
+    def suspend(self, name: str) -> None:
+        """Leave a drafter out of every choice until it is restored, as for want of memory."""
+        self._suspended[name] = self.pop(name)
+
+    def restore(self, name: str) -> None:
+        """Take a suspended drafter up again."""
+        self[name] = self._suspended.pop(name)
+
+    @property
+    def known(self) -> dict[str, DrafterState]:
+        """All, those that are suspended as well."""
+        return self | self._suspended
+
+    def taking_part(self, names: Collection[str] | None) -> dict[str, DrafterState]:
+        """Return those of these names; None: all."""
+        return self if names is None else {name: self[name] for name in self if name in names}
+
+    def set_kind(self, kind: str) -> None:
+        """Set of what kind the text is from now on, because acceptance differs by kind."""
+        for state in self.values():
+            state.acceptance.set_kind(kind)
+
+    def set_in_company(self, is_in_company: bool) -> None:
+        """Set whether drafters are asked for several sequences at once, which takes other times."""
+        for state in self.values():
+            state.set_in_company(is_in_company)
 
 
 def learned(believed: float, last: float, seconds: float) -> float:

@@ -18,7 +18,7 @@ PASSES = "passes"
 
 def kept(controller: Controller) -> dict[str, Any]:
     """All that is worth keeping."""
-    learned = {name: state.acceptance.state() for name, state in controller.known_states.items()}
+    learned = {name: state.acceptance.state() for name, state in controller.states.known.items()}
     passes = controller.passes.costs.state()
     return {**learned, CREDIT: controller.exploration.credit} | ({PASSES: passes} if passes else {})
 

@@ -57,7 +57,7 @@ class Passes:
         after = self._leaving * self.costs.after if self.n_together == 1 else 0.0
         exact_rows = len(seconds) if self.exact_rows is None else max(1, self.exact_rows)
         exact = [each + after for each in seconds[1:exact_rows]]
-        return [seconds[0], *exact, *(TUNING.inexact_gain * (each + after) for each in seconds[exact_rows:])]
+        return [seconds[0], *exact, *[TUNING.inexact_gain * (each + after) for each in seconds[exact_rows:]]]
 
     @property
     def joint(self) -> JointPasses:

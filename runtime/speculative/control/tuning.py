@@ -55,13 +55,12 @@ class Tuning:
     patience_used: float = 0.75  # of those, what counts as lost already the next time
     most_cooldown: int = 1024  # steps that a drafter is disabled for at most
     hope: float = 0.5  # of what a drafter that expects repetition says of itself, what is believed at first
-    cheap: float = 0.01  # of a plain pass: a lookup that takes less is asked in every step
+    cheap: float = 0.01  # of a plain pass: a lookup of what is given that takes less is asked in every step
     margin: float = 0.05  # tokens a step that a parked drafter must promise
     news: float = 0.03  # change of the mean chance of acceptance after which a drafter is valued anew
     dearer: float = 1.5  # times the seconds of a first token, after which it is too
     misses: int = 8  # answers of a lookup without use, after which it is asked more seldom
     lookup_share: float = 0.003  # of a plain pass that asking it may cost then
-    most_lookup_wait: int = 4  # steps that it waits then, at most
     prefill_weight: float = 0.5  # weight of a new time of reading a prompt, which is rare and long
     prefill_share: float = 0.25  # of a draft token's seconds, for a token of a prompt, before any was measured
     rounds: int = 3  # of valuing drafters and taking the best rate, which usually settle it
