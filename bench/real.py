@@ -1,5 +1,5 @@
-"""Public models, six kinds of text, greedy and with a seed: plain decode, our defaults, the best fixed setting, and
-llama.cpp's server with the best of its n-gram settings: `python -m bench.real`.
+"""Public models, six kinds of text, greedy without a seed and sampled with one: plain decode, our defaults, the best
+fixed setting, and llama.cpp's server with the best of its n-gram settings: `python -m bench.real`.
 
 `--markdown` also writes the table into docs/real-models.md. A cell is a kind of text at a temperature. Its ways take
 turns, round by round, and every ratio is of runs of the same round. Each way has a process of its own; those of the
@@ -36,7 +36,7 @@ from bench.instruments.ways import (
     prepare,
     server_settings,
 )
-from bench.instruments.weights import MODELS, FetchError, fetched
+from bench.instruments.weights import LARGE, MODELS, FetchError, fetched
 from bench.peers import count
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair
@@ -156,7 +156,7 @@ def prompts(plan: Plan, encoded: Sequence[Prompt]) -> Iterator[tuple[str, Prompt
 
 def cells(plan: Plan, model: str, server: Server) -> Iterator[Cell]:
     """Measures one model. Raises FetchError."""
-    weights = MODELS[model]
+    weights = (MODELS | LARGE)[model]
     pair = Pair(model, fetched(weights), context=CONTEXT)
     asked = [KINDS[kind].text(weights.is_raw) for kind in plan.kinds]
     job, threads, encoded, _ = elsewhere(prepare, Job(pair, plan.tokens, weights.is_raw), asked)
@@ -198,7 +198,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.real", description="Public models: plain, adaptive, fixed drafts, and llama.cpp's server."
     )
-    for option, known in {"--models": tuple(MODELS), "--kinds": tuple(KINDS)}.items():
+    for option, known in {"--models": (*MODELS, *LARGE), "--kinds": tuple(KINDS)}.items():
         parser.add_argument(option, type=partial(chosen, known), default=known, help=f"of {','.join(known)}")
     parser.add_argument("--tokens", type=count, default=96, help="of a reply")
     parser.add_argument("--rounds", type=count, default=5, help="of every cell, after one that warms up")

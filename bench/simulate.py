@@ -36,8 +36,19 @@ from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
 from runtime.sampling.sampler import Sampler
-from runtime.speculative.control.policy import best_length
 from runtime.speculative.control.tuning import TUNING
+
+
+def best_length(chances: Sequence[float], pass_seconds: Sequence[float], rate: float) -> int:
+    """Return the length of a draft with these chances that is worth most where a second is worth `rate` tokens."""
+    best, most, survival, gain = 0, 0.0, 1.0, 0.0
+    for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):
+        survival *= chance
+        gain += survival
+        value = gain - rate * (pass_seconds[k] - pass_seconds[0])
+        if value > most:
+            best, most = k, value
+    return best
 
 
 def clairvoyant(trace: Trace) -> float:
@@ -49,7 +60,7 @@ def clairvoyant(trace: Trace) -> float:
         place, total = 0, 0.0
         lengths = [seconds + trace.draft_seconds(k) for k, seconds in enumerate(trace.passes)]
         while place < len(trace.agrees):
-            k, _ = best_length(trace.chances[place : place + MAX_K], lengths, rate, 0.0)
+            k = best_length(trace.chances[place : place + MAX_K], lengths, rate)
             total += lengths[k]
             place += 1 + min(k, trace.run(place))
         rate = len(trace.agrees) / total

@@ -24,16 +24,15 @@ def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
     assert not used(seconds=0.5)
 
 
-def test_what_a_drafter_brought_to_another_reply_is_no_price_for_this_one() -> None:
-    """A file that was given with the last reply was copied 30 tokens a pass; this one only has the prompt's words."""
-    known = {"prediction": LOOKUP, "ngram": LOOKUP}
+def test_what_drafters_bring_to_other_replies_is_no_price_for_this_one() -> None:
+    """A file that was given was copied 30 tokens a pass; a model would have to read a prompt first, and is left out."""
+    known = {"prediction": LOOKUP, "ngram": LOOKUP, "model": Traits(0.5)}
     controller = Controller(costs_of(*PASSES), known, max_k=8)
     controller.states["prediction"].expected_gain = 30.0
-    controller.begin_anew()
-    controller.begin(0)
-    assert controller.length("ngram", [0.95] * 8)[0] == 0
-    controller.begin(0, drafters=frozenset({"ngram"}))
-    assert controller.length("ngram", [0.95] * 8)[0] > 0
+    for drafters, is_used in ((None, False), (frozenset({"ngram", "prediction"}), True)):
+        controller.begin_anew()
+        controller.begin(0, drafters=drafters)
+        assert bool(controller.length("ngram", [0.7] * 3)[0]) == is_used
 
 
 def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:

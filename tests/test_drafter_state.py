@@ -156,7 +156,7 @@ def test_a_draft_after_which_plain_passes_follow_must_pay_for_the_first_of_them(
             controller.learn([outcome], 1, 0.0, 10.0, 10.0)
     controller.begin(0)
     controller.plain_passes.is_due = False
-    controller.rate = controller.states[NAME].acceptance.chance(0.5) / 5  # the second row takes 4
+    controller.rate = (1 + controller.states[NAME].acceptance.chance(0.5)) / 15  # a pass takes 14, or 16 with that
     assert (controller.length(NAME, [0.5])[0] == 1) is is_worth_it
 
 

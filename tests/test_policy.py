@@ -7,7 +7,7 @@ import pytest
 from runtime.core.drafter import CONTINUE, LAST
 from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
 from runtime.speculative.control.drafter_state import DrafterState
-from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, best_length, transitions
+from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, fastest_length, transitions
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.valuation import Market, value
 from tests.support.control import PASSES
@@ -34,16 +34,24 @@ def test_a_draft_ends_where_all_of_it_is_too_unlikely_to_come() -> None:
 
 
 def test_a_draft_that_costs_nothing_is_used_as_far_as_it_pays() -> None:
-    assert best_length([0.9] * 8, PASSES, 1 / 46, 0.0)[0] == 8
-    assert best_length([0.6] * 8, PASSES, 1 / 46, 0.0)[0] == 3
-    assert best_length([0.9, 0.9, 0.01, 0.9], PASSES, 1 / 46, 0.0)[0] == 2
-    assert best_length([0.1] * 8, PASSES, 1 / 46, 0.0) == (0, 0.0)
+    assert fastest_length([0.9] * 8, PASSES, 1 / 46, 0.0)[0] == 3  # a fifth row makes passes half as long again
+    assert fastest_length([0.99] * 8, PASSES, 1 / 46, 0.0)[0] == 8
+    assert fastest_length([0.9, 0.9, 0.01, 0.9], PASSES, 1 / 46, 0.0)[0] == 2
+    assert fastest_length([0.1] * 8, PASSES, 1 / 46, 0.0) == (0, 0.0)
+
+
+def test_what_costs_nothing_must_be_faster_than_what_can_be_had_else_and_prudence_is_a_price() -> None:
+    k, gain = fastest_length([0.5], [10.0, 12.0], 1 / 10, 0.0)
+    assert (k, gain) == (1, pytest.approx(0.3))
+    assert fastest_length([0.5], [10.0, 12.0], 1 / 7, 0.0) == (0, 0.0)
+    assert fastest_length([0.5], [10.0, 14.0], 1 / 10, 0.0)[0] == 1
+    assert fastest_length([0.5], [10.0, 14.0], 1 / 10, 0.0, prudence=1.3)[0] == 0
 
 
 def test_the_best_of_all_lengths_is_taken_where_wider_passes_are_cheaper() -> None:
     """As on Q4_K_M models, of which sixteen rows take less than thirteen."""
     passes = [10.0 + 6.0 * k for k in range(15)] + [52.0]
-    assert best_length([0.95] * 15, passes, 1 / 10, 0.0)[0] == 15
+    assert fastest_length([0.95] * 15, passes, 1 / 10, 0.0)[0] == 15
     known = Acceptance()
     for _ in range(40):
         known.observe([0.999] * 12, 12, 12)

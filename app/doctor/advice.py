@@ -193,7 +193,7 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     )
     return [
         (
-            f"Widths do not round alike ({found['exactness']}), so replies with a seed or at temperature 0 draft less.",
+            f"Widths do not round alike ({found['exactness']}), so replies with a seed draft less.",
             remedy,
         )
     ]

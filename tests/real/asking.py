@@ -30,7 +30,7 @@ CELLS = [(model, way) for model in MODELS for way in WAYS]
 # Where a long context is read as well: everywhere with the model whose layers see a window of it; with the other, which
 # reads slowly, in the first two ways
 LONG_CELLS = CELLS[: len(WAYS) + 2]
-GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.8, seed=7)
+GREEDY, SEEDED = Sampling(temperature=0, seed=7), Sampling(temperature=0.8, seed=7)
 QUESTION = "Count from one to thirty in words: one, two, three, four, five, six,"
 
 

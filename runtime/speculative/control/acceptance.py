@@ -34,11 +34,13 @@ class Acceptance:
     accepted window says "at least".
     """
 
-    def __init__(self, hope: float = 1.0) -> None:
-        """Until it is known better, `hope` times what a drafter says of itself is its chance."""
+    def __init__(self, caution: float = 1.0) -> None:
+        """Until it is known better, a token's chance is its confidence to the power of `caution`: short matches of what
+        expects repetition mean less than they say.
+        """
         middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
         prior = TUNING.prior_tokens
-        self.bins = [[prior, prior * hope * middle] for middle in middles]  # tried, accepted
+        self.bins = [[prior, prior * math.pow(middle, caution)] for middle in middles]  # tried, accepted
         # From a confidence's bin to the next one's: within a draft; from the last one of the step before, the last row
         # where none is known.
         self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]

@@ -14,7 +14,7 @@ from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT
 from runtime.speculative.control.drafter_state import DrafterState, DrafterStates, DraftOutcome
 from runtime.speculative.control.exploration import Exploration
 from runtime.speculative.control.passes import Passes
-from runtime.speculative.control.policy import StoppingCriterion, best_length
+from runtime.speculative.control.policy import StoppingCriterion, fastest_length
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
@@ -43,7 +43,7 @@ class Controller:
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
         self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
         self._n_steps = 0
-        self.rate = 0.0  # tokens per second of the best way known
+        self.rate = 0.0  # tokens per second of the best way known, but for lookups, which depend on the place
         # Of this step: tokens that may be drafted, rows that are exact, and drafters that take part, None: all
         self._terms: tuple[int, int | None, Collection[str] | None] = max_k, None, None
         self.begin(0)
@@ -57,8 +57,7 @@ class Controller:
         drafters: Collection[str] | None = None,
     ) -> None:
         """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
-        pass that `n_together` replies share. Passes of more than `exact_rows` rows are made only where they gain
-        enough. These `drafters` take part; None: all.
+        pass that `n_together` replies share; with more than `exact_rows` rows it must gain more. None: all `drafters`.
         """
         before, n_before = self._terms, self.passes.n_together
         k = self.max_k if most is None else max(1, min(most, self.max_k))
@@ -73,8 +72,7 @@ class Controller:
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
-        may_be_plain = n_together == 1 and self.fixed_k is None
-        self.plain_passes.begin(self._n_steps, self.rate / self.plain_rate, may_be_plain)
+        self.plain_passes.begin(self._n_steps, self.best_gain, n_together == 1 and self.fixed_k is None)
 
     @property
     def overhead(self) -> float:
@@ -86,6 +84,12 @@ class Controller:
         """The drafters of this step: what another would bring is no price for what these can."""
         return self.states.taking_part(self._terms[2])
 
+    @property
+    def best_gain(self) -> float:
+        """Tokens per second of the best way known of late, over those of plain decode."""
+        rates = (state.rate for state in self._taking_part.values() if not state.is_disabled)
+        return max([self.rate, *rates]) / self.plain_rate
+
     def n_worth(self, n: int) -> int:
         """How many of `n` replies that wait have rows of one pass."""
         return self.passes.joint.n_worth(n, self.passes.n_context)
@@ -96,13 +100,13 @@ class Controller:
         if is_time:
             self._next_of_all = self._n_steps + 8 * TUNING.valuation_interval
         self.rate = value_all(self._taking_part.values(), self._market, self.rate, is_time)
-        self.passes.note_gain(self.rate / self.plain_rate)
+        self.passes.note_gain(self.best_gain)
 
     @property
     def _market(self) -> Market:
         """What passes cost in this step."""
-        passes = self.passes
-        return Market(passes.seconds, passes.n_context, self.overhead, self.plain_rate, passes.with_surcharges)
+        now = self.passes
+        return Market(now.seconds, now.n_context, self.overhead, self.plain_rate, now.with_surcharges)
 
     def choose(self, name: str, can_score: bool = True) -> Choice:
         """Choose whether the drafter is asked in this step, and count it as asked or as waiting. `can_score`: tokens
@@ -135,9 +139,8 @@ class Controller:
         return PROBE if state.is_probe_due else WAIT
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
-        if self.exploration.can_afford(state):
-            return True
-        return self.exploration.can_afford_newcomer(state, self._market.pass_seconds_of(state))
+        can_afford, seconds = self.exploration.can_afford, self._market.pass_seconds_of
+        return can_afford(state) or self.exploration.can_afford_newcomer(state, seconds(state))
 
     def n_idle(self, names: Iterable[str]) -> int:
         """Steps from now on in which none of these will be asked, so that they may be made without."""
@@ -194,18 +197,15 @@ class Controller:
         Nothing is used where a drafter that is asked later is expected to bring more.
         """
         if self.fixed_k is not None:
-            k = min(self.fixed_k, len(confidences))
-            return k, float(k)
+            return (k := min(self.fixed_k, len(confidences))), float(k)
         state = self.states[name]
         by_bin = state.acceptance.chances
         chances = [by_bin[bin_of(confidence)] for confidence in confidences]
-        price = self.rate * (TUNING.prudence if state.traits.must_earn else 1.0)
-        k, gain = best_length(chances, self.passes.seconds, price, self.overhead)
-        others = (
-            other for other in self._taking_part.values() if not other.traits.is_model_free and other.pays(self.rate)
-        )
-        forgone = max((other.expected_gain for other in others), default=0.0)
-        return (k if gain > forgone and not self.plain_passes.is_due and not state.is_disabled else 0), gain
+        prudence = TUNING.prudence if state.traits.must_earn else 1.0
+        k, gain = fastest_length(chances, self.passes.seconds, self.rate, self.overhead, prudence)
+        forgone = [each.expected_gain for each in self._taking_part.values() if each.policy and each.pays(self.rate)]
+        is_best = gain > max(forgone, default=0.0)
+        return (k if is_best and not self.plain_passes.is_due and not state.is_disabled else 0), gain
 
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""

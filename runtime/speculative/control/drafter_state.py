@@ -36,7 +36,7 @@ class DrafterState:
 
     def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
         self.traits, self.costs = traits, costs
-        self.acceptance = Acceptance(TUNING.hope if traits.must_earn else 1.0)
+        self.acceptance = Acceptance(TUNING.caution if traits.must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # of a draft token
         self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
         self._is_in_company, self._other_times = False, self._times  # those of the other: alone, or in company

@@ -100,7 +100,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
         pass_seconds=pass_seconds,
         measured=tuple(sorted(costs.widths(n_context))),
         plain_per_second=plain,
-        rate=plain * max(controller.rate / controller.plain_rate, 1.0),
+        rate=plain * max(controller.best_gain, 1.0),
         overhead=controller.overhead,
         fixed_k=controller.fixed_k,
         drafters=tuple(facts(name, state, pass_seconds, controller.overhead) for name, state in ranked),

@@ -209,17 +209,20 @@ def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple
     return k, times[k]
 
 
-def best_length(
-    chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float
+def fastest_length(
+    chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float, prudence: float = 1.0
 ) -> tuple[int, float]:
-    """How much of a draft that costs nothing to use, and the tokens that brings beyond a plain pass; the tokens' own
-    chances are given.
+    """Return the length of a draft that costs nothing to use with which tokens come fastest, if faster than at `rate`,
+    and the tokens that it brings beyond a plain pass and its own time at that rate. The tokens' own chances are given;
+    seconds beyond a plain pass count `prudence` times.
+
+    What drafts brought elsewhere is no price: the tokens of this place have to be made in one way or another.
     """
-    best, most, survival, gain = 0, 0.0, 1.0, 0.0
+    plain, survival, tokens, best, gain, fastest = pass_seconds[0], 1.0, 1.0, 0, 0.0, rate
     for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):
         survival *= chance
-        gain += survival * (1 - rate * overhead)
-        value = gain - rate * (pass_seconds[k] - pass_seconds[0])
-        if value > most:
-            best, most = k, value
-    return best, most
+        tokens += survival
+        seconds = plain + prudence * (pass_seconds[k] - plain) + overhead * tokens
+        if tokens > fastest * seconds:
+            best, fastest, gain = k, tokens / seconds, tokens - 1 - rate * (seconds - plain - overhead)
+    return best, gain

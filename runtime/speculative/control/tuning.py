@@ -54,7 +54,7 @@ class Tuning:
     patience: int = 32  # plain passes that steps with a drafter may lose in sum before it is disabled
     patience_used: float = 0.75  # of those, what counts as lost already the next time
     most_cooldown: int = 1024  # steps that a drafter is disabled for at most
-    hope: float = 0.5  # of what a drafter that expects repetition says of itself, what is believed at first
+    caution: float = 2.0  # power of what a drafter that expects repetition says of itself, which is believed at first
     cheap: float = 0.01  # of a plain pass: a lookup of what is given that takes less is asked in every step
     margin: float = 0.05  # tokens a step that a parked drafter must promise
     news: float = 0.03  # change of the mean chance of acceptance after which a drafter is valued anew

@@ -34,7 +34,7 @@ class Market:
 
 
 def value_all(states: Collection[DrafterState], market: Market, rate: float, is_time: bool) -> float:
-    """Values drafters at the best rate, of which `rate` is a first guess, and returns that rate.
+    """Values drafters at the best rate of those with a policy, of which `rate` is a first guess, and returns that rate.
 
     All of them when it `is_time`, else those of which there is news.
     """
@@ -43,7 +43,7 @@ def value_all(states: Collection[DrafterState], market: Market, rate: float, is_
     for _ in range(TUNING.rounds):
         for state in stale:
             value(state, market, rate)
-        rates = (state.rate for state in states if not state.is_disabled)
+        rates = (state.rate for state in states if not (state.is_disabled or state.traits.is_model_free))
         before, rate = rate, max([market.plain_rate, *rates])
         if abs(rate / before - 1) < TUNING.settled:
             break
