@@ -12,16 +12,19 @@ import pytest
 from app.models import pair as command
 from app.models import seeking
 from bench.instruments.architectures.writer import write_family
+from bench.instruments.facts import facts
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from runtime.backends import library, repacking
 from runtime.backends.model import LlamaModel
-from runtime.engine import Options, Sampling
+from runtime.engine import Ids, Options, Sampling
+from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import layout
 from runtime.loading.exactness import Exactness
 from runtime.loading.layout import LayoutTrial
 from runtime.models.header import TensorInfo, read_header
 from runtime.models.registry import Pair
+from runtime.process.client import EngineProcess
 from runtime.tools.layouts import WIDTH, compare
 
 FREE = LayoutTrial(1, 13, 13, 0.98, 0.96)
@@ -54,6 +57,8 @@ def test_the_exact_layout_is_taken_where_it_gives_something_and_costs_next_to_no
     trial: LayoutTrial, is_taken: bool, k_quants: Path, alone: None
 ) -> None:
     layout.remember(k_quants, trial)
+    assert not layout.prefers_exact(k_quants)  # no reply has a seed
+    layout.note_seed(k_quants)
     assert layout.prefers_exact(k_quants) == is_taken
 
 
@@ -75,6 +80,7 @@ def test_what_was_asked_for_goes_before_what_was_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layout.remember(k_quants, FREE)
+    layout.note_seed(k_quants)
     seen = list[bool]()
     real = LlamaModel.__init__
 
@@ -143,6 +149,29 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
     layout.remember(k_quants, FREE)
     search.begin()
     assert begun == [k_quants]
+
+
+def test_a_trial_is_made_once_a_reply_has_a_seed(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[Path]()
+    monkeypatch.delenv(seeking.OPT_OUT)
+
+    def start(target: Path) -> subprocess.Popen[bytes]:
+        begun.append(target)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr(seeking, "start", start)
+    monkeypatch.setattr(EngineProcess, "__init__", lambda self, pair, *how: setattr(self, "pair", pair))
+    monkeypatch.setattr(EngineProcess, "add", lambda self, ask: 1)
+    could_be = facts(could_be_exact=True, exactness=Exactness(1, WIDTH, 0.1))
+    monkeypatch.setattr(seeking.SeekingEngine, "facts", could_be, raising=False)
+    engine = seeking.SeekingEngine(Pair("x", k_quants), Options(drafters=("ngram",)))
+    assert engine._search is not None
+    for seed, n in ((None, 0), (3, 1)):
+        engine.add(Ask(Ids((1,)), Sampling(temperature=0, seed=seed)))
+        engine._search.begin()
+        engine._search.stop()
+        assert len(begun) == n
+        assert layout.has_seeds(k_quants) == bool(n)
 
 
 def test_weights_put_into_the_repacked_layout_by_name_are_as_the_library_would_have_them(

@@ -55,7 +55,8 @@ def settle_layout(target: Path) -> None:
         return
     layout.remember(target, trial)
     if trial.fast_width < trial.tried:
-        taken = "which is taken from now on" if trial.prefers_exact else "which is not taken unasked"
+        when = "from now on" if layout.has_seeds(target) else "once replies have seeds"
+        taken = f"which is taken {when}" if trial.prefers_exact else "which is not taken unasked"
         say(f"{target.name}: {trial.promise}, {taken}.")
 
 

@@ -46,13 +46,14 @@ def say_on_stderr(text: str) -> None:
 
 
 class Search:
-    """The search for one target's draft model, and for the layout of its weights where that `is_open`.
+    """The search for one target's draft model, and for the layout of its weights where that `is_open`, as replies have
+    seeds.
 
     Its methods may be called from several threads.
     """
 
     def __init__(self, target: Path, say: Say, wants_draft: bool = True, is_open: bool = False) -> None:
-        self.target, self._say, self._wants_draft, self._is_open = target, say, wants_draft, is_open
+        self.target, self._say, self._wants_draft, self.is_open = target, say, wants_draft, is_open
         self._lock, self._was_announced = Lock(), False
         self._timer: Timer | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,7 +69,7 @@ class Search:
         """Begins, unless there is no new model to try, or a search runs. Never fails: no reply depends on it."""
         with self._lock, suppress(SlipstreamError, OSError, psutil.Error):
             self._cancel()
-            is_open = self._is_open and layout.remembered(self.target) is None
+            is_open = self.is_open and layout.remembered(self.target) is None
             if os.environ.get(OPT_OUT) or (not is_open and self._sees_nothing_new()) or self._runs():
                 return
             folders = self._folders()  # as they are before they are looked through
@@ -155,15 +156,18 @@ class SeekingEngine(EngineProcess):
             pair = replace(pair, draft=remembered(pair.target))
         super().__init__(pair, options, on_progress, on_loss, trace)
         wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
-        is_open = self.facts.can_draft and self.facts.could_be_exact
-        self._search = Search(pair.target, say, wants_draft, is_open) if wants_draft or is_open else None
+        self._could_be_exact = self.facts.can_draft and self.facts.could_be_exact
+        self._search = Search(pair.target, say, wants_draft) if wants_draft or self._could_be_exact else None
         self._has_replied = False
         self._is_alone = self.facts.has_gpu  # its memory holds no second copy; files in RAM are shared
 
     def add(self, ask: Ask) -> int:
         """As Engine says; a search that runs is stopped."""
+        if ask.sampling.seed is not None and not self.facts.exactness.is_exact:
+            layout.note_seed(self.pair.target)
         if self._search is not None:
             self._search.stop()
+            self._search.is_open |= self._could_be_exact and ask.sampling.seed is not None
         return super().add(ask)
 
     def step(self) -> list[Output]:

@@ -1,7 +1,7 @@
 """In which layout a target's weights are held: the fast one, or the one in which passes of any width round alike.
 
-The second lets replies that can be predicted draft; where it costs next to nothing it is taken unasked. Knows where a
-trial of both is kept; how it is made is `runtime.tools.layouts`.
+The second lets replies with a seed draft more; where there are such and it costs next to nothing, it is taken unasked.
+Knows where a trial of both is kept; how it is made is `runtime.tools.layouts`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,24 @@ def remember(target: Path, trial: LayoutTrial) -> None:
     _memo(target).write(asdict(trial))
 
 
+def note_seed(target: Path) -> None:
+    """Keep that replies of this target have seeds: others gain nothing by the exact layout."""
+    _seeds(target).write({"seen": True})
+
+
+def has_seeds(target: Path) -> bool:
+    """Whether a reply of this target had a seed."""
+    return bool(_seeds(target).read())
+
+
 def prefers_exact(target: Path) -> bool:
-    """Is the exact layout to be taken unasked?"""
+    """Whether the exact layout is to be taken unasked."""
     trial = None if library.has_gpu() else remembered(target)
-    return trial is not None and trial.prefers_exact
+    return trial is not None and trial.prefers_exact and has_seeds(target)
+
+
+def _seeds(target: Path) -> ProfileCache:
+    return ProfileCache(fingerprint(target, "seeds"))
 
 
 def _memo(target: Path) -> ProfileCache:
