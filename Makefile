@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 # share, which llama-cpp-python switches on after all options, so that only a file can switch it off again
 LEAN := .venv/llama.cmake
 
-.PHONY: demo test test-slow test-all test-real test-vulkan check fmt prove clean
+.PHONY: demo test test-slow test-all test-real test-pair test-vulkan check fmt prove clean
 
 demo: .venv/run
 	$(BIN)/slipstream run "$(QUESTION)" --stats
@@ -18,12 +18,15 @@ test: check
 	$(PYTEST)
 
 test-slow: .venv/dev # what `make test` leaves out, but for public weights and GPUs
-	$(PYTEST) -m "slow and not real and not device"
+	$(PYTEST) -m "slow and not real and not pair and not device"
 
 test-all: test test-slow
 
 test-real: .venv/dev # skips with a sentence where the weights cannot be fetched
 	$(BIN)/pytest -m real tests/real
+
+test-pair: .venv/dev # a target of 1.5B parameters with a draft model of its family, 1.6 GB in 28 packages
+	$(BIN)/pytest -m pair tests/pair
 
 # Libraries with Vulkan are built once with `$(BIN)/python -m bench.build vulkan $(VULKAN)`; skips with a sentence without them
 VULKAN ?= $(HOME)/.cache/slipstream/vulkan

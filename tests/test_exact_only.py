@@ -83,7 +83,7 @@ def test_an_unseeded_reply_may_use_every_width(sampling: Sampling) -> None:
 
 
 def test_where_all_replies_are_to_be_exact_a_greedy_one_needs_no_seed() -> None:
-    assert reply(GREEDY_SEEDED, 2, [ModelDrafter(ToyBackend(), 6)], always_exact=True)[1].widest == 2
+    assert reply(GREEDY, 2, [ModelDrafter(ToyBackend(), 6)], fixed_k=3, always_exact=True)[1].widest == 2
 
 
 def test_a_wider_pass_must_be_faster_by_a_twentieth_for_a_greedy_reply_without_a_seed() -> None:

@@ -115,6 +115,29 @@ def test_a_source_of_a_megabyte_and_a_reply_that_has_nothing_to_do_with_it() -> 
     assert all(not follower.propose(np.concatenate([ids(PROMPT), reply[:n]]), budget(8)).tokens for n in range(200))
 
 
+def test_what_is_left_out_again_and_again_needs_no_stack() -> None:
+    source = "".join(f"line {i}\n" for i in range(9)) + "x" * 5000 + "end"
+    follower = Follower(ids(PROMPT), ids(source), 2)
+    follower.replacements.learn((ord("x"),), ())
+    reply = source.replace("x", "")
+    for n in range(len(reply) + 1):
+        follower.follow(ids(PROMPT + reply[:n]))
+    assert follower.n_in_step == len(reply) + 2
+
+
+def test_few_replacements_are_kept_of_tokens_that_begin_alike() -> None:
+    follower = Follower(ids(PROMPT), ids(FILE), 2)
+    for i in range(100):
+        follower.replacements.learn((1, i), (i,))
+    assert len(follower.replacements._by_first[1]) == 8
+
+
+def test_after_a_leap_the_place_is_found_again() -> None:
+    source = "".join(map(chr, np.random.default_rng(1).integers(97, 123, 600)))
+    follower = Follower(ids(PROMPT), ids(source), 2)
+    assert said(follower.propose(ids(PROMPT + source[:500]), budget(9))) == source[500:509]
+
+
 def test_a_copy_that_goes_backwards_is_found_again_and_again() -> None:
     lines = [f"line {i} says {i * i % 97}\n" for i in range(40)]
     reply = "".join(reversed(lines))

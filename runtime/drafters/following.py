@@ -18,6 +18,7 @@ from runtime.drafters.replacements import BEFORE, CONFIRMED, Replacements, Sourc
 LONGEST = 8  # tokens of a match by which the place is found again, and of what is replaced
 REACH = 8  # a match that is a token longer may lie this many times as far off
 TRUSTED = 4  # tokens in step after which the place is taken for certain
+LEAP = 64  # new tokens at once, as after other drafters' turns, that are not aligned one by one
 
 
 class Follower:
@@ -56,7 +57,7 @@ class Follower:
         """Go on in the source by the tokens that are new in `context` [n], or look for the place again."""
         if len(context) == self._n:
             return
-        if len(context) < self._n:  # turns were left out of it
+        if not 0 < len(context) - self._n <= LEAP:  # or turns were left out of it
             self._n, self.n_in_step, self._is_open = len(context), 0, False
             self._find(context)
             return
@@ -110,7 +111,7 @@ class Follower:
 class Followers:
     """Those of the last MOST replies, several of which may be made at a time."""
 
-    MOST = 4
+    MOST = 12
 
     def __init__(self) -> None:
         self._all: list[Follower] = []  # the newest last

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 CONFIRMED = 2  # tokens in step after a difference, after which it is taken for a replacement
 BEFORE = 2  # tokens before what is replaced, after which it is a replacement of its own, as all that is put in
 LIKELY = 0.6  # chance of a replacement from which it is drafted
+MOST = 8  # replacements that begin with the same token
 
 
 @dataclass(slots=True)
@@ -36,11 +37,13 @@ class Replacements:
 
     def learn(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
         """Add a replacement, of one token or more; one of the same tokens by others was wrong."""
-        if not old:
+        if not old or old == new:
             return
         known = self._by_first.setdefault(old[0], [])
         before = next((each for each in known if each.old == old), None)
         if before is None:
+            if len(known) == MOST:
+                known.remove(min(known, key=lambda each: each.chance))
             known.append(Replacement(old, new))
             known.sort(key=lambda each: -len(each.old))
         elif before.new == new:
@@ -85,20 +88,25 @@ class SourcePlace:
             if each.new and each.new[0] == token and (each.chance >= LIKELY or self._next != token):
                 self._within = each
                 return self._said()
-        expected = self.replacements.likely(self.source, self.at) if self.at < len(self.source) else None
         if self._next == token:
-            self.at += 1
-            if expected is not None:
+            if expected := self._expected:
                 expected.n_wrong += 1
+            self.at += 1
             return True
-        if expected is not None and not expected.new:
+        while (expected := self._expected) and not expected.new:  # it is left out
             self.at += len(expected.old)
-            return self.take(token)
+            if self._next == token:
+                self.at += 1
+                return True
         return False
 
     @property
     def _next(self) -> int:
         return self.source[self.at] if self.at < len(self.source) else -1
+
+    @property
+    def _expected(self) -> Replacement | None:
+        return self.replacements.likely(self.source, self.at) if self.at < len(self.source) else None
 
     def _said(self) -> bool:
         assert self._within is not None
