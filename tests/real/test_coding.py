@@ -59,14 +59,15 @@ def test_a_tool_is_called(client: openai.OpenAI) -> None:
     reply = client.chat.completions.create(
         **asked, max_tokens=80, temperature=0, tools=[WEATHER], tool_choice="required"
     )
-    function = reply.choices[0].message.tool_calls[0].function  # type: ignore[index,union-attr]
-    assert (function.name, json.loads(function.arguments)["city"]) == ("get_weather", "Rome")  # type: ignore[union-attr]
+    function = reply.choices[0].message.tool_calls[0].function
+    assert (function.name, json.loads(function.arguments)["city"]) == ("get_weather", "Rome")
 
 
 @pytest.mark.parametrize("prediction", ["", FILE])
 def test_a_changed_copy_is_drafted_and_with_a_seed_it_is_plain_decodes(pair: Pair, prediction: str) -> None:
     seeded, greedy = Sampling(temperature=0, seed=1), Sampling(temperature=0)
-    with closing(LoadedEngine(pair, Options())) as engine, closing(LoadedEngine(pair, Options(drafters=()))) as plain:
+    how = Options(drafters=("ngram", "prediction"), fixed_k=8)
+    with closing(LoadedEngine(pair, how)) as engine, closing(LoadedEngine(pair, Options(drafters=()))) as plain:
         expected = "".join(chunk.text for chunk in plain.reply(ASKED, seeded, 150))
         chunks = list(engine.reply(ASKED, seeded, 150, prediction=prediction))
         assert "".join(chunk.text for chunk in chunks) == expected
