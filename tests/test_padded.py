@@ -22,7 +22,7 @@ from runtime.speculative.control.costs import PassCosts
 from tests.support.quick import others_slow
 
 N_CTX, ROWS = 300, 6
-GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.8, seed=3)
+GREEDY, SEEDED = Sampling(temperature=0, seed=3), Sampling(temperature=0.8, seed=3)
 DEMO = load_registry()["demo"]
 
 

@@ -134,7 +134,8 @@ class Decoder:
         began = self._passes.clock()
         _, asked, proposals, draft, is_idle, drafting, _ = ready
         state = asked.state
-        self.controller.states.set_kind(state.kind)
+        if self.lineup.drafters:
+            self.controller.states.set_kind(state.kind)
         verdict = state.rule.verify(draft, logits, asked.sampler)
         for drafter in self.lineup.observers:
             drafter.observe(draft, logits)

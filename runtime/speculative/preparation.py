@@ -101,7 +101,8 @@ class Preparation:
         tokens. What is drafted for several at once is left for `later`.
         """
         state, context = asked.state, asked.context
-        self._controller.states.set_kind(state.kind)
+        if self._lineup.drafters:
+            self._controller.states.set_kind(state.kind)
         most_drafted = self._target.most_drafted(state.widths, len(context), self._controller.max_k)
         exact_rows = self._target.exact_rows_at(len(context)) if state.widths is Widths.PREFER_EXACT else None
         self._controller.begin(len(context), most_drafted, n_together, exact_rows, frozenset(state.drafters))

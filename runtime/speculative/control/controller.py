@@ -41,10 +41,9 @@ class Controller:
         self._overhead = Overhead()
         self.exploration = Exploration()
         self._n_idle = 0  # steps since the last one in which anything was asked or learned
-        self._next_valuation = self._next_of_all = 0  # steps after which drafters are valued again
-        self._n_steps = 0
+        self._n_steps = self._next_valuation = self._next_of_all = 0  # so far; after which drafters are valued again
         self.rate = 0.0  # tokens per second of the best way known, but for lookups, which depend on the place
-        # Of this step: tokens that may be drafted, rows that are exact, and drafters that take part, None: all
+        # Of this step: tokens that may be drafted, exact rows, drafters (None: all)
         self._terms: tuple[int, int | None, Collection[str] | None] = max_k, None, None
         self.begin(0)
 
@@ -62,7 +61,8 @@ class Controller:
         before, n_before = self._terms, self.passes.n_together
         k = self.max_k if most is None else max(1, min(most, self.max_k))
         self._terms = k, exact_rows, drafters
-        self.states.set_in_company(n_together > 1)
+        if self.states:
+            self.states.set_in_company(n_together > 1)
         self.passes.begin(n_context, k, n_together, exact_rows)
         self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
