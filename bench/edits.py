@@ -82,12 +82,17 @@ class Copied(NamedTuple):
         return [f"{self.share:.0%}", f"{self.n / self.n_passes:.1f}", f"{self.times:.2f}"]
 
 
-def decoder_of(drafter: Drafter) -> Decoder:
-    """Return a decoder with the costs of the model named above, and no target yet."""
+def costs_of_passes() -> PassCosts:
+    """Return the costs of the model named above."""
     costs = PassCosts()
     for rows, times in TIMES.items():
         costs.set(rows, times * PLAIN)
-    controller = Controller(costs, {drafter.name: traits_of(drafter, 1e-5)}, MOST)
+    return costs
+
+
+def decoder_of(drafter: Drafter) -> Decoder:
+    """Return a decoder that knows these costs, and no target yet."""
+    controller = Controller(costs_of_passes(), {drafter.name: traits_of(drafter, 1e-5)}, MOST)
     return Decoder(TargetPasses(ToyBackend(), 3), [drafter], controller)
 
 
@@ -108,8 +113,7 @@ def copied(decoder: Decoder, prompt: Sequence[int], reply: Sequence[int], expect
     ids = {token: i for i, token in enumerate(dict.fromkeys([*prompt, *reply]))}
     text = np.array([ids[token] for token in (*prompt, *reply)], dtype=np.int32)
     decoder.target.backend = target = KnownText(len(prompt), text[len(prompt) :], len(ids))
-    fresh = decoder_of(PredictionDrafter()).controller.passes.costs
-    decoder.controller.passes.time = timed_as(target, fresh)  # type: ignore[method-assign,assignment]
+    decoder.controller.passes.time = timed_as(target, costs_of_passes())  # type: ignore[method-assign,assignment]
     state, sampler, n = DraftingState(256, widths=Widths.PREFER_EXACT), Sampler(Sampling(temperature=0)), len(prompt)
     decoder.begin(state, text[:n], [ids[token] for token in expected if token in ids])
     steps = []

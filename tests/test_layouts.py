@@ -25,6 +25,7 @@ from runtime.loading.layout import LayoutTrial
 from runtime.models.header import TensorInfo, read_header
 from runtime.models.registry import Pair
 from runtime.process.client import EngineProcess
+from runtime.speculative.step import Widths
 from runtime.tools.layouts import WIDTH, compare
 
 FREE = LayoutTrial(1, 13, 13, 0.98, 0.96)
@@ -93,6 +94,26 @@ def test_what_was_asked_for_goes_before_what_was_measured(
     assert seen == [is_exact]
 
 
+@pytest.mark.parametrize(
+    ("options", "pair", "widths"),
+    [
+        (Options(), {}, Widths.PREFER_EXACT),  # in the exact layout, which is taken unasked
+        (Options(exact=True), {}, Widths.EXACT),
+        (Options(), {"exact": True}, Widths.EXACT),
+    ],
+)
+def test_temperature_0_keeps_to_exact_passes_where_that_was_asked_for(
+    options: Options, pair: dict[str, bool], widths: Widths, k_quants: Path, alone: None
+) -> None:
+    layout.remember(k_quants, FREE)
+    layout.note_seed(k_quants)
+    engine = LoadedEngine(Pair("x", k_quants, **pair), replace(options, threads=1))
+    *_, last = engine.reply("a", Sampling(temperature=0), 2)
+    engine.close()
+    assert last.stats is not None
+    assert last.stats.widths is widths
+
+
 def test_a_plain_reply_says_what_exact_would_give(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.loading.profile.self_test", lambda *args, **kwargs: Exactness(1, WIDTH, 0.1))
     said = []
@@ -140,7 +161,8 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 
     monkeypatch.delenv(seeking.OPT_OUT)
     monkeypatch.setattr(seeking, "start", start)
-    search = seeking.Search(k_quants, said.append, wants_draft=False, is_open=True)
+    search = seeking.Search(k_quants, said.append, wants_draft=False)
+    search.is_open = True
     search.begin()
     search.stop()
     assert said == [

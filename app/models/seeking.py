@@ -46,14 +46,13 @@ def say_on_stderr(text: str) -> None:
 
 
 class Search:
-    """The search for one target's draft model, and for the layout of its weights where that `is_open`, as replies have
-    seeds.
+    """The search for one target's draft model, and for the layout of its weights where that `is_open`.
 
     Its methods may be called from several threads.
     """
 
-    def __init__(self, target: Path, say: Say, wants_draft: bool = True, is_open: bool = False) -> None:
-        self.target, self._say, self._wants_draft, self.is_open = target, say, wants_draft, is_open
+    def __init__(self, target: Path, say: Say, wants_draft: bool = True) -> None:
+        self.target, self._say, self._wants_draft, self.is_open = target, say, wants_draft, False
         self._lock, self._was_announced = Lock(), False
         self._timer: Timer | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -158,16 +157,17 @@ class SeekingEngine(EngineProcess):
         wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
         self._could_be_exact = self.facts.can_draft and self.facts.could_be_exact
         self._search = Search(pair.target, say, wants_draft) if wants_draft or self._could_be_exact else None
-        self._has_replied = False
+        self._has_replied = self._has_seeds = False
         self._is_alone = self.facts.has_gpu  # its memory holds no second copy; files in RAM are shared
 
     def add(self, ask: Ask) -> int:
-        """As Engine says; a search that runs is stopped."""
-        if ask.sampling.seed is not None and not self.facts.exactness.is_exact:
-            layout.note_seed(self.pair.target)
+        """As Engine says; a search that runs is stopped. The first seed makes the exact layout worth a trial."""
         if self._search is not None:
             self._search.stop()
             self._search.is_open |= self._could_be_exact and ask.sampling.seed is not None
+        if ask.sampling.seed is not None and not self._has_seeds and not self.facts.exactness.is_exact:
+            self._has_seeds = True
+            layout.note_seed(self.pair.target)
         return super().add(ask)
 
     def step(self) -> list[Output]:

@@ -122,7 +122,7 @@ class LoadedEngine(SteppedEngine):
 
     def _request(self, ask: Ask, sampler: Sampler) -> Request:
         options, exactness = self._loaded.options, self.facts.exactness
-        widths = widths_of(sampler, options.exact)
+        widths = widths_of(sampler, options.is_exact_asked)
         if options.fast or widths is Widths.PREFER_EXACT:
             sampler.tolerance = exactness.difference
         return Request(

@@ -6,6 +6,7 @@ Knows where a trial of both is kept; how it is made is `runtime.tools.layouts`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,13 +61,18 @@ def remember(target: Path, trial: LayoutTrial) -> None:
 
 
 def note_seed(target: Path) -> None:
-    """Keep that replies of this target have seeds: others gain nothing by the exact layout."""
-    _seeds(target).write({"seen": True})
+    """Keep that replies of this target have seeds: others gain nothing by the exact layout. Nothing is kept of a file
+    that is gone meanwhile.
+    """
+    with suppress(OSError):
+        _seeds(target).write({"seen": True})
 
 
 def has_seeds(target: Path) -> bool:
     """Whether a reply of this target had a seed."""
-    return bool(_seeds(target).read())
+    with suppress(OSError):  # of the target
+        return bool(_seeds(target).read())
+    return False
 
 
 def prefers_exact(target: Path) -> bool:

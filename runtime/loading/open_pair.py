@@ -42,8 +42,9 @@ class OpenPair:
             library.leave_gpus()
         self.pair = with_files(pair)
         fast = options.fast or pair.fast
-        exact = options.exact or pair.exact or (not fast and layout.prefers_exact(pair.target))
-        self.options = replace(options, exact=exact, fast=fast)
+        is_asked = options.exact or pair.exact
+        exact = is_asked or (not fast and layout.prefers_exact(pair.target))
+        self.options = replace(options, exact=exact, is_exact_asked=is_asked, fast=fast)
         self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had

@@ -19,6 +19,7 @@ class Options:
     fixed_k: int | None = None
     threads: int | None = None
     exact: bool = False  # bit-identical kernels for K-quants as well
+    is_exact_asked: bool = False  # by a person or a registry: then replies at temperature 0 have exact passes only
     fast: bool = False  # replies with a seed may use passes that round otherwise than plain decode
     without_gpu: bool = False  # compute on the processor alone, whatever else there is
     branches: int = 0  # side branches per draft token; all drafters' proposals then go to the target as one tree
