@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from app.cli.choices import choose
 from app.cli.options import ModelOptions
+from app.models import info
 from app.models import pair as command
+from app.models.pair import FEW
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import block_head_for, head_for, write_head
 from runtime.backends.shrink import RECIPES
@@ -23,7 +26,7 @@ from runtime.models.header import read_header
 from runtime.models.hub.cache import cached
 from runtime.models.registry import Pair, load_registry
 from runtime.tools import made_drafts, pairing, self_drafts
-from runtime.tools.pairing import Target, Trial, candidates, remembered
+from runtime.tools.pairing import Target, Trial, candidates, last_verdict, remembered
 
 DEMO = load_registry()["demo"]
 
@@ -69,11 +72,12 @@ def test_a_draft_model_that_fits_is_measured_with_the_real_engine(
     assert trial.gain > 0
     assert trial.per_second > 0
     assert 0 <= trial.acceptance <= 1
+    assert re.fullmatch(r"one takes [\d.]+ ms and checking it -?[\d.]+ ms more, a plain token [\d.]+ ms", trial.costs)
 
 
 def paying(gain: float) -> Trial:
     """Of a draft whose guesses bring half a token more to a pass."""
-    return Trial(gain, 0.5, 1.0, per_pass=1.5)
+    return Trial(gain, 0.5, 1.0, n_tried=FEW, per_pass=1.5)
 
 
 @pytest.mark.parametrize(("width", "sampling"), [(8, Sampling(temperature=0.0)), (1, Sampling())])
@@ -129,16 +133,41 @@ def test_the_command_explains_refusals_and_ends_in_a_verdict(
     monkeypatch.setattr(command, "cached", list)
     monkeypatch.setattr(command, "load_registry", dict)
     monkeypatch.setattr(
-        Target, "try_out", lambda self, plain, path: Trial(0.9, 0.25, 10.0) if isinstance(plain, LoadedEngine) else None
+        Target,
+        "try_out",
+        lambda self, plain, path: Trial(0.9, 0.25, 10.0, FEW) if isinstance(plain, LoadedEngine) else None,
     )
     command.pair_up(str(folder / "big.gguf"), [])
     out, err = capsys.readouterr()
-    assert "None pays for big.gguf here (times the speed without it: small.gguf 0.90)" in out
+    assert "None pays for big.gguf here (small.gguf: 0.90 times the speed without it)" in out
+    assert last_verdict(folder / "big.gguf") == out.strip()
     assert "foreign.gguf: no: foreign.gguf cannot draft" in err
     assert "25% of its guesses accepted" in err
     (folder / "small.gguf").unlink()
     command.pair_up(str(folder / "big.gguf"), [])
     assert "None of the 2 models that were found fits and can pay here" in capsys.readouterr().out
+
+
+def test_a_draft_that_cannot_pay_is_told_with_its_numbers_and_one_that_was_hardly_asked_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "cached", list)
+    monkeypatch.setattr(command, "load_registry", dict)
+
+    def cannot_pay(self: Target, plain: object, path: Path) -> Trial:
+        raise DraftError("the draft model was left out, because a draft token takes 20 ms, a plain token 31 ms")
+
+    monkeypatch.setattr(Target, "try_out", cannot_pay)
+    command.pair_up(str(folder / "big.gguf"), [])
+    told = capsys.readouterr().out
+    assert "None pays for big.gguf here (small.gguf: a draft token takes 20 ms, a plain token 31 ms)." in told
+    info.show(str(folder / "big.gguf"), as_json=False)
+    assert f"draft search  {told.strip()}" in capsys.readouterr().out
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(1.58, 0.0, 10.0, FEW - 1, costs="x"))
+    command.pair_up(str(folder / "big.gguf"), [])
+    told = "".join(capsys.readouterr())
+    assert "small.gguf: it was hardly asked for guesses, since x" in told
+    assert "1.58" not in told
 
 
 def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(target: Target) -> None:
@@ -169,9 +198,9 @@ def test_only_a_made_draft_that_pays_is_left(
     assert kept.name == "big-quarter.gguf"
     assert list(kept.parent.iterdir()) == [kept]
     assert "1.20 times as fast" in capsys.readouterr().out
-    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(0.8, 0.5, 1.0))
+    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(0.8, 0.5, 1.0, FEW))
     command.pair_up(str(path), [])
-    assert "big-quarter.gguf 0.80" in capsys.readouterr().out
+    assert "big-quarter.gguf: 0.80 times" in capsys.readouterr().out
     assert not kept.exists()
 
 

@@ -57,7 +57,7 @@ def gains(monkeypatch: pytest.MonkeyPatch, gain: Callable[[Path], float]) -> lis
     def try_out(self: Target, plain: object, draft: Path) -> Trial:
         self.open(draft).close()
         tried.append("words" if trim_in(draft) else draft.stem)
-        return Trial(gain(draft), 0.4 if trim_in(draft) else 0.5, 1.0, per_pass=1.5)
+        return Trial(gain(draft), 0.4 if trim_in(draft) else 0.5, 1.0, 99, per_pass=1.5)
 
     monkeypatch.setattr(Target, "try_out", try_out)
     return tried

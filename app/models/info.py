@@ -14,6 +14,7 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for, n_words, wanted_by
 from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.tools import machine
+from runtime.tools.pairing import last_verdict
 
 CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are those used here
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
@@ -25,11 +26,12 @@ def show(name: str, as_json: bool) -> None:
     bandwidth = machine.memory_bandwidth()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), bandwidth) for role, path in files.items()}
-    learns = learning(pair)
+    learns, search = learning(pair), last_verdict(pair.target)
     if as_json:
-        print(json.dumps({"name": pair.name, **facts, "learns": learns}, ensure_ascii=False))
+        print(json.dumps({"name": pair.name, **facts, "learns": learns, "draft_search": search}, ensure_ascii=False))
         return
     parts = [rows(entry) for entry in facts.values()] + ([[("learns", learns)]] if pair.learn else [])
+    parts += [[("draft search", search)]] if search else []
     print("\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in part) for part in parts))
 
 

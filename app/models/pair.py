@@ -6,7 +6,7 @@ Knows the terminal.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from app.chats.said import latest_replies
@@ -20,8 +20,10 @@ from runtime.models.model_files import hub_name
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools import made_drafts, self_drafts
 from runtime.tools.layouts import compare
-from runtime.tools.pairing import Target, Trial, candidates, remembered
+from runtime.tools.pairing import Target, Trial, best_of, candidates, remembered
 from runtime.tools.trimmed_drafts import Trimmer, promise
+
+FEW = 20  # guesses that were checked, below which no ratio is told
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
@@ -38,10 +40,11 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     try:
         fit = list(fitting(target, [*found, *(path for path in (made(target) if make else ()) if path not in found)]))
         trials = measure(target, fit)
-        best = target.keep(trials, usual)
+        told = verdict(target, trials, len(found))
+        target.keep(successes(trials), usual, told)
     finally:
         made_drafts.discard(target.pair.target, remembered(target.pair.target))
-    print(verdict(target, trials, best, len(found)))
+    print(told)
 
 
 def settle_layout(target: Path) -> None:
@@ -87,9 +90,9 @@ def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
             yield path
 
 
-def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
-    """Measures each model, and its copy with fewer words where that may pay; a failure is printed and left out."""
-    trials: dict[Path, Trial] = {}
+def measure(target: Target, fit: list[Path]) -> dict[Path, Trial | SlipstreamError]:
+    """Measure each model, and its copy with fewer words where that may pay. Return how each did, or why it cannot."""
+    trials: dict[Path, Trial | SlipstreamError] = {}
     if not fit:
         return trials
     plain = target.open(None)
@@ -97,23 +100,35 @@ def measure(target: Target, fit: list[Path]) -> dict[Path, Trial]:
         trimmer = Trimmer(target.pair.target, plain, latest_replies)
         for path in fit:
             for each in (path, *trimmed(trimmer, path)):
-                try_one(target, plain, each, trials, trials.get(path))
+                say(f"{each} ({gigabytes(each.stat().st_size)}): measuring ...")
+                trials[each] = tried(target, plain, each)
+                say(f"{each}: {outcome(trials[each], trials[path] if each != path else None)}")
     finally:
         plain.close()
     return trials
 
 
-def try_one(target: Target, plain: Engine, path: Path, trials: dict[Path, Trial], whole: Trial | None) -> None:
-    """Adds how that model did to `trials`; tells the person, of a copy beside how the `whole` model did."""
-    say(f"{path} ({gigabytes(path.stat().st_size)}): measuring ...")
+def tried(target: Target, plain: Engine, path: Path) -> Trial | SlipstreamError:
+    """Try out one model."""
     try:
-        trials[path] = trial = target.try_out(plain, path)
+        return target.try_out(plain, path)
     except SlipstreamError as error:
-        say(f"{path}: no: {error}")
-    else:
-        beside = f" ({whole.acceptance:.0%} with all words)" if whole else ""
-        accepted = f"{trial.acceptance:.0%} of its guesses accepted{beside}"
-        say(f"{path}: {trial.gain:.2f} times the speed without it, {accepted}")
+        return error
+
+
+def outcome(trial: Trial | SlipstreamError, whole: Trial | SlipstreamError | None = None) -> str:
+    """How a model did, in words; of a copy, beside how the `whole` model did."""
+    if not isinstance(trial, Trial):
+        return f"no: {trial}"
+    if trial.n_tried < FEW:
+        return in_short(trial)
+    beside = f" ({whole.acceptance:.0%} with all words)" if isinstance(whole, Trial) else ""
+    return f"{in_short(trial)}, {trial.acceptance:.0%} of its guesses accepted{beside}"
+
+
+def successes(trials: Mapping[Path, Trial | SlipstreamError]) -> dict[Path, Trial]:
+    """Those that could be measured."""
+    return {path: trial for path, trial in trials.items() if isinstance(trial, Trial)}
 
 
 def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
@@ -126,26 +141,32 @@ def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
         say(str(error))
 
 
-def verdict(target: Target, trials: dict[Path, Trial], best: Path | None, n_found: int) -> str:
+def verdict(target: Target, trials: Mapping[Path, Trial | SlipstreamError], n_found: int) -> str:
     """What became of the search, in one sentence."""
-    name = target.pair.target.name
-    if best is not None:
+    name, measured = target.pair.target.name, successes(trials)
+    if best := best_of(measured):
         return (
-            f"Kept: {best} drafts for {name}, {trials[best].gain:.2f} times as fast as without it. `--draft auto` "
+            f"Kept: {best} drafts for {name}, {measured[best].gain:.2f} times as fast as without it. `--draft auto` "
             "takes it from now on."
         )
     if trials:
-        gains = ", ".join(f"{path.name} {trial.gain:.2f}" for path, trial in trials.items())
-        return (
-            f"None pays for {name} here (times the speed without it: {gains}). Nothing is drafted by a model, which "
-            "costs nothing."
-        )
+        found = "; ".join(f"{path.name}: {in_short(trial)}" for path, trial in trials.items())
+        return f"None pays for {name} here ({found}). Nothing is drafted by a model, which costs nothing."
     looked = (
         f"None of the {n_found} models that were found fits and can pay here" if n_found else "No other model was found"
     )
     return (
         f"{looked}. Fetch a small model of the same family with `slipstream models pull`, or name a folder with --from."
     )
+
+
+def in_short(trial: Trial | SlipstreamError) -> str:
+    """How a model did, or why it cannot draft, in a clause."""
+    if isinstance(trial, Trial) and trial.n_tried < FEW:
+        return f"it was hardly asked for guesses{trial.costs and f', since {trial.costs}'}"
+    if isinstance(trial, Trial):
+        return f"{trial.gain:.2f} times the speed without it"
+    return str(trial).removeprefix("the draft model was left out, because ").removesuffix(".")
 
 
 def say(text: str) -> None:

@@ -7,7 +7,7 @@ Knows headers, engines and times; where candidates come from is said by the call
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -29,7 +29,7 @@ from runtime.models.heads import drafter_of, unfit
 from runtime.models.registry import Pair
 from runtime.models.shards import is_first_shard
 from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
-from runtime.speculative.control.explain import Pass
+from runtime.speculative.control.explain import Explanation, Pass
 from runtime.tools.made_drafts import whole
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Trial:
     right: float = 0.0  # share of these that were accepted: the chance of a guess
     guess_seconds: float = 0.0  # that one took
     per_pass: float = 1.0  # tokens that a pass brought by its guesses
+    costs: str = ""  # of a guess, of checking it and of a plain token, in a clause
 
     @property
     def pays(self) -> bool:
@@ -131,11 +132,12 @@ class Target:
                     seen.append(after)
                 if time.perf_counter() > ends:
                     break
+            costs = costs_of(engine.explain(), drafter_in(draft))
         finally:
             engine.close()
         own = [each for stats in seen for each in stats.steps if each.drafters == (drafter_in(draft),)]
         n_tokens = sum(stats.predicted_n for stats in seen)
-        return trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
+        return replace(trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens), costs=costs)
 
     @staticmethod
     def _require_draft(engine: LoadedEngine, draft: Path) -> None:
@@ -152,14 +154,13 @@ class Target:
         assert last.stats is not None
         return last.stats
 
-    def keep(self, trials: dict[Path, Trial], found: Iterable[Path] = ()) -> Path | None:
-        """Remembers the draft model that gained most, or that none did, for this file, device and build, and what there
-        was to choose from.
+    def keep(self, trials: Mapping[Path, Trial], found: Iterable[Path] = (), verdict: str = "") -> Path | None:
+        """Remember the draft model that gained most, or that none did, for this file, device and build, with the
+        verdict in words and what there was to choose from. Return that model.
         """
-        paying = [path for path, trial in trials.items() if trial.pays]
-        best = max(paying, key=lambda path: trials[path].gain, default=None)
+        best = best_of(trials)
         kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
-        _memo(self.pair.target).write(kept | {"found": summary(found)})
+        _memo(self.pair.target).write(kept | {"found": summary(found), "verdict": verdict})
         return best
 
 
@@ -170,9 +171,24 @@ def drafted(engine: Engine) -> Sampling:
     return Sampling(temperature=0.0) if engine.facts.exactness.width > 1 else Sampling()
 
 
+def costs_of(known: Explanation, name: str) -> str:
+    """What a guess of that drafter, checking it and a plain token take, in a clause; "" where that is not known."""
+    seconds = next((each.rest_seconds for each in known.drafters if each.name == name), 0.0)
+    if not seconds or len(known.pass_seconds) < 2:
+        return ""
+    plain, check = 1e3 * known.pass_seconds[0], 1e3 * (known.pass_seconds[1] - known.pass_seconds[0])
+    return f"one takes {1e3 * seconds:.3g} ms and checking it {check:.3g} ms more, a plain token {plain:.3g} ms"
+
+
 def drafter_in(draft: Path) -> str:
     """The name under which a file drafts."""
     return drafter_of(ModelFacts(read_model_header(draft))) or "model"
+
+
+def best_of(trials: Mapping[Path, Trial]) -> Path | None:
+    """Return the draft model that gained most, of those that pay."""
+    paying = [path for path, trial in trials.items() if trial.pays]
+    return max(paying, key=lambda path: trials[path].gain, default=None)
 
 
 def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass], n_tokens: int) -> Trial:
@@ -211,6 +227,13 @@ def remembered(target: Path) -> Path | None:
         if kept.get("draft") and all(is_same(kept, role) for role in ("draft", "source")):
             return Path(str(kept["draft"]))
     return None
+
+
+def last_verdict(target: Path) -> str:
+    """Return what the last search for a draft model found, in a sentence; "" where there was none."""
+    with suppress(OSError):
+        return str(_memo(target).read().get("verdict", ""))
+    return ""
 
 
 def named(role: str, path: Path) -> dict[str, str]:

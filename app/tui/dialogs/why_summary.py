@@ -13,6 +13,7 @@ from app.tui.numbers import DISTURBED, LEAST, is_elsewhere, sources, times
 from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation
+from runtime.tools.pairing import last_verdict
 
 BAR = 32  # characters of the longest bar
 ALIKE = 0.05  # of a ratio, within which two speeds are called the same
@@ -81,12 +82,17 @@ def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | 
         return "It would be faster without the other programs that compute at the same time."
     if explanation.fixed_k is not None:
         return "Without --fixed-k the number of guesses would be chosen by what pays."
-    return other_guesses(stats, explanation) or cheaper_passes(explanation)
+    searched = last_verdict(engine.pair.target) if engine is not None else ""
+    return other_guesses(stats, explanation, searched) or cheaper_passes(explanation)
 
 
-def other_guesses(stats: Stats, explanation: Explanation) -> str:
-    """Whether more of the guesses could be right; "" where most of them are."""
+def other_guesses(stats: Stats, explanation: Explanation, searched: str) -> str:
+    """Whether more of the guesses could be right; "" where most of them are. A search for a draft model that was made
+    is told instead of advised.
+    """
     if all(each.is_model_free for each in explanation.drafters):
+        if searched:
+            return f"Draft models that are here were tried. {searched}"
         return "A small model that guesses would help: `slipstream models pair` finds the one that pays here."
     if stats.draft_n and stats.acceptance_rate < OFTEN:
         return "Text that is easier to guess is faster: lists, code, and edits of what the chat has said already."
