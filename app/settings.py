@@ -4,6 +4,7 @@ and its names.
 `settings.toml` in the user's configuration folder, all of it optional:
 
     rpc = ["192.168.1.21:50052"]  # workers that take layers of any model
+    prompt_cache_bytes = 0  # what was read of prompts is not kept on disk
 
     [memory]
     tight_bytes = 3_000_000_000  # free memory below which the draft model is given up
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from platformdirs import user_config_path
-from pydantic import BeforeValidator, ConfigDict, ValidatorFunctionWrapHandler, WrapValidator, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator, with_config
 
 from app.origins import as_origin
 from runtime.core.errors import SettingsError
@@ -65,6 +66,7 @@ class Settings:
 
     rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers, where a pair names none
     memory: Annotated[Thresholds, WrapValidator(read_memory)] = USUAL
+    prompt_cache_bytes: Annotated[int, Field(ge=0, strict=True)] = 8_000_000_000  # on disk; 0: prompts are not kept
     server: ServerTable = field(default_factory=ServerTable)
 
 

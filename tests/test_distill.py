@@ -13,7 +13,7 @@ from app.models import distill as command
 from runtime.core.errors import SlipstreamError
 from runtime.loading import profile_cache
 from runtime.tools import made_drafts
-from runtime.tools.pairing import remembered
+from runtime.tools.paired import remembered
 from runtime.training import begun, job
 from runtime.training.collecting import REPLIES
 from runtime.training.extra import TrainingError

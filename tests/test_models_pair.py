@@ -12,21 +12,20 @@ import pytest
 
 from app.cli.choices import choose
 from app.cli.options import ModelOptions
-from app.models import info
 from app.models import pair as command
 from app.models.pair import FEW
-from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import block_head_for, head_for, write_head
 from runtime.backends.shrink import RECIPES
-from runtime.core.errors import DraftError, ModelError, SettingsError
+from runtime.core.errors import DraftError, ModelError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.hub.cache import cached
-from runtime.models.registry import Pair, load_registry
+from runtime.models.registry import load_registry
 from runtime.tools import made_drafts, pairing, self_drafts
-from runtime.tools.pairing import Target, Trial, candidates, last_verdict, remembered
+from runtime.tools.paired import last_verdict, remembered
+from runtime.tools.pairing import Target, Trial, candidates
 
 DEMO = load_registry()["demo"]
 
@@ -148,28 +147,6 @@ def test_the_command_explains_refusals_and_ends_in_a_verdict(
     assert "None of the 2 models that were found fits and can pay here" in capsys.readouterr().out
 
 
-def test_a_draft_that_cannot_pay_is_told_with_its_numbers_and_one_that_was_hardly_asked_without(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "cached", list)
-    monkeypatch.setattr(command, "load_registry", dict)
-
-    def cannot_pay(self: Target, plain: object, path: Path) -> Trial:
-        raise DraftError("the draft model was left out, because a draft token takes 20 ms, a plain token 31 ms")
-
-    monkeypatch.setattr(Target, "try_out", cannot_pay)
-    command.pair_up(str(folder / "big.gguf"), [])
-    told = capsys.readouterr().out
-    assert "None pays for big.gguf here (small.gguf: a draft token takes 20 ms, a plain token 31 ms)." in told
-    info.show(str(folder / "big.gguf"), as_json=False)
-    assert f"draft search  {told.strip()}" in capsys.readouterr().out
-    monkeypatch.setattr(Target, "try_out", lambda self, plain, path: Trial(1.58, 0.0, 10.0, FEW - 1, costs="x"))
-    command.pair_up(str(folder / "big.gguf"), [])
-    told = "".join(capsys.readouterr())
-    assert "small.gguf: it was hardly asked for guesses, since x" in told
-    assert "1.58" not in told
-
-
 def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(target: Target) -> None:
     path = target.pair.target
     recipe = next(recipe for recipe in self_drafts.makeable(path, target.facts) if recipe.name == "half-q4")
@@ -208,33 +185,6 @@ def test_a_model_that_cannot_be_shrunk_leaves_nothing_behind(target: Target, fol
     with pytest.raises(ModelError, match=r"cannot make a smaller copy of damaged.gguf"):
         self_drafts.make(folder / "damaged.gguf", target.facts, RECIPES[1])
     assert not list(made_drafts.folder(folder / "damaged.gguf").iterdir())
-
-
-@pytest.mark.parametrize(
-    ("family", "why"),
-    [
-        ("jamba", "cannot take back what a draft leaves in the recurrent layers of jamba models"),
-        ("qwen3embedding", "it is an embedding model and writes no text"),
-    ],
-)
-def test_a_target_for_which_nothing_can_draft_is_told_so_before_anything_is_tried(
-    family: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = write_family(family, tmp_path)
-    command.pair_up(str(target), [])
-    said = capsys.readouterr()
-    assert said.out.startswith(f"Nothing can draft for {family}.gguf: ")
-    assert why in said.out
-    assert said.err == ""
-
-
-def test_an_embedding_model_that_is_asked_to_write_says_what_it_is(tmp_path: Path) -> None:
-    engine = LoadedEngine(Pair("x", write_family("qwen3embedding", tmp_path)), Options(threads=1, n_ctx=256))
-    with pytest.raises(SettingsError, match=r"This is an embedding model \(qwen3embedding\.gguf\)"):
-        list(engine.reply("hello", Sampling(temperature=0), 4))
-    assert len(engine.embed(engine.tokenize("hello"))) == engine.facts.n_embd
-    assert not engine.facts.can_draft
-    engine.close()
 
 
 def in_the_hubs_cache(cache: Path, repo: str, file: Path) -> Path:

@@ -22,7 +22,8 @@ from bench.instruments.company import Together
 from runtime.engine import Options, Sampling
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
-from runtime.tools.pairing import Target, Trial, is_settled, remembered
+from runtime.tools.paired import is_settled, remembered
+from runtime.tools.pairing import Target, Trial
 from tests.support.waiting import PATIENCE, wait_for
 
 DEMO = load_registry()["demo"]

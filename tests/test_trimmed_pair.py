@@ -27,7 +27,8 @@ from runtime.models.registry import Pair
 from runtime.models.trimmed import n_kept
 from runtime.tools import made_drafts, self_drafts, trimmed_drafts
 from runtime.tools.made_drafts import made_here, trim_in
-from runtime.tools.pairing import Target, Trial, is_settled, remembered
+from runtime.tools.paired import is_settled, remembered
+from runtime.tools.pairing import Target, Trial
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from app.tui.background.reply_worker import talk_of
 from app.tui.commands import COMMANDS, parse
 from app.tui.desktop.clipboard import copy_to_desktop
 from app.tui.desktop.keymap import read_keymap
-from app.tui.dialogs.why_summary import other_guesses, picture, three_sentences
+from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import depths, observed, sections
 from app.tui.numbers import ChatNumbers, fitted, kept, line, sentence, stats_of, summary, times
 from app.tui.widgets.panel import rolling
@@ -209,12 +209,6 @@ def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> N
     assert "wrote every token by itself: of a reason" in said(plain)
     assert "Checking 4 tokens takes 3.3 times" in said(plain)
     assert "no numbers here yet" in said(Stats())
-
-
-def test_a_search_for_a_draft_model_is_advised_once_and_then_told() -> None:
-    alone = replace(heard(controller((10e-3, 11e-3), 1e-4), 3, 3), drafters=())
-    assert "`slipstream models pair` finds the one" in other_guesses(Stats(), alone, "")
-    assert other_guesses(Stats(), alone, "None pays.") == "Draft models that are here were tried. None pays."
 
 
 def test_the_picture_has_both_speeds_or_who_wrote_or_nothing() -> None:

@@ -21,7 +21,7 @@ from runtime.models.addresses import as_workers
 from runtime.models.model_files import HUB, find_file
 from runtime.models.registry import Pair, find_pair, load_registry
 from runtime.models.strict_toml import nearest
-from runtime.tools.pairing import remembered
+from runtime.tools.paired import remembered
 
 
 def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:
@@ -48,7 +48,8 @@ def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[P
     settings = read_settings()
     options = Options(
         how.context, names, fixed_k=fixed_k, threads=how.threads, exact=how.exact, fast=how.fast,
-        memory=settings.memory, rpc=parse_workers(how.rpc, pair.rpc or settings.rpc),
+        memory=settings.memory, prompt_bytes=settings.prompt_cache_bytes,
+        rpc=parse_workers(how.rpc, pair.rpc or settings.rpc),
     )  # fmt: skip
     return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
 

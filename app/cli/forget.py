@@ -6,12 +6,15 @@ import typer
 
 from runtime.engine import forget_replies
 from runtime.learning.place import forget as forget_learned
+from runtime.loading.prompt_cache import forget as forget_prompts
 from runtime.tools.made_drafts import forget as forget_words
 
 
 def run() -> None:
     """Removes it."""
-    n_bytes, n_trimmed, n_learned = forget_replies(), forget_words(), forget_learned()
+    n_bytes, n_trimmed, n_learned, n_prompts = forget_replies(), forget_words(), forget_learned(), forget_prompts()
+    if n_prompts:
+        typer.echo(f"Removed what had been read of prompts: {n_prompts / 1e6:.1f} MB. They are read again.")
     if n_learned:
         typer.echo(
             f"Removed heads that had learned from your replies, and what they were to learn from: {n_learned / 1e6:.1f}"

@@ -23,6 +23,7 @@ from app.doctor.advice import (
 )
 from app.settings import read_settings
 from runtime.core.errors import SlipstreamError
+from runtime.loading import prompt_cache
 from runtime.loading.pass_timing import n_cores
 from runtime.memory.system import HOSTS
 from runtime.models.registry import Pair, load_registry, local_pair
@@ -58,6 +59,11 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
         "gpu_hardware": machine.gpu_hardware(),
         "cuda_version": machine.cuda_version(),
         "versions": machine.versions(),
+        "prompt_cache": {
+            "folder": str(prompt_cache.folder()),
+            "bytes": prompt_cache.stored_bytes(),
+            "most_bytes": read_settings().prompt_cache_bytes,
+        },
     }
     try:
         found |= {"devices": [asdict(device) for device in machine.devices()], "backends": machine.backends()}
@@ -111,9 +117,18 @@ def report(found: dict[str, Any]) -> list[str]:
         ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
         ("models that fit", f"about {fits}"),
         ("", "of `slipstream models list`: " + (", ".join(found["pairs_that_fit"][:8]) or "none")),
+        ("prompt cache", kept_prompts(found["prompt_cache"])),
         ("exactness", f"{found['exactness']} (pair {found['pair']})"),
     ]
     return [f"{label:>16}  {text}" for label, text in rows] + chart(found) + mend(found["problems"])
+
+
+def kept_prompts(cache: dict[str, Any]) -> str:
+    """How much is kept on disk of prompts that were read, and where."""
+    if not cache["most_bytes"]:
+        return f"off by prompt_cache_bytes in the settings; {cache['bytes'] / 1e6:.1f} MB in {cache['folder']}"
+    most = f"of at most {cache['most_bytes'] / 1e9:.1f} GB and a tenth of the free disk"
+    return f"{cache['bytes'] / 1e6:.1f} MB {most} in {cache['folder']}; `slipstream forget` removes it"
 
 
 def gpus(found: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for, n_words, wanted_by
 from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.tools import machine
-from runtime.tools.pairing import last_verdict
+from runtime.tools.paired import last_verdict
 
 CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are those used here
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072

@@ -19,7 +19,7 @@ from runtime.models.hub.cache import cached
 from runtime.models.model_files import HUB
 from runtime.models.registry import AS_TRAINED, Pair, load_registry, located
 from runtime.models.shards import is_first_shard, shard_names
-from runtime.tools.pairing import remembered
+from runtime.tools.paired import remembered
 
 DEEP = 4  # folders below a usual one
 MOST, LONGEST = 20_000, 2.0  # names that are looked at in one, and seconds that this may take on a slow disk

@@ -20,7 +20,8 @@ from runtime.models.model_files import hub_name
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools import made_drafts, self_drafts
 from runtime.tools.layouts import compare
-from runtime.tools.pairing import Target, Trial, best_of, candidates, remembered
+from runtime.tools.paired import remembered
+from runtime.tools.pairing import Target, Trial, best_of, candidates
 from runtime.tools.trimmed_drafts import Trimmer, promise
 
 FEW = 20  # guesses that were checked, below which no ratio is told

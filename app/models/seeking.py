@@ -33,7 +33,7 @@ from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import discard
-from runtime.tools.pairing import is_settled, remembered
+from runtime.tools.paired import is_settled, remembered
 
 IDLE = 30.0  # seconds without a reply, after which the search begins
 OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # an environment variable that keeps searches from beginning by themselves

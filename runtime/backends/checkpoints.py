@@ -5,7 +5,7 @@ Knows tokens and bytes; at which points of a conversation one is worth its memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
+from runtime.core.draft import Tokens
 
 PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # all but the keys and values that can be cut
 MOST_BYTES = 2**28  # of a conversation's, but two are kept whatever they take
@@ -31,6 +32,12 @@ class Checkpoint:
 def longest(checkpoints: Iterable[Checkpoint], most: int) -> int:
     """The tokens of the longest that has no more than `most`; 0 where there is none."""
     return max((each.n for each in checkpoints if each.n <= most), default=0)
+
+
+def message_ends(text: Tokens, ends: Mapping[int, bool]) -> list[int]:
+    """Positions after the last token of each message: conversations are likely to be taken up there."""
+    known = [token for token in np.unique(text).tolist() if ends[token]]
+    return (1 + np.flatnonzero(np.isin(text, known))).tolist() if known else []
 
 
 class Checkpoints:

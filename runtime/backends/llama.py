@@ -13,30 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
+from runtime.backends.held import HeldConversations
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P
-from runtime.backends.saved_states import NEGLIGIBLE, SavedState, SavedStates
+from runtime.backends.saved_states import SavedStates
 from runtime.backends.shown_states import ShownStates
 from runtime.backends.stopping import StopFlag
-from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix, usable
+from runtime.backends.tree import FIRST_BRANCH, TreeCache
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
 
 GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
 GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
-# Kernels take rows in tiles, and what is left over otherwise. Where the two round differently, a text that only begins
-# as one that is held is read from a multiple of this on, so that its rows are in the tiles that they have by themselves
-TILE = 32
 
 
-class LlamaBackend:
+class LlamaBackend(HeldConversations):
     """One context of a model: implements Backend.
 
     `n_rows` is the widest draft it must take, plus one; `can_branch` asks for trees.
     """
 
     takes_trees = takes_padding = True
-    _n_asked = 0  # tokens held that were asked for; those behind are drafts that may have been rejected
 
     def __init__(
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
@@ -72,7 +69,7 @@ class LlamaBackend:
             self.n_batch,
             self.n_batch,
         )
-        params.n_seq_max, params.kv_unified = (self.n_rows + FIRST_BRANCH if self.can_branch else 1), True
+        params.n_seq_max, params.kv_unified = self.n_spare + bool(self.model.window), True
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.n_rows, params.n_seq_max), self.n_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.cache_types)
@@ -92,6 +89,11 @@ class LlamaBackend:
         self._batch.embd = None
         self._batch.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
         self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(INT32_P))
+
+    @property
+    def n_spare(self) -> int:
+        """A sequence that nothing is decoded in, where layers have windows."""
+        return self.n_rows + FIRST_BRANCH if self.can_branch else 1
 
     @property
     def n_cells(self) -> int:
@@ -164,76 +166,6 @@ class LlamaBackend:
         self._clear()
         return 0
 
-    def n_cached(self, context: Tokens) -> int:
-        """How many of the first tokens of `context` need no decoding; its last one always does."""
-        here = self._n_kept(context)
-        saved = self.saved.n_shared(context)
-        return saved if saved > here + NEGLIGIBLE else here
-
-    def _n_kept(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` the context need not decode again."""
-        n = self._n_shared(context)
-        return min(n + len(self._taken(context, n)), len(context) - 1)
-
-    def _n_shared(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` the main sequence holds and may keep."""
-        return usable(common_prefix(self._held[: self._n_held], context[:-1]), self._n_asked, self.saved.grain)
-
-    def _taken(self, context: Tokens, n_shared: int) -> list[int]:
-        """The nodes of the last tree along which `context[:-1]` goes on."""
-        has_tree = bool(self.tree.draft.tokens)
-        return self.tree.taken(context[:-1]) if has_tree and n_shared == self._n_held else []
-
-    @property
-    def slots(self) -> int:
-        """Conversations that may be held, the one in the context included."""
-        return 1 + self.saved.most
-
-    @property
-    def n_held(self) -> int:
-        """Conversations that need not be read again."""
-        return 1 + len(self.saved)
-
-    def set_slots(self, n: int) -> None:
-        """Holds up to `n` conversations from now on, the one in the context included."""
-        self.saved.limit(n - 1)
-
-    def read_in_tiles(self) -> None:
-        """Reads texts in such pieces from now on that they round alike whatever is held, where width matters."""
-        self.saved.grain = TILE
-
-    def resume(self, context: Tokens) -> None:
-        """Brings back what is held of the conversation that `context` continues, and loses no other; see Backend."""
-        if not self.saved.most:
-            return
-        shared = self._n_shared(context)
-        shared += len(self._taken(context, shared))
-        is_lost, is_short = shared < self._n_held - NEGLIGIBLE, shared < len(context) - NEGLIGIBLE
-        if not is_lost and not is_short:
-            return
-        better = self.saved.pop(context, self._n_kept(context) + NEGLIGIBLE)
-        if is_lost:
-            self._save()
-        if better is not None:
-            self._restore(better)
-            if better.n_shared(context) < len(better.tokens) - NEGLIGIBLE:
-                self.saved.add(better)
-
-    def _restore(self, state: SavedState) -> None:
-        """Puts a saved conversation in place of what the context holds."""
-        self._clear(wipes=False)
-        if self.saved.restore(state):
-            self._n_held = self._n_asked = len(state.tokens)
-            self._held[: self._n_held] = state.tokens
-        else:
-            self._clear()
-
-    def _save(self) -> None:
-        """Keeps a copy of the conversation in the context."""
-        self.tree.settle([])
-        self._drop(min(self._n_held, self._n_asked))  # not what was only guessed
-        self.saved.add(self.saved.copy(self._held[: self._n_held], self._sequence.value))
-
     def _rewind(self, context: Tokens) -> int:
         """Drops what the cache holds beyond its common prefix with context[:-1]; returns that prefix's length."""
         self.resume(context)
@@ -245,22 +177,6 @@ class LlamaBackend:
             self._n_held += len(taken)
             start += len(taken)
         return self._drop(start) if start < self._n_held else start
-
-    def _drop(self, start: int) -> int:
-        """Drops positions from `start` on; returns how many are left."""
-        if not lib.llama_memory_seq_rm(self.memory, MAIN, start, -1):
-            self._clear()
-            return 0
-        if self.tree.garbage:
-            self.tree.rewind(start)
-        self._n_held = start
-        return start
-
-    def _clear(self, wipes: bool = True) -> None:
-        """Empties the cache."""
-        lib.llama_memory_clear(self.memory, wipes)
-        self.tree.clear()
-        self._n_held = self._n_asked = 0
 
     def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
         """Decodes positions [start, end) of `_held`, with logits for the last `n_outputs`, which are of one batch."""

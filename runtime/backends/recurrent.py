@@ -8,9 +8,8 @@ of the state where a conversation is likely to be taken up again. Whatever else 
 from __future__ import annotations
 
 import llama_cpp.llama_cpp as lib
-import numpy as np
 
-from runtime.backends.checkpoints import Checkpoints, longest
+from runtime.backends.checkpoints import Checkpoints, longest, message_ends
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import SavedState
@@ -87,10 +86,7 @@ class RecurrentBackend(LlamaBackend):
         """Positions in [start, end] that conversations are likely to be taken up from: after the last token of each
         message, or, where messages have none, shortly before the end.
         """
-        text = self._held[start:end]
-        tokens = np.unique(text)
-        ends = [token for token in tokens.tolist() if self.model.vocab.ends[token]]
-        found = (start + 1 + np.flatnonzero(np.isin(text, ends))).tolist() if ends else []
+        found = [start + n for n in message_ends(self._held[start:end], self.model.vocab.ends)]
         if not found or found[-1] < end - SHORT:
             found.append(end - TAIL)
         kept: list[int] = []
@@ -104,7 +100,12 @@ class RecurrentBackend(LlamaBackend):
         self._n_droppable = min(self.n_snapshots, batch.n_tokens - 1)
 
     def _save(self) -> None:
-        self.saved.add(self.saved.copy(self._held[: self._n_held], checkpoints=self.checkpoints.all))
+        self.saved.add(self._copy())
+
+    def _copy(self, point: int = 0) -> SavedState | None:
+        if 0 < self._n_held - self._n_asked <= self._n_droppable:  # with a rejected draft it is of no use as a whole
+            self._drop(self._n_asked)
+        return self.saved.copy(self._held[: self._n_held], self._n_asked, checkpoints=self.checkpoints.all)
 
     def _restore(self, state: SavedState) -> None:
         super()._restore(state)

@@ -6,6 +6,7 @@ conversation is wanted is the backend's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.checkpoints import Checkpoint, longest
+from runtime.backends.checkpoints import PARTIAL, Checkpoint, longest
 from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
@@ -27,11 +28,13 @@ class SavedState:
     """A conversation's tokens [n], and what the context held of them.
 
     Where it has `checkpoints` (None: it can be cut in multiples of `grain`) it is of use as a whole, or up to one of
-    those.
+    those: none where layers have windows, of which the library copies only what the next token looks at. Tokens behind
+    the first `n_asked` are drafts that may have been rejected.
     """
 
     tokens: Tokens
     state: NDArray[np.uint8]
+    n_asked: int
     checkpoints: tuple[Checkpoint, ...] | None = None
     grain: int = 1
 
@@ -39,8 +42,18 @@ class SavedState:
         """How many of the first tokens of `context[:-1]` it can give back."""
         shared = common_prefix(self.tokens, context[:-1])
         if self.checkpoints is None or shared == len(self.tokens):
-            return usable(shared, len(self.tokens), self.grain)
+            return usable(shared, self.n_asked, self.grain)
         return longest(self.checkpoints, shared)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conversation:
+    """A conversation that a backend holds: its tokens [n], and what copies its state, where the library can, so that it
+    can be cut at some point.
+    """
+
+    tokens: Tokens
+    copy: Callable[[int], SavedState | None]
 
 
 class SavedStates:
@@ -49,9 +62,13 @@ class SavedStates:
     def __init__(self, handle: Any) -> None:
         self.handle, self.most, self.grain = handle, 0, 1
         self._states: list[SavedState] = []
+        self.fetched: list[SavedState] = []  # from disk, for sequences that are about to be read; beside the others
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def __iter__(self) -> Iterator[SavedState]:
+        return iter(self._states)
 
     def limit(self, most: int) -> None:
         """Keeps no more than that from now on."""
@@ -64,14 +81,14 @@ class SavedStates:
 
     def n_shared(self, context: Tokens) -> int:
         """The most that one of them shares with `context[:-1]`."""
-        return max((each.n_shared(context) for each in self._states), default=0)
+        return max((each.n_shared(context) for each in (*self._states, *self.fetched)), default=0)
 
     def pop(self, context: Tokens, more_than: int) -> SavedState | None:
         """Takes out the one that shares most with `context[:-1]`, if that is more than so many tokens."""
-        best = max(self._states, key=lambda each: each.n_shared(context), default=None)
+        best = max((*self._states, *self.fetched), key=lambda each: each.n_shared(context), default=None)
         if best is None or best.n_shared(context) <= more_than:
             return None
-        self._states.remove(best)
+        (self.fetched if best in self.fetched else self._states).remove(best)
         return best
 
     def add(self, state: SavedState | None) -> None:
@@ -81,15 +98,35 @@ class SavedStates:
             self.limit(self.most)
 
     def copy(
-        self, tokens: Tokens, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None
+        self, tokens: Tokens, n_asked: int, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None
     ) -> SavedState | None:
         """What the context holds of a sequence, which is these tokens; None where the library cannot copy it."""
         state = np.empty(lib.llama_state_seq_get_size(self.handle, sequence), dtype=np.uint8)
         if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
             return None
-        return SavedState(tokens.copy(), state, checkpoints, self.grain)
+        return SavedState(tokens.copy(), state, min(n_asked, len(tokens)), checkpoints, self.grain)
+
+    def point(self, n: int, sequence: int, spare: int) -> Checkpoint | None:
+        """Copy what the windows look at after the first `n` tokens of a sequence; `spare` is one without tokens."""
+        memory = lib.llama_get_memory(self.handle)
+        lib.llama_memory_seq_cp(memory, sequence, spare, 0, n)
+        state = np.empty(lib.llama_state_seq_get_size_ext(self.handle, spare, PARTIAL), dtype=np.uint8)
+        address = state.ctypes.data_as(UINT8_P)
+        n_bytes = lib.llama_state_seq_get_data_ext(self.handle, address, len(state), spare, PARTIAL)
+        lib.llama_memory_seq_rm(memory, spare, -1, -1)
+        return Checkpoint(n, state) if n_bytes else None
+
+    def restore_point(self, point: Checkpoint, sequence: int) -> bool:
+        """Copy a point into the context, which holds the tokens before it; False where the library cannot."""
+        state = point.state.ctypes.data_as(UINT8_P)
+        return bool(lib.llama_state_seq_set_data_ext(self.handle, state, len(point.state), sequence, PARTIAL))
 
     def restore(self, saved: SavedState, sequence: int = MAIN) -> bool:
         """Copies one into the context, which has nothing of that sequence; False where the library cannot."""
         state = saved.state.ctypes.data_as(UINT8_P)
         return bool(lib.llama_state_seq_set_data(self.handle, state, len(saved.state), sequence))
+
+
+def copied(state: SavedState, point: int) -> SavedState:
+    """Return a state that is a copy already."""
+    return state

@@ -22,6 +22,7 @@ class Seat:
         self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
         self.n_held = 0
         self.used_at = 0  # when something was decoded here, in times that cells were looked for
+        self.n_whole = 0  # tokens that came back together, before the last of which it cannot be cut
         self.n_asked = 0  # of them that were asked for; those behind are drafts that may have been rejected
 
 
@@ -67,7 +68,8 @@ class Seats:
         """How many of the first tokens of `context[:-1]` each seat holds and may lend."""
         asked = context[:-1]
         shares = {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self.all}
-        return {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
+        cut = {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
+        return {seat: n if n >= seat.n_whole else 0 for seat, n in cut.items()}
 
     def continued(self, context: Tokens) -> Seat | None:
         """The free seat whose conversation goes on with a few tokens, which is the usual case; of several that are

@@ -15,7 +15,8 @@ from runtime.backends.cell_map import CellMap
 from runtime.backends.joint_batch import Ask, JointBatch
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import NEGLIGIBLE, SavedState
+from runtime.backends.saved_states import NEGLIGIBLE
+from runtime.backends.seated import SeatedConversations
 from runtime.backends.seats import LOOK, Seat, Seats
 from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import StoppedError
@@ -24,7 +25,7 @@ from runtime.models.cache_layout import shared_cells
 UNTIDY = 128  # idle cells: in a model of 135M parameters they add 3% to a pass
 
 
-class SharedBackend(LlamaBackend):
+class SharedBackend(SeatedConversations, LlamaBackend):
     """One context with `n_seats`: implements Backend. A pass of several conversations has up to n_rows - 1 draft tokens
     in all.
     """
@@ -38,28 +39,21 @@ class SharedBackend(LlamaBackend):
         self._seats = Seats(n_seats, self.n_ctx)
         self._sit(self._seat)
 
+    @property
+    def n_spare(self) -> int:
+        """As LlamaBackend says; the one before it has the cells that cannot be given out again."""
+        return self.n_seats + 1
+
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         params = super()._params(n_ctx)
         params.n_ctx = shared_cells(n_ctx, self.n_seats)
-        params.n_seq_max = self.n_seats + 1  # and one for cells that cannot be given out again
+        params.n_seq_max = self.n_spare + bool(self.model.window)
         params.n_outputs_max = self.n_rows + self.n_seats
         return params
 
     def _prepare_batch(self) -> None:
         super()._prepare_batch()
         self._joint = JointBatch(self.n_batch, self.n_seats)
-
-    @property
-    def _seat(self) -> Seat:
-        return self._seats.current
-
-    @property
-    def _n_asked(self) -> int:
-        return self._seat.n_asked
-
-    @_n_asked.setter
-    def _n_asked(self, n: int) -> None:
-        self._seat.n_asked = n
 
     def fits(self, lengths: Iterable[int]) -> bool:
         """Can conversations of so many tokens be decoded together?"""
@@ -134,35 +128,10 @@ class SharedBackend(LlamaBackend):
         self._map.take(self._seat, start, n_held - start)
         self._seat.used_at = self._seats.n_looked
 
-    def _leave_seat(self) -> None:
-        self._seat.n_held = self._n_held
-
-    def _sit(self, seat: Seat) -> None:
-        """What is decoded from now on belongs to that seat's conversation."""
-        self._leave_seat()
-        self._seats.sit(seat)
-        self._held, self._n_held = seat.tokens, seat.n_held
-        self._sequence.value = seat.sequence
-        self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
-
     @property
     def n_before(self) -> int:
         """Cells of others in front of where this conversation goes on."""
         return max(0, self._map.top - self._n_held)
-
-    @property
-    def n_held(self) -> int:
-        """Conversations that need not be read again."""
-        self._leave_seat()
-        return max(1, sum(seat.n_held > 0 for seat in self._seats.all)) + len(self.saved)
-
-    def set_slots(self, n: int) -> None:
-        """Holds up to `n` conversations from now on; where that is one, the one that was used last."""
-        super().set_slots(n)
-        current = self._seat
-        for seat in self._seats.others if n == 1 else []:
-            self._vacate(seat)
-        self._sit(current)
 
     def n_cached(self, context: Tokens) -> int:
         """How many of the first tokens of `context` need no decoding; its last one always does."""
@@ -177,7 +146,7 @@ class SharedBackend(LlamaBackend):
 
     def resume(self, context: Tokens) -> None:
         """Sits where `context` goes on, and loses no other conversation as long as they fit; see Backend."""
-        if self.slots == 1:
+        if self.slots == 1 and not self.saved.fetched:
             return
         self._leave_seat()
         if next_seat := self._seats.continued(context):
@@ -191,9 +160,7 @@ class SharedBackend(LlamaBackend):
         better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
         self._sit(self._vacant(source if shares[source] > NEGLIGIBLE else None))
         if better is not None:
-            self._restore(better)
-            if better.n_shared(context) < len(better.tokens) - NEGLIGIBLE:
-                self.saved.add(better)  # another conversation, which only begins alike
+            self._take_back(better, context)
         elif self._seat is not source:
             self._share(source, shares[source])
         self.saved.keep(max(0, self.slots - 1 - self._seats.n_others))
@@ -229,42 +196,6 @@ class SharedBackend(LlamaBackend):
         self._save()
         return source
 
-    def _vacate(self, seat: Seat) -> None:
-        """Puts a seat's conversation away."""
-        self._sit(seat)
-        if seat.n_held:
-            self._drop(min(seat.n_held, seat.n_asked))  # not what was only guessed
-            self._save()
-            self._drop(0)
-
-    def _save(self) -> None:
-        """Keeps a copy of the conversation that sits here and is about to leave."""
-        if self.saved.most:
-            super()._save()
-            self.saved.keep(max(0, self.slots - self._seats.n_others))
-
-    def _share(self, source: Seat, n: int) -> None:
-        """The conversation that sits here begins with the first `n` tokens of another one."""
-        if n:
-            lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
-            self._map.share(source, self._seat, n)
-            self._held[:n] = source.tokens[:n]
-            self._n_held = self._seat.n_asked = n
-
-    def _restore(self, state: SavedState) -> None:
-        """Puts a saved conversation in place of what the seat holds."""
-        self._drop(0)
-        self._find_cells(len(state.tokens))
-        self._put(self._seat, state)
-        self._n_held = self._seat.n_held
-
-    def _put(self, seat: Seat, state: SavedState | None) -> None:
-        """Copies a conversation into the cells that are next, if the library can."""
-        if state is not None and self.saved.restore(state, seat.sequence):
-            seat.n_held = seat.n_asked = n = len(state.tokens)
-            seat.tokens[:n] = state.tokens
-            self._map.take(seat, 0, n)
-
     def _with_room(self, start: int, end: int) -> int:
         self._find_cells(end - start)
         return self._n_held
@@ -288,18 +219,6 @@ class SharedBackend(LlamaBackend):
         self._sit(current)
         self._begin_anew()
 
-    def _begin_anew(self) -> None:
-        """Moves all conversations to the front of the context."""
-        self._leave_seat()
-        held = [seat for seat in self._seats.all if seat.n_held]
-        states = [self.saved.copy(seat.tokens[: seat.n_held], seat.sequence) for seat in held]
-        asked = [seat.n_asked for seat in held]
-        self._clear(wipes=False)
-        for seat, state, n_asked in zip(held, states, asked, strict=True):
-            self._put(seat, state)
-            seat.n_asked = min(n_asked, seat.n_held)
-        self._n_held = self._seat.n_held
-
     def _drop(self, start: int) -> int:
         """Drops positions from `start` on; cells with others behind them stay, and nothing attends to them."""
         seat, garbage = self._seat.sequence, self.n_seats
@@ -307,7 +226,7 @@ class SharedBackend(LlamaBackend):
         if free > dead:
             lib.llama_memory_seq_cp(self.memory, seat, garbage, dead, free)
         lib.llama_memory_seq_rm(self.memory, seat, start, -1)
-        self._n_held = start
+        self._n_held, self._n_whole = start, min(self._n_whole, start)
         if not start and not self._map.n_used:
             self._clear(wipes=False)
         return start
@@ -316,4 +235,4 @@ class SharedBackend(LlamaBackend):
         super()._clear(wipes)
         self._map.clear()
         for seat in self._seats.all:
-            seat.n_held = seat.n_asked = 0
+            seat.n_held = seat.n_asked = seat.n_whole = 0

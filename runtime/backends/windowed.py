@@ -11,6 +11,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.saved_states import SavedState
 from runtime.core.draft import Tokens
 from runtime.models.cache_layout import CacheSpec
 
@@ -49,3 +50,6 @@ class WindowedBackend(LlamaBackend):
     def _save(self) -> None:
         if self._is_ordered:
             super()._save()
+
+    def _copy(self, point: int = 0) -> SavedState | None:
+        return super()._copy(point) if self._is_ordered else None

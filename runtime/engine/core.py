@@ -16,6 +16,7 @@ import psutil
 from runtime.core.backend import Flag, TargetBackend
 from runtime.core.errors import SlipstreamError, StoppedError
 from runtime.engine.output import Chunk, Output
+from runtime.engine.prefixes import Prefixes
 from runtime.engine.scheduler import Batch, Scheduler
 from runtime.engine.sequence import Sequence
 from runtime.engine.stats import Stats
@@ -75,6 +76,7 @@ class EngineCore:
 
     def __init__(self, decoder: Decoder, target: TargetBackend) -> None:
         self.decoder, self.scheduler, self._cancels = decoder, Scheduler(decoder, target), Cancels(target.stop_flag)
+        self.prefixes: Prefixes | None = None  # prompts on disk
         self._new: list[Sequence] = []
         self._unwanted: list[int] = []  # cancelled before they were added
 
@@ -130,6 +132,8 @@ class EngineCore:
         new, self._new = self._new, []
         unwanted, self._unwanted = self._unwanted, []
         for sequence in new:
+            if self.prefixes:
+                self.prefixes.fetch(sequence)
             self.scheduler.add(sequence)
             sequence.stats.cached_n = self.scheduler.n_cached(sequence)
         cancelled = Chunk("", finish_reason="cancelled", stats=Stats())
@@ -220,6 +224,8 @@ class EngineCore:
         else:
             self.scheduler.remove(sequence)
         self._cancels.remove(sequence.number)
+        if self.prefixes:
+            self.prefixes.note(sequence)
         self.decoder.finish(sequence.tokens, sequence.buffer.n_prompt)
         if self.is_idle:
             self.decoder.rest()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as List
-from contextlib import suppress
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
@@ -15,23 +13,21 @@ from runtime.conversation.prompt import Prompt, PromptEncoder
 from runtime.conversation.quoting import Rendered
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError, ModelError, SettingsError, StoppedError
+from runtime.core.errors import ContextError, SettingsError, StoppedError
 from runtime.engine.binding import bound_sampler, shown_pieces
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
 from runtime.engine.loaded_facts import facts_of
 from runtime.engine.output import Output
+from runtime.engine.prefixes import Prefixes
 from runtime.engine.sequence import Request, Sequence, Vocabulary
 from runtime.engine.streams import SteppedEngine
-from runtime.learning.conditions import LEARNS, why_never
-from runtime.learning.learner import BackgroundLearner, learner_of
-from runtime.learning.place import place_of
-from runtime.learning.versions import Versions
+from runtime.learning.conditions import why_never
+from runtime.learning.learner import BackgroundLearner
+from runtime.learning.opened import learned_head, opened_learner
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
-from runtime.models.facts import ModelFacts
-from runtime.models.header import read_model_header
-from runtime.models.heads import begins_for
+from runtime.loading.prompt_cache import opened_store
 from runtime.models.registry import Pair
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Explanation, Pass, explain
@@ -60,6 +56,9 @@ class LoadedEngine(SteppedEngine):
     def _start(self) -> None:
         """Makes replies possible, as all is loaded."""
         self.core = EngineCore(self.decoder, self._loaded.backend)
+        if store := opened_store(self._loaded):
+            is_exact = self.facts.exactness.is_exact
+            self.core.prefixes = Prefixes(self._loaded.backend, store, is_exact, lambda: not self.core.is_idle)
         self._numbers = count(1)
         self._last: Sequence | None = None
 
@@ -225,6 +224,10 @@ class LoadedEngine(SteppedEngine):
             self._learner.tend(self.memory_level)
             self._use_learned(self._learner)
 
+    def keep_prompts(self) -> bool:
+        """Store a conversation that was read while nothing is asked. Return whether more may follow."""
+        return self.core.prefixes is not None and self.memory_level == "OK" and self.core.prefixes.keep()
+
     def _use_learned(self, learner: BackgroundLearner) -> None:
         """Between two replies a head that was learned takes the place of another, or the pair's own comes back."""
         head = learner.head
@@ -244,22 +247,6 @@ class LoadedEngine(SteppedEngine):
         """Frees the models."""
         if self._learner:
             self._learner.close()
+        if self.core.prefixes:
+            self.core.prefixes.close()
         self._loaded.close()
-
-
-def learned_head(pair: Pair) -> Path | None:
-    """The head that was learned from a pair's own and is used instead, also where none can be trained now."""
-    if pair.learn and pair.draft is not None and begins_for(pair.draft) == LEARNS:
-        with suppress(OSError):
-            return Versions(place_of(pair.target, pair.draft)).current()
-    return None
-
-
-def opened_learner(pair: Pair) -> BackgroundLearner | None:
-    """What learns beside the pair, whose draft is a head."""
-    if pair.draft is None:
-        return None
-    with suppress(OSError, ModelError):
-        facts = ModelFacts(read_model_header(pair.target))
-        return learner_of(pair.target, pair.draft, facts.n_vocab)
-    return None

@@ -25,6 +25,7 @@ class Options:
     branches: int = 0  # side branches per draft token; all drafters' proposals then go to the target as one tree
     memory: Thresholds = USUAL  # when drafters are given up
     slots: int = 1  # conversations that are held, so that several replies can be made in turns
+    prompt_bytes: int = 0  # of states of prompts that are kept on disk; 0: none
     rpc: tuple[str, ...] | None = None  # workers that take layers of the target; None: those that the pair names
     patience: float = 0.0  # seconds that workers may be away; then those that are there must do, if there are any
     draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model looks at

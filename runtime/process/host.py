@@ -27,6 +27,7 @@ from runtime.process.messages import Call, Failed, Opened, Progress, Status, pac
 from runtime.process.outbox import Outbox
 from runtime.process.spawning import inherited
 
+REST = 0.5  # seconds without a command, after which prompts are stored
 NOW_AND_THEN = 8  # steps between two looks at what seldom changes
 # Seconds in which a reply's first token gets to its reader: where the next passes keep all cores, that takes a slice of
 # the scheduler's time, some milliseconds
@@ -86,6 +87,8 @@ class Host:
     def _obey(self) -> bool:
         """Carry out the commands that have come; waits for one where no reply is made. False: it is to close."""
         while self.engine.core.is_idle or self._commands.poll():
+            if self.engine.core.is_idle:
+                self._rest()
             try:
                 call = Call(*receive(self._commands))
             except (EOFError, OSError):
@@ -94,6 +97,11 @@ class Host:
                 return False
             self._carry_out(call)
         return True
+
+    def _rest(self) -> None:
+        """Store what was read while no command comes."""
+        while not self._commands.poll(REST) and self.engine.keep_prompts():
+            pass
 
     def _report(self, what: str, share: float) -> bool:
         send(self._commands, Progress(what, share))

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from runtime.backends import library
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.conversation.chat_template import Message
 from runtime.core.errors import DraftError, SlipstreamError
 from runtime.engine import Engine, Sampling
 from runtime.engine.stats import Stats
-from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.drafting import why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -31,6 +27,7 @@ from runtime.models.shards import is_first_shard
 from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.tools.made_drafts import whole
+from runtime.tools.paired import memo_of, named, summary
 
 if TYPE_CHECKING:
     from runtime.engine.loaded import LoadedEngine
@@ -160,7 +157,7 @@ class Target:
         """
         best = best_of(trials)
         kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
-        _memo(self.pair.target).write(kept | {"found": summary(found), "verdict": verdict})
+        memo_of(self.pair.target).write(kept | {"found": summary(found), "verdict": verdict})
         return best
 
 
@@ -216,53 +213,3 @@ def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
         if path.is_file() and is_first_shard(path.name)
     }
     return [path for real, path in found.items() if real != target.resolve()]
-
-
-def remembered(target: Path) -> Path | None:
-    """The draft model that was kept for a target, if it still is what it was, and so is the file that it lacks words
-    of.
-    """
-    with suppress(OSError, ValueError):  # ValueError: no name of a file
-        kept = _memo(target).read()
-        if kept.get("draft") and all(is_same(kept, role) for role in ("draft", "source")):
-            return Path(str(kept["draft"]))
-    return None
-
-
-def last_verdict(target: Path) -> str:
-    """Return what the last search for a draft model found, in a sentence; "" where there was none."""
-    with suppress(OSError):
-        return str(_memo(target).read().get("verdict", ""))
-    return ""
-
-
-def named(role: str, path: Path) -> dict[str, str]:
-    """A file in what is remembered."""
-    return {role: str(path.absolute()), f"{role}_key": fingerprint(path)}
-
-
-def is_same(kept: dict[str, Any], role: str) -> bool:
-    """Is that file still what it was? Raises OSError, ValueError."""
-    return fingerprint(Path(str(kept.get(role)))) == kept.get(f"{role}_key")
-
-
-def is_settled(target: Path, found: Iterable[Path]) -> bool:
-    """Was a draft model, which is still there, or none chosen for the target when the same models were here?"""
-    with suppress(OSError):
-        kept = _memo(target).read()
-        is_there = not kept.get("draft") or remembered(target) is not None
-        return is_there and kept.get("found") == summary(found)
-    return False
-
-
-def summary(found: Iterable[Path]) -> str:
-    """Short for the models that are here now; another one, or one that changed, gives another."""
-    keys = list[str]()
-    for path in found:
-        with suppress(OSError):  # gone since it was found
-            keys.append(fingerprint(path))
-    return sha256(repr(sorted(keys)).encode()).hexdigest()[:32]
-
-
-def _memo(target: Path) -> ProfileCache:
-    return ProfileCache(fingerprint(target, "pairing", library.version(), library.has_gpu()))

@@ -10,7 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.tools.pairing import GAIN, Target, Trial, remembered
+from runtime.tools.paired import remembered
+from runtime.tools.pairing import GAIN, Target, Trial
 from runtime.training.verdict import why_not
 
 ENOUGH = 20  # guesses compared in decoding, from which their share tells more than that of held-out texts

@@ -13,7 +13,7 @@ from app.tui.numbers import DISTURBED, LEAST, is_elsewhere, sources, times
 from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation
-from runtime.tools.pairing import last_verdict
+from runtime.tools.paired import last_verdict
 
 BAR = 32  # characters of the longest bar
 ALIKE = 0.05  # of a ratio, within which two speeds are called the same

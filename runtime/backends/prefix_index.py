@@ -1,0 +1,165 @@
+"""The index of stored states in SQLite: which begin like a prompt, and which was not used for longest.
+
+The longest is found by hashes of token blocks, each of which covers all tokens before it (as in vLLM's prefix caching,
+arXiv 2309.06180). All methods raise OSError and sqlite3.Error. Knows tokens and numbers; the bytes are the store's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.checkpoints import Checkpoint
+from runtime.backends.saved_states import SavedState
+from runtime.core.draft import Tokens
+from runtime.drafters.reply_store import close_to_others, make_private_folder
+
+BLOCK = 64  # tokens
+PATIENCE = 0.5  # seconds to wait for another process that writes
+EMPTY: NDArray[np.uint8] = np.zeros(0, np.uint8)
+ON_DISK = np.dtype("<i4")
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS states(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, tokens BLOB NOT NULL, n_asked INTEGER NOT NULL, n_pure INTEGER NOT NULL,
+    sizes TEXT NOT NULL, crc INTEGER NOT NULL, token_seconds REAL NOT NULL, n_bytes INTEGER NOT NULL,
+    n_used INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS blocks(
+    hash BLOB NOT NULL, state INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(hash, state)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS blocks_of_state ON blocks(state);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored state: `saved` has its tokens and the lengths of its checkpoints, but no bytes."""
+
+    saved: SavedState
+    n_pure: int  # first tokens whose cells are as reading makes them, in pieces of prompts
+    sizes: tuple[int, ...]  # bytes of the state and of each checkpoint
+    crc: int  # of all its bytes
+    token_seconds: float  # that reading took per token, where it was stored
+    number: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of its file."""
+        return sum(self.sizes)
+
+    @property
+    def pure(self) -> Entry:
+        """The same for a reply that may use only cells that were read: no prompt has the other tokens."""
+        tokens = self.saved.tokens.copy()
+        tokens[self.n_pure :] = -1
+        return replace(self, saved=replace(self.saved, tokens=tokens))
+
+
+class PrefixIndex:
+    """The index in a folder that all models share. `model` stands for all that makes a state valid."""
+
+    def __init__(self, place: Path, model: str, grain: int) -> None:
+        self.place, self.path, self._model, self._grain = place, place / "index-1.sqlite", model, grain
+
+    @contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """Open it for one transaction."""
+        make_private_folder(self.place)
+        with closing(sqlite3.connect(self.path, PATIENCE)) as db:
+            close_to_others(self.path, 0o600)
+            db.executescript(SCHEMA)
+            with db:
+                yield db
+
+    def hashes(self, tokens: Tokens) -> list[bytes]:
+        """Return a hash of each whole block of tokens and of all before it."""
+        known, found = self._model.encode(), list[bytes]()
+        data, step = tokens.astype(ON_DISK).tobytes(), BLOCK * ON_DISK.itemsize
+        for start in range(0, len(data) - step + 1, step):
+            known = blake2b(known + data[start : start + step], digest_size=16).digest()
+            found.append(known)
+        return found
+
+    def alike(self, tokens: Tokens, most: int = 16) -> list[Entry]:
+        """Return up to `most` states that begin like these tokens, the most alike first."""
+        hashes = self.hashes(tokens)
+        if not hashes or not self.path.exists():
+            return []
+        found = f"SELECT state, max(n) AS n FROM blocks WHERE hash IN ({','.join('?' * len(hashes))}) GROUP BY state"
+        best = f"{found} ORDER BY n DESC LIMIT {most}"
+        columns = "id, tokens, n_asked, n_pure, sizes, crc, token_seconds"
+        with self.opened() as db:
+            rows = db.execute(f"SELECT {columns} FROM states JOIN ({best}) ON id = state ORDER BY n DESC", hashes)
+            return [self._entry(*row) for row in rows]
+
+    def _entry(
+        self, number: int, tokens: bytes, n_asked: int, n_pure: int, sizes: str, crc: int, token_seconds: float
+    ) -> Entry:
+        kind, *parts = sizes.split(",")
+        whole, *each = (tuple(map(int, part.split(":"))) for part in parts)
+        checkpoints = tuple(Checkpoint(n, EMPTY) for n, _ in each) if kind == "whole" else None
+        saved = SavedState(np.frombuffer(tokens, ON_DISK).astype(np.int32), EMPTY, n_asked, checkpoints, self._grain)
+        return Entry(saved, n_pure, tuple(n_bytes for _, n_bytes in (whole, *each)), crc, token_seconds, number)
+
+    def add(self, entry: Entry, put: Callable[[int], object], replaced: list[int]) -> None:
+        """Add a state and remove those that it replaces; `put` stores its bytes under the number that it gets."""
+        saved, n_tokens = entry.saved, len(entry.saved.tokens)
+        ends = [n_tokens, *(each.n for each in saved.checkpoints or ())]
+        kind = "any" if saved.checkpoints is None else "whole"
+        sizes = ",".join([kind, *(f"{n}:{n_bytes}" for n, n_bytes in zip(ends, entry.sizes, strict=True))])
+        facts = saved.n_asked, entry.n_pure, sizes, entry.crc, entry.token_seconds, entry.n_bytes
+        blocks = [((i + 1) * BLOCK, known) for i, known in enumerate(self.hashes(saved.tokens))]
+        if saved.checkpoints is not None:  # it is of use up to these points only
+            blocks = [(n, known) for n, known in blocks if n in {end // BLOCK * BLOCK for end in ends}]
+        with self.opened() as db:
+            for old in replaced:
+                forget(db, old)
+            columns = "tokens, n_asked, n_pure, sizes, crc, token_seconds, n_bytes, used"
+            add = f"INSERT INTO states({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, {next_use(db)})"
+            number = db.execute(add, (saved.tokens.astype(ON_DISK).tobytes(), *facts)).lastrowid or 0
+            db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(known, number, n) for n, known in blocks])
+            put(number)
+
+    def note_use(self, number: int) -> None:
+        """Note that a state was used."""
+        with self.opened() as db:
+            db.execute(f"UPDATE states SET n_used = n_used + 1, used = {next_use(db)} WHERE id = ?", (number,))
+
+    def remove(self, number: int) -> None:
+        """Remove a state."""
+        with self.opened() as db:
+            forget(db, number)
+
+    def numbers(self) -> set[int]:
+        """Return the numbers of all states."""
+        with self.opened() as db:
+            return {number for (number,) in db.execute("SELECT id FROM states")}
+
+    def n_bytes(self) -> int:
+        """Return the bytes of all states."""
+        with self.opened() as db:
+            return int(db.execute("SELECT coalesce(sum(n_bytes), 0) FROM states").fetchone()[0])
+
+    def oldest(self, bonus: int = 64) -> int | None:
+        """Return the state that is to go first: that of the longest ago. One that was used goes later, as if `bonus`
+        fewer had been stored or used since.
+        """
+        with self.opened() as db:
+            row = db.execute(f"SELECT id FROM states ORDER BY used + {bonus} * (n_used > 0) LIMIT 1").fetchone()
+            return row and int(row[0])
+
+
+def forget(db: sqlite3.Connection, number: int) -> None:
+    """Remove a state within a transaction."""
+    db.execute("DELETE FROM states WHERE id = ?", (number,))
+    db.execute("DELETE FROM blocks WHERE state = ?", (number,))
+
+
+def next_use(db: sqlite3.Connection) -> int:
+    """Return when a state is used now: a count, because clocks jump."""
+    return int(db.execute("SELECT coalesce(max(used), 0) + 1 FROM states").fetchone()[0])

@@ -1,0 +1,204 @@
+"""States of prompts on disk, so that a prompt is read once: one file per state beside an index.
+
+A memo: what is lost, damaged or cannot be written costs reading and nothing else. The files hold what a person wrote,
+so they are closed to others (0700, 0600). Opens no model.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from platformdirs import user_cache_path
+
+from runtime.backends.checkpoints import Checkpoint
+from runtime.backends.prefix_index import EMPTY, Entry, PrefixIndex
+from runtime.backends.saved_states import SavedState
+from runtime.core.draft import Tokens, common_prefix
+from runtime.core.removal import remove_files
+from runtime.drafters.reply_store import make_private_folder
+
+CHUNK = 2**22  # bytes written at a time
+LEFT_SECONDS = 3600.0  # after which nobody writes a file any more
+DISK_SHARE = 0.1  # of what is free on the disk, that states may take
+FIRST_RATE = 3e8  # bytes per second that reading a file is taken to make, until one was read
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def folder() -> Path:
+    """Where all states are."""
+    return user_cache_path("slipstream") / "prompts"
+
+
+def forget() -> int:
+    """Remove all states. Return how many bytes they had. Raises SlipstreamError."""
+    return remove_files(
+        folder().glob("*"), f"Close Slipstream where it runs, or remove the folder {folder()} yourself."
+    )
+
+
+def size(place: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    n_bytes = 0
+    for path in place.glob("*"):
+        with suppress(OSError):  # gone meanwhile
+            n_bytes += path.stat().st_size
+    return n_bytes
+
+
+class PrefixStore:
+    """The states of one model in a folder that all models share; together they have at most `max_bytes`.
+
+    `model` stands for all that makes a state valid: file, build, layout of weights, cache types, device. Methods may be
+    called from several threads and processes.
+    """
+
+    def __init__(self, model: str, max_bytes: int, place: Path | None = None, grain: int = 1) -> None:
+        self.place, self._max_bytes = place or folder(), max_bytes
+        self._index = PrefixIndex(self.place, model, grain)
+        self.bytes_per_second, self.is_writable = FIRST_RATE, True
+        self._parts = count()
+        if self.place.exists():
+            self._tried(self._sweep, None)
+
+    def _tried(self, do: Callable[[], T], otherwise: T) -> T:
+        """What `do` returns; `otherwise` where files fail it. An index that is damaged is begun anew."""
+        try:
+            return do()
+        except sqlite3.OperationalError:  # locked for long, or it cannot be written
+            return otherwise
+        except (sqlite3.DatabaseError, ValueError):
+            with suppress(OSError):
+                self._index.path.unlink()
+            return otherwise
+        except OSError:
+            return otherwise
+
+    def _path(self, number: int) -> Path:
+        return self.place / f"{number}.state"
+
+    def _sweep(self) -> None:
+        """Remove what processes left that were ended while they wrote, and files and entries without the other."""
+        known = {self._path(number) for number in self._index.numbers()}
+        files = {*self.place.glob("*.state")}
+        for path in known - files:
+            self._index.remove(int(path.stem))
+        for path in [*self.place.glob("*.part"), *(files - known)]:
+            with suppress(OSError):
+                if not 0 <= time.time() - path.stat().st_mtime < LEFT_SECONDS:
+                    path.unlink()
+
+    def _alike(self, tokens: Tokens) -> list[Entry]:
+        return self._tried(partial(self._index.alike, tokens), [])
+
+    def find(self, context: Tokens, is_pure: bool = False) -> Entry | None:
+        """Return the state that has most of the first tokens of `context[:-1]`, or None. With `is_pure`, tokens do not
+        count whose cells were not made by reading.
+        """
+        found = [each.pure if is_pure else each for each in self._alike(context)]
+        best = max(found, key=lambda each: each.saved.n_shared(context), default=None)
+        return best if best and best.saved.n_shared(context) else None
+
+    def n_stored(self, tokens: Tokens) -> int:
+        """Return how many of the first tokens are stored in one state."""
+        context = np.append(tokens, np.int32(0))
+        return max((each.saved.n_shared(context) for each in self._alike(tokens)), default=0)
+
+    def read(self, entry: Entry) -> SavedState | None:
+        """Return the state with its bytes; None, and it is forgotten, where they are not what was written."""
+        began, data = time.perf_counter(), EMPTY
+        with suppress(OSError, MemoryError):
+            data = np.fromfile(self._path(entry.number), np.uint8)
+        if len(data) != entry.n_bytes or zlib.crc32(data.data) != entry.crc:
+            self._tried(partial(self._remove, entry.number), None)
+            return None
+        self.bytes_per_second = len(data) / max(1e-6, time.perf_counter() - began)
+        self._tried(partial(self._index.note_use, entry.number), None)
+        state, *parts = np.split(data, np.cumsum(entry.sizes)[:-1])
+        known = entry.saved.checkpoints
+        checkpoints = known and tuple(Checkpoint(each.n, part) for each, part in zip(known, parts, strict=True))
+        return replace(entry.saved, state=state, checkpoints=checkpoints)
+
+    def write(self, saved: SavedState, n_pure: int, token_seconds: float, pause: Callable[[], object]) -> bool:
+        """Store a state, whole or not at all, with a `pause` between chunks. Return whether it is there.
+
+        States that it continues are removed, and others where there is no room. Raises nothing: where the disk cannot
+        be written, nothing more is.
+        """
+        if not self.is_writable:
+            return False
+        part = self.place / f"{os.getpid()}-{id(self)}-{next(self._parts)}.part"
+        try:
+            return self._tried(partial(self._write, part, saved, (n_pure, token_seconds), pause), False)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def _write(self, part: Path, saved: SavedState, facts: tuple[int, float], pause: Callable[[], object]) -> bool:
+        parts = [saved.state, *(each.state for each in saved.checkpoints or ())]
+        sizes, (n_pure, token_seconds) = tuple(map(len, parts)), facts
+        try:
+            make_private_folder(self.place)
+            if not self._makes_room(sum(sizes)):
+                return False
+            crc = written(part, parts, pause)
+        except OSError as error:
+            self.is_writable = False
+            log.warning("Prompts are no longer kept on disk: %s cannot be written (%s).", self.place, error.strerror)
+            return False
+        replaced = [each for each in self._alike(saved.tokens) if continues(saved, each) and each.n_pure <= n_pure]
+        entry = Entry(saved, n_pure, sizes, crc, token_seconds)
+        self._index.add(entry, lambda number: part.replace(self._path(number)), [each.number for each in replaced])
+        for each in replaced:
+            self._path(each.number).unlink(missing_ok=True)
+        return True
+
+    def _makes_room(self, n_bytes: int) -> bool:
+        """Remove states until `n_bytes` more fit. Return whether they do. Raises OSError and sqlite3.Error."""
+        room = min(self._max_bytes, int(DISK_SHARE * (shutil.disk_usage(self.place).free + size(self.place))))
+        while n_bytes <= room and self._index.n_bytes() + n_bytes > room:
+            oldest = self._index.oldest()
+            if oldest is None:
+                break
+            self._remove(oldest)
+        return n_bytes <= room
+
+    def _remove(self, number: int) -> None:
+        self._index.remove(number)
+        with suppress(OSError):  # gone, or held open by another process
+            self._path(number).unlink()
+
+
+def continues(saved: SavedState, older: Entry) -> bool:
+    """Whether a state gives all that an older one gives."""
+    known = older.saved.tokens
+    can_be_cut = saved.checkpoints is None and older.saved.checkpoints is None
+    return can_be_cut and common_prefix(saved.tokens, known) == len(known)
+
+
+def written(path: Path, parts: list[NDArray[np.uint8]], pause: Callable[[], object]) -> int:
+    """Write parts to a new file for the user alone. Return the CRC of all bytes. Raises OSError."""
+    crc = 0
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        for part in parts:
+            for start in range(0, len(part), CHUNK):
+                chunk = part[start : start + CHUNK].data
+                crc = zlib.crc32(chunk, crc)
+                file.write(chunk)
+                pause()
+    return crc

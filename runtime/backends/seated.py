@@ -1,0 +1,159 @@
+"""Conversations in the seats of a context: who sits where, who makes room, and their copies.
+
+Knows seats, cells and states; passes are shared.py's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import partial
+
+import llama_cpp.llama_cpp as lib
+
+from runtime.backends.cell_map import CellMap
+from runtime.backends.held import HeldConversations
+from runtime.backends.saved_states import Conversation, SavedState
+from runtime.backends.seats import Seat, Seats
+
+
+class SeatedConversations(HeldConversations):
+    """Several conversations in one context."""
+
+    _map: CellMap
+    _seats: Seats
+    _sequence: ctypes.c_int32
+    _addresses: tuple[int, int, int]
+
+    def _find_cells(self, n: int) -> None:
+        """See to it that `n` cells can be given out."""
+        raise NotImplementedError
+
+    @property
+    def _seat(self) -> Seat:
+        return self._seats.current
+
+    @property
+    def _number(self) -> int:
+        return self._seat.sequence
+
+    @property
+    def _n_asked(self) -> int:
+        return self._seat.n_asked
+
+    @_n_asked.setter
+    def _n_asked(self, n: int) -> None:
+        self._seat.n_asked = n
+
+    @property
+    def _n_whole(self) -> int:
+        return self._seat.n_whole
+
+    @_n_whole.setter
+    def _n_whole(self, n: int) -> None:
+        self._seat.n_whole = n
+
+    @property
+    def n_held(self) -> int:
+        """Conversations that need not be read again."""
+        self._leave_seat()
+        return max(1, sum(seat.n_held > 0 for seat in self._seats.all)) + len(self.saved)
+
+    def set_slots(self, n: int) -> None:
+        """Holds up to `n` conversations from now on; where that is one, the one that was used last."""
+        super().set_slots(n)
+        current = self._seat
+        for seat in self._seats.others if n == 1 else []:
+            self._vacate(seat)
+        self._sit(current)
+
+    def _leave_seat(self) -> None:
+        self._seat.n_held = self._n_held
+
+    def _sit(self, seat: Seat) -> None:
+        """What is decoded from now on belongs to that seat's conversation."""
+        self._leave_seat()
+        self._seats.sit(seat)
+        self._held, self._n_held = seat.tokens, seat.n_held
+        self._sequence.value = seat.sequence
+        self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
+
+    def _vacate(self, seat: Seat) -> None:
+        """Puts a seat's conversation away."""
+        self._sit(seat)
+        if seat.n_held:
+            self._drop(min(seat.n_held, seat.n_asked))  # not what was only guessed
+            self._save()
+            self._drop(0)
+
+    def _save(self) -> None:
+        """Keeps a copy of the conversation that sits here and is about to leave."""
+        if self.saved.most:
+            super()._save()
+            self.saved.keep(max(0, self.slots - self._seats.n_others))
+
+    def _copy_of(self, seat: Seat) -> SavedState | None:
+        """Copy a conversation that comes back to the front of the context at once."""
+        if self.model.window and seat is not self._seat and seat not in self._seats.busy:
+            n = min(seat.n_held, seat.n_asked)  # else there is too little to go back with from a rejected draft
+            lib.llama_memory_seq_rm(self.memory, seat.sequence, n, -1)
+            seat.n_held = n
+        return self.saved.copy(
+            seat.tokens[: seat.n_held], seat.n_asked, seat.sequence, () if self.model.window else None
+        )
+
+    def conversations(self) -> list[Conversation]:
+        """Return what is held, in seats and beside them."""
+        self._leave_seat()
+        held = [seat for seat in self._seats.all if seat.n_held]
+        here = [
+            Conversation(each.tokens[: min(each.n_held, each.n_asked)].copy(), partial(self._copy_at_rest, each))
+            for each in held
+        ]
+        return here + super().conversations()[1:]
+
+    def _copy_at_rest(self, seat: Seat, point: int) -> SavedState | None:
+        """Copy a conversation while no pass is prepared; which seat was used last stays as it is."""
+        order = [*self._seats.all]
+        self._sit(seat)
+        try:
+            return self._copy(point)
+        finally:
+            self._sit(order[-1])
+            self._seats.all[:] = order
+
+    def _share(self, source: Seat, n: int) -> None:
+        """The conversation that sits here begins with the first `n` tokens of another one."""
+        if n:
+            lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
+            self._map.share(source, self._seat, n)
+            self._seat.n_whole = min(source.n_whole, n)
+            self._held[:n] = source.tokens[:n]
+            self._n_held = self._seat.n_asked = n
+
+    def _restore(self, state: SavedState) -> None:
+        """Puts a saved conversation in place of what the seat holds."""
+        self._drop(0)
+        self._find_cells(len(state.tokens))
+        self._put(self._seat, state)
+        self._n_held = self._seat.n_held
+
+    def _put(self, seat: Seat, state: SavedState | None) -> None:
+        """Copies a conversation into the cells that are next, if the library can."""
+        if state is not None and self.saved.restore(state, seat.sequence):
+            n = len(state.tokens)
+            seat.n_held, seat.n_asked = n, state.n_asked
+            seat.n_whole = n if self.model.window else 0
+            seat.tokens[:n] = state.tokens
+            self._map.take(seat, 0, n)
+
+    def _begin_anew(self) -> None:
+        """Moves all conversations to the front of the context."""
+        self._leave_seat()
+        held = [seat for seat in self._seats.all if seat.n_held]
+        states = [self._copy_of(seat) for seat in held]
+        asked = [seat.n_asked for seat in held]
+        self._clear(wipes=False)
+        for seat, state, n_asked in zip(held, states, asked, strict=True):
+            self._put(seat, state)
+            seat.n_asked = min(n_asked, seat.n_held)
+        self._n_held = self._seat.n_held

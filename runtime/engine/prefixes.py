@@ -1,0 +1,132 @@
+"""Which prompts' states go to disk, and when one is taken from there instead of reading.
+
+A state is written while nothing is asked, by a thread of low priority. Knows tokens and seconds; files are the store's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.prefix_index import Entry
+from runtime.backends.prefix_store import PrefixStore
+from runtime.backends.saved_states import SavedState
+from runtime.core.draft import Tokens, common_prefix
+from runtime.engine.sequence import Sequence
+from runtime.speculative.step import Widths
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """When a state is stored and taken."""
+
+    seconds: float = 2.0  # of reading, from which on a state is stored
+    new_share: float = 0.125  # of a state, not stored yet: else a long conversation would be written at every turn
+    gain: float = 2.0  # times what taking a state costs, reading must take longer
+    copy_rate: float = 2e9  # bytes per second, that a state is copied into the context
+
+
+USUAL = Worth()
+COUNTED = 64  # tokens read in one go, from which their speed counts
+BUSY_PAUSE = 0.05  # seconds between two chunks that are written beside replies
+FETCHED = 4  # states from disk that wait for their sequence's turn
+PROMPTS = 16  # prompts whose reading is remembered
+
+
+class Prefixes:
+    """Prompts of one engine on disk. `is_exact`: are cells the same, read or decoded, in passes of any width?"""
+
+    def __init__(self, backend: LlamaBackend, store: PrefixStore, is_exact: bool, is_busy: Callable[[], bool]) -> None:
+        self._backend, self._store, self._is_exact, self._is_busy = backend, store, is_exact, is_busy
+        self._token_seconds = 0.0  # of reading; 0: not known
+        self._read = deque[Tokens](maxlen=PROMPTS)  # prompts whose cells are as reading makes them
+        self._tried = set[bytes]()  # hashes of conversations that were stored, or could not be
+        self._writer: threading.Thread | None = None
+        self._is_closing = False
+
+    def fetch(self, sequence: Sequence) -> None:
+        """Take the state that has most of a new sequence's prompt, where that is faster than to read it."""
+        tokens, n_cached = sequence.tokens, self._backend.n_cached(sequence.tokens)
+        is_pure = not self._is_exact and sequence.request.widths is Widths.EXACT
+        entry = self._store.find(tokens, is_pure)
+        if entry is None or len(entry.saved.tokens) >= self._backend.n_ctx or not self._pays(entry, tokens, n_cached):
+            return
+        if (state := self._store.read(entry)) is not None:
+            del self._backend.saved.fetched[: 1 - FETCHED]
+            self._backend.saved.fetched.append(state)
+            self._read.append(entry.saved.tokens[: entry.n_pure])
+
+    def _pays(self, entry: Entry, tokens: Tokens, n_cached: int) -> bool:
+        n_new = entry.saved.n_shared(tokens) - n_cached
+        cost = entry.n_bytes / self._store.bytes_per_second + entry.n_bytes / USUAL.copy_rate
+        return n_new * (self._token_seconds or entry.token_seconds) > USUAL.gain * cost
+
+    def note(self, sequence: Sequence) -> None:
+        """Note what a sequence that ends has read, and how fast."""
+        stats = sequence.stats
+        n_read = min(sequence.n_read, sequence.buffer.n_prompt - 1)
+        if n_read - stats.cached_n >= COUNTED:
+            self._token_seconds = stats.prompt_seconds / (n_read - stats.cached_n)
+        tokens = sequence.tokens[:n_read]
+        if n_read > 0 and self._n_pure(tokens) >= min(stats.cached_n, n_read):
+            self._read.append(tokens.copy())
+
+    def _n_pure(self, tokens: Tokens) -> int:
+        """Return how many of the first tokens have cells as reading makes them."""
+        if self._is_exact:
+            return len(tokens)
+        return self._point(tokens)
+
+    def _point(self, tokens: Tokens) -> int:
+        """Return where the last prompt of a conversation ends, from which another reply may be asked for."""
+        return max((common_prefix(each, tokens) for each in self._read), default=0)
+
+    def keep(self) -> bool:
+        """Begin to store the state of one conversation that would take long to read. Return whether more may follow."""
+        self._backend.saved.fetched.clear()
+        if self._writer is not None and self._writer.is_alive():
+            return True
+        for each in self._backend.conversations():
+            if self._is_worth(each.tokens) and (state := each.copy(self._point(each.tokens))) is not None:
+                self._write(state)
+                return True
+        return False
+
+    def _is_worth(self, tokens: Tokens) -> bool:
+        n, seconds, known = len(tokens), self._token_seconds, blake2b(tokens.tobytes(), digest_size=16).digest()
+        if not self._store.is_writable or n * seconds < USUAL.seconds or known in self._tried:
+            return False
+        self._tried.add(known)
+        n_new = n - self._store.n_stored(tokens)
+        return n_new * seconds >= USUAL.seconds and n_new >= USUAL.new_share * n
+
+    def _write(self, state: SavedState) -> None:
+        facts = self._n_pure(state.tokens), self._token_seconds, self._pause
+
+        def write() -> None:
+            if sys.platform == "linux":  # elsewhere a thread's priority is its process's
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+            self._store.write(state, *facts)
+
+        self._writer = threading.Thread(target=write, name="prompt writer", daemon=True)
+        self._writer.start()
+
+    def _pause(self) -> None:
+        if self._is_busy() and not self._is_closing:
+            time.sleep(BUSY_PAUSE)
+
+    def close(self) -> None:
+        """Store what is worth it, and wait for that."""
+        self._is_closing = True
+        while self.keep():
+            if self._writer is not None:
+                self._writer.join()

@@ -1,0 +1,27 @@
+"""The states of prompts on disk: the store for an open pair, how much all take, and out with them."""
+
+from __future__ import annotations
+
+from runtime.backends import library
+from runtime.backends.prefix_store import PrefixStore, folder, forget, size
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.profile_cache import fingerprint
+
+__all__ = ["folder", "forget", "opened_store", "stored_bytes"]
+
+
+def stored_bytes() -> int:
+    """Return the bytes of all states."""
+    return size(folder())
+
+
+def opened_store(loaded: LoadedPair) -> PrefixStore | None:
+    """Return the store of the pair's target; None where none is wanted, or where workers have layers of it."""
+    options, backend = loaded.options, loaded.backend
+    if not options.prompt_bytes or options.rpc:
+        return None
+    layers = loaded.plan.n_gpu_layers if loaded.plan and library.has_gpu() else 0
+    passes = backend.n_batch, backend.pass_rows, backend.saved.grain, options.branches
+    kind = type(backend).__name__, backend.cache_types, options.exact, library.has_gpu(), layers
+    model = fingerprint(loaded.pair.target, "prompts", library.version(), *kind, *passes)
+    return PrefixStore(model, options.prompt_bytes, grain=backend.saved.grain)

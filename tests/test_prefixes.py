@@ -1,0 +1,119 @@
+"""A prompt that was read once is not read again by another engine, and the text is the same."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.instruments.architectures.families import TEXT
+from bench.instruments.architectures.writer import write_family
+from runtime.backends import prefix_store
+from runtime.conversation.prompt import Ids
+from runtime.engine import Options, Sampling, prefixes
+from runtime.engine.loaded import LoadedEngine
+from runtime.engine.prefixes import Worth
+from runtime.engine.stats import Stats
+from runtime.models.registry import Pair, load_registry
+from tests.support.quick import FAMILIES, others_slow
+
+PROMPT = " ".join(f"Line {i}: the ferry left {i} minutes late and nobody minded." for i in range(12))
+MORE = f"{PROMPT} Then it rained."
+HOW = Options(threads=1, n_ctx=1024, drafters=("ngram",), prompt_bytes=10**9)
+SAMPLINGS = Sampling(temperature=0, seed=1), Sampling(temperature=0.9, seed=5)
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Everything is worth storing and taking, and nothing is stored yet."""
+    place = tmp_path_factory.mktemp("prompts")
+    monkeypatch.setattr(prefix_store, "folder", lambda: place)
+    monkeypatch.setattr(prefixes, "USUAL", Worth(seconds=0.0, gain=0.0))
+
+
+@pytest.fixture
+def demo() -> Pair:
+    return load_registry()["demo"]
+
+
+def stored() -> list[Path]:
+    return list(prefix_store.folder().glob("*.state"))
+
+
+def asked(engine: LoadedEngine, prompt: str, sampling: Sampling, n: int = 16) -> tuple[str, Stats]:
+    *chunks, last = engine.reply(prompt, sampling, n)
+    assert last.stats is not None
+    return "".join(chunk.text for chunk in (*chunks, last)), last.stats
+
+
+def reply(engine: LoadedEngine, ids: list[int], sampling: Sampling) -> tuple[list[int], int]:
+    """Return the tokens of a reply, and how many of its prompt's were cached."""
+    *chunks, last = engine.reply(Ids(ids), sampling, 16)
+    assert last.stats is not None
+    return [token for chunk in (*chunks, last) for token in chunk.tokens], last.stats.cached_n
+
+
+@pytest.mark.parametrize("family", others_slow(sorted(TEXT), FAMILIES))
+def test_another_engine_goes_on_where_one_had_read_with_the_same_text(family: str, tmp_path: Path) -> None:
+    pair = Pair(family, write_family(family, tmp_path))
+    ids = np.random.default_rng(3).integers(4, 250, 300).tolist()
+
+    def fresh(ids: list[int], sampling: Sampling) -> list[int]:
+        with closing(LoadedEngine(pair, replace(HOW, drafters=(), prompt_bytes=0))) as engine:
+            return reply(engine, ids, sampling)[0]
+
+    first = fresh(ids, SAMPLINGS[0])
+    longer = [*ids, *first, *ids[:20]]
+    expected = [fresh(longer, sampling) for sampling in SAMPLINGS]
+    with closing(LoadedEngine(pair, HOW)) as engine:
+        assert reply(engine, ids, SAMPLINGS[0]) == (first, 0)
+    for sampling, text in zip(SAMPLINGS, expected, strict=True):
+        with closing(LoadedEngine(pair, HOW)) as engine:
+            found, n_cached = reply(engine, longer, sampling)
+            assert found == text
+            assert n_cached >= (len(ids) if engine.facts.exactness.is_exact else len(ids) // 2)
+
+
+def test_a_short_prompt_leaves_nothing_on_disk(demo: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "USUAL", Worth())
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        asked(engine, "What is a list?", SAMPLINGS[0])
+        assert not engine.keep_prompts()
+    assert stored() == []
+
+
+def test_nothing_is_stored_where_it_is_not_asked_for(demo: Pair) -> None:
+    with closing(LoadedEngine(demo, Options(threads=1, n_ctx=1024))) as engine:
+        asked(engine, PROMPT, SAMPLINGS[0])
+        assert not engine.keep_prompts()
+    assert stored() == []
+
+
+def test_what_several_conversations_begin_with_is_read_once(demo: Pair) -> None:
+    how = Options(threads=1, n_ctx=1024, slots=3, prompt_bytes=10**9)
+    with closing(LoadedEngine(demo, how)) as engine:
+        asked(engine, PROMPT, SAMPLINGS[0])
+    with closing(LoadedEngine(demo, how)) as engine:
+        for i in range(6):
+            stats = asked(engine, f"{PROMPT} Question {i}: why?", SAMPLINGS[0])[1]
+            assert stats.prompt_n - stats.cached_n < 64
+
+
+def test_a_state_of_a_larger_context_does_not_disturb_a_smaller_one(demo: Pair) -> None:
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        asked(engine, PROMPT, SAMPLINGS[0])
+    with closing(LoadedEngine(demo, Options(threads=1, n_ctx=128, prompt_bytes=10**9))) as engine:
+        assert asked(engine, PROMPT[:200], SAMPLINGS[0])[0]
+
+
+def test_a_damaged_state_is_read_as_if_it_were_not_there(demo: Pair) -> None:
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        expected = asked(engine, PROMPT, SAMPLINGS[0])[0]
+    for path in stored():
+        path.write_bytes(path.read_bytes()[:-5])
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        text, stats = asked(engine, PROMPT, SAMPLINGS[0])
+    assert (text, stats.cached_n) == (expected, 0)
