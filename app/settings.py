@@ -66,7 +66,7 @@ class Settings:
 
     rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers, where a pair names none
     memory: Annotated[Thresholds, WrapValidator(read_memory)] = USUAL
-    prompt_cache_bytes: Annotated[int, Field(ge=0, strict=True)] = 8_000_000_000  # on disk; 0: prompts are not kept
+    prompt_cache_bytes: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 8_000_000_000  # 0: none on disk
     server: ServerTable = field(default_factory=ServerTable)
 
 

@@ -50,7 +50,10 @@ def test_a_request_is_one_line_with_its_tokens(here: Running, caplog: pytest.Log
         )
         line = line_of(caplog, here)
     usage = (events(reply)[-1] if stream else reply.json())["usage"]
-    tokens = f"{usage['prompt_tokens']}\\+{usage['completion_tokens']} tokens"
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    tokens = f"{usage['prompt_tokens']}\\+{usage['completion_tokens']} tokens" + (
+        f" \\({cached} cached\\)" if cached else ""
+    )
     request_id = reply.headers["x-request-id"]
     asked = '127.0.0.1:[0-9]+ - "POST /v1/chat/completions HTTP/1.1"'
     assert re.fullmatch(f"{asked} 200, {tokens}, [0-9]+ ms, {request_id}", line)

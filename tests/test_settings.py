@@ -43,6 +43,9 @@ def test_some_thresholds_may_be_set_and_the_others_stay(tmp_path: Path) -> None:
         ("[memory]\ntight_bytes = -1", "tight_bytes is -1"),
         ("[memory]\ntight_bytes = true", "'tight_bytes' must be a number, not bool"),
         ("[memory]\ntight_bytes = '3 GB'", "'tight_bytes' must be a number, not str"),
+        ("prompt_cache_bytes = -1", "prompt_cache_bytes"),
+        ("prompt_cache_bytes = true", "prompt_cache_bytes"),
+        ("prompt_cache_bytes = '8 GB'", "prompt_cache_bytes"),
         ("[memory", "is not valid TOML"),
     ],
 )

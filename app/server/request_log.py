@@ -74,9 +74,11 @@ def asked(scope: Scope) -> str:
 
 
 def answered(status: int, tasks: Iterable[ScheduledTask], seconds: float, request_id: str) -> str:
-    """How it went: the status, tokens of the prompt and of the reply, milliseconds, the id."""
-    counts = [(task.n_prompt, task.n_predicted) for task in tasks]
-    tokens = f", {sum(n for n, _ in counts)}+{sum(n for _, n in counts)} tokens" if counts else ""
+    """How it went: the status, tokens of the prompt and of the reply and those not read anew, milliseconds, the id."""
+    counts = [(task.n_prompt, task.counts.n_predicted, task.counts.n_cached) for task in tasks]
+    n_prompt, n_predicted, n_cached = map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0)
+    tokens = f", {n_prompt}+{n_predicted} tokens" if counts else ""
+    tokens += f" ({n_cached} cached)" if n_cached else ""
     return f"{status}{tokens}, {1e3 * seconds:.0f} ms, {request_id}"
 
 

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.server.task import EngineTask
 from app.server.task_run import TaskRun
 from runtime.engine import Chunk, Engine
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tokens of a request's replies that were handed on, and of its prompts that were cached."""
+
+    n_predicted: int = 0
+    n_cached: int = 0
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """Count what was handed on."""
+        for chunk in chunks:
+            self.n_predicted += len(chunk.tokens)
+            self.n_cached += chunk.stats.cached_n if chunk.finish_reason is not None and chunk.stats else 0
 
 
 class ScheduledTask:
@@ -25,7 +39,7 @@ class ScheduledTask:
     def __init__(self, *tasks: EngineTask) -> None:
         self._tasks, self._n_ended = tasks, 0
         self.is_cancelled, self.queue_seconds = False, 0.0
-        self.n_predicted = 0  # tokens of the reply that were read
+        self.counts = Counts()
         self._submitted_at = time.perf_counter()
         self._reason: Exception | None = None  # why it was cancelled, where its reader is to know
         self._is_heard = False  # has anything come of it?
@@ -76,7 +90,7 @@ class ScheduledTask:
         try:
             while n_left:
                 chunks, failed = await self._next()
-                self.n_predicted += sum(len(chunk.tokens) for chunk in chunks)
+                self.counts.add(chunks)
                 n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
                 if chunks or not failed:
                     yield chunks
@@ -99,9 +113,9 @@ class ScheduledTask:
     async def _remind(self, interval: float) -> None:
         """Has the reader look up from time to time where it has nothing to read."""
         while True:
-            before = self.n_predicted
+            before = self.counts.n_predicted
             await asyncio.sleep(interval)
-            if self.n_predicted == before:
+            if self.counts.n_predicted == before:
                 self._events.put_nowait(None)
 
     def _there(self) -> Iterator[Chunk | Exception | None]:

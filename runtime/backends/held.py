@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.checkpoints import Checkpoint, message_ends
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import NEGLIGIBLE, Conversation, SavedState, SavedStates, copied
+from runtime.backends.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
 from runtime.backends.tree import MAIN, TreeCache
 from runtime.core.draft import Tokens, common_prefix, usable
 
@@ -156,10 +156,10 @@ class HeldConversations:
         found = (self.saved.point(n, self._number, self.n_spare) for n in usable_ones)
         return tuple(each for each in found if each is not None)
 
-    def conversations(self) -> list[Conversation]:
+    def conversations(self) -> list[HeldConversation]:
         """Return what is held, in the context and beside it."""
-        here = Conversation(self._held[: min(self._n_held, self._n_asked)].copy(), self._copy)
-        return [here, *(Conversation(state.tokens, partial(copied, state)) for state in self.saved)]
+        here = HeldConversation(self._held[: min(self._n_held, self._n_asked)].copy(), self._copy)
+        return [here, *(HeldConversation(state.tokens, partial(copied, state)) for state in self.saved)]
 
     def _drop(self, start: int) -> int:
         """Drops positions from `start` on; returns how many are left."""

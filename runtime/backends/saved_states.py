@@ -38,6 +38,11 @@ class SavedState:
     checkpoints: tuple[Checkpoint, ...] | None = None
     grain: int = 1
 
+    @property
+    def n_bytes(self) -> int:
+        """Memory that it takes."""
+        return len(self.state) + sum(len(each.state) for each in self.checkpoints or ())
+
     def n_shared(self, context: Tokens) -> int:
         """How many of the first tokens of `context[:-1]` it can give back."""
         shared = common_prefix(self.tokens, context[:-1])
@@ -47,7 +52,7 @@ class SavedState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Conversation:
+class HeldConversation:
     """A conversation that a backend holds: its tokens [n], and what copies its state, where the library can, so that it
     can be cut at some point.
     """
@@ -57,10 +62,12 @@ class Conversation:
 
 
 class SavedStates:
-    """At most `most` of them; the one that was put away first goes first."""
+    """Those that were put away: `most` of them, and more where memory has `room` (bytes); the first to come goes first.
+    With `most` of 0 there are none.
+    """
 
     def __init__(self, handle: Any) -> None:
-        self.handle, self.most, self.grain = handle, 0, 1
+        self.handle, self.most, self.grain, self.room = handle, 0, 1, no_room
         self._states: list[SavedState] = []
         self.fetched: list[SavedState] = []  # from disk, for sequences that are about to be read; beside the others
 
@@ -76,8 +83,13 @@ class SavedStates:
         self.keep(most)
 
     def keep(self, n: int) -> None:
-        """Forgets all but the newest `n`."""
-        del self._states[: max(0, len(self._states) - n)]
+        """Forgets all but the newest `n`, and those before them for which there is room."""
+        room = self.room() if self.most and len(self._states) > n else 0
+        for at in range(len(self._states) - n - 1, -1, -1):
+            room -= self._states[at].n_bytes
+            if room < 0:
+                del self._states[: at + 1]
+                break
 
     def n_shared(self, context: Tokens) -> int:
         """The most that one of them shares with `context[:-1]`."""
@@ -125,6 +137,11 @@ class SavedStates:
         """Copies one into the context, which has nothing of that sequence; False where the library cannot."""
         state = saved.state.ctypes.data_as(UINT8_P)
         return bool(lib.llama_state_seq_set_data(self.handle, state, len(saved.state), sequence))
+
+
+def no_room() -> int:
+    """Nothing beyond what was asked for."""
+    return 0
 
 
 def copied(state: SavedState, point: int) -> SavedState:

@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.cell_map import CellMap
 from runtime.backends.held import HeldConversations
-from runtime.backends.saved_states import Conversation, SavedState
+from runtime.backends.saved_states import HeldConversation, SavedState
 from runtime.backends.seats import Seat, Seats
 
 
@@ -101,12 +101,12 @@ class SeatedConversations(HeldConversations):
             seat.tokens[: seat.n_held], seat.n_asked, seat.sequence, () if self.model.window else None
         )
 
-    def conversations(self) -> list[Conversation]:
+    def conversations(self) -> list[HeldConversation]:
         """Return what is held, in seats and beside them."""
         self._leave_seat()
         held = [seat for seat in self._seats.all if seat.n_held]
         here = [
-            Conversation(each.tokens[: min(each.n_held, each.n_asked)].copy(), partial(self._copy_at_rest, each))
+            HeldConversation(each.tokens[: min(each.n_held, each.n_asked)].copy(), partial(self._copy_at_rest, each))
             for each in held
         ]
         return here + super().conversations()[1:]

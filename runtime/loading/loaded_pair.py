@@ -6,6 +6,7 @@ Knows backends and what drafters need; what is done with them is the loop's.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
 from runtime.loading.profile import TargetProfile
 from runtime.loading.profile_cache import fingerprint
-from runtime.memory.pressure import PressureMonitor
+from runtime.memory.pressure import Level, PressureMonitor, Reading, Thresholds
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -43,6 +44,9 @@ INEXACT = (
     "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
     "decoded plainly"
 )
+
+
+STATES_SHARE = 0.25  # of free memory, that conversations which were put away may have
 
 
 class LoadedPair(OpenPair):
@@ -141,6 +145,7 @@ class LoadedPair(OpenPair):
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
+        self.backend.saved.room = partial(room_for_states, self.reader, self.options.memory)
 
     def _sharing(self) -> Sharing | None:
         """How replies share passes; None where they have to take turns."""
@@ -237,6 +242,14 @@ class LoadedPair(OpenPair):
         """Frees contexts before the models they stand on; may be called twice."""
         self.close_embedder()
         super().close()
+
+
+def room_for_states(reader: Callable[[], Reading], thresholds: Thresholds) -> int:
+    """Return the bytes that conversations beside those in the context may take: a part of what is free and need not
+    stay so.
+    """
+    left = [pool.free - thresholds.wanted(pool, Level.TIGHT) for pool in reader().pools if not pool.is_device]
+    return max(0, int(STATES_SHARE * min(left, default=0)))
 
 
 def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int, many: int, drafting: int) -> None:

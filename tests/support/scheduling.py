@@ -75,7 +75,11 @@ class Scheduling:
         self._events: list[tuple[int, Callable[[ToyContext], int]]] = []
         self._n_passes = self.n_failed = 0  # passes of target or draft; those of the target that failed
         self.replies: list[Reply] = []
-        self.open()
+        try:
+            self.open()
+        except BaseException:  # else time would stand still for the tests that follow
+            self._patch.undo()
+            raise
 
     @property
     def most_unwanted(self) -> int:

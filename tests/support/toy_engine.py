@@ -112,7 +112,13 @@ class ToyEngine(LoadedEngine):
 def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
     """A context of that model, as `kind` wants it."""
     held: Any = SimpleNamespace(
-        handle=model, vocab=vocab, cache_types=("F16", "F16"), n_embd=1, path=Path("toy.gguf"), is_recurrent=False
+        handle=model,
+        vocab=vocab,
+        cache_types=("F16", "F16"),
+        n_embd=1,
+        path=Path("toy.gguf"),
+        is_recurrent=False,
+        window=0,
     )
     if setup.kind == "shared":
         return SharedBackend(held, N_CTX, MAX_K + 1, N_BATCH, N_SEATS)

@@ -74,7 +74,7 @@ class HostEnd:
     def send_bytes(self, message: bytes) -> None:
         self._tell(message)
 
-    def poll(self) -> bool:
+    def poll(self, timeout: float = 0.0) -> bool:
         return bool(self.came)
 
 
