@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.backends.early_exit import EarlyExitBackend
-from runtime.backends.llama import TILE, LlamaBackend
+from runtime.backends.held import TILE
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from contextlib import ExitStack
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from runtime.sampling.sampler import Sampling
 from tests.support.alone import Request, Said, alone, told
-from tests.support.scheduling import Reply, Scheduling
+from tests.support.scheduling import Reply, Scheduling, scheduling
 from tests.support.toy_engine import N_CTX, N_SEATS, PIECES, Setup
 from tests.support.toy_library import N_VOCAB
 
@@ -54,9 +55,13 @@ class Scheduler(RuleBasedStateMachine):
 
     scheduling: Scheduling
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+
     @initialize(setup=setups, n_ahead=st.sampled_from([None, None, 3, math.inf]))
     def load(self, setup: Setup, n_ahead: float | None) -> None:
-        self.scheduling, self.setup = Scheduling(setup, n_ahead), setup
+        self.scheduling, self.setup = self.stack.enter_context(scheduling(setup, n_ahead)), setup
         self.most_replies = MOST_REPLIES if setup.exact_rows == sys.maxsize else N_SEATS
         self.expected = dict[Reply, Said]()
         self.texts: list[list[int]] = [[1, 2, 3] * 8]  # that prompts may begin with
@@ -181,7 +186,7 @@ class Scheduler(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "scheduling"):
             return
-        with self.scheduling:
+        with self.stack:
             self.read_to_the_end()
             self.add(0, 0, [1, 2, 3, 4] * (N_CTX // 4 - 1), GREEDY, None, ())  # needs all cells
             self.read_to_the_end()
@@ -205,18 +210,18 @@ TestScheduling.settings = settings(
 
 
 def test_a_reply_that_is_left_before_it_was_read_is_not_made() -> None:
-    with Scheduling(Setup(), n_ahead=math.inf) as scheduling:
-        scheduling.leave(scheduling.add(Request((1, 2, 3), GREEDY, 9)))
-        assert scheduling.left_over() == []
+    with scheduling(Setup(), n_ahead=math.inf) as made:
+        made.leave(made.add(Request((1, 2, 3), GREEDY, 9)))
+        assert made.left_over() == []
 
 
 def test_what_the_cache_lost_is_read_again_as_before_where_width_changes_rounding() -> None:
-    with Scheduling(Setup("shared", ("model",), fixed_k=3, exact_rows=4), n_ahead=None) as scheduling:
-        replies = [scheduling.add(Request((1, 2, 3, first), GREEDY, 30)) for first in range(1, 4)]
+    with scheduling(Setup("shared", ("model",), fixed_k=3, exact_rows=4), n_ahead=None) as made:
+        replies = [made.add(Request((1, 2, 3, first), GREEDY, 30)) for first in range(1, 4)]
         for n in range(300):
             if n % 25 == 24:
-                scheduling._toy.backends[0]._clear()  # the cache is lost
+                made._toy.backends[0]._clear()  # the cache is lost
             for reply in replies:
                 if not reply.is_over:
-                    scheduling.read(reply)
+                    made.read(reply)
         assert [reply.said for reply in replies] == [alone(reply.request) for reply in replies]

@@ -6,7 +6,6 @@ Knows backends and what drafters need; what is done with them is the loop's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
 from runtime.loading.profile import TargetProfile
 from runtime.loading.profile_cache import fingerprint
-from runtime.memory.pressure import Level, PressureMonitor, Reading, Thresholds
+from runtime.memory.pressure import PressureMonitor, room_for_states
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -44,9 +43,6 @@ INEXACT = (
     "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
     "decoded plainly"
 )
-
-
-STATES_SHARE = 0.25  # of free memory, that conversations which were put away may have
 
 
 class LoadedPair(OpenPair):
@@ -242,14 +238,6 @@ class LoadedPair(OpenPair):
         """Frees contexts before the models they stand on; may be called twice."""
         self.close_embedder()
         super().close()
-
-
-def room_for_states(reader: Callable[[], Reading], thresholds: Thresholds) -> int:
-    """Return the bytes that conversations beside those in the context may take: a part of what is free and need not
-    stay so.
-    """
-    left = [pool.free - thresholds.wanted(pool, Level.TIGHT) for pool in reader().pools if not pool.is_device]
-    return max(0, int(STATES_SHARE * min(left, default=0)))
 
 
 def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int, many: int, drafting: int) -> None:

@@ -143,6 +143,14 @@ def assess_stalls(reading: Reading, thresholds: Thresholds, recovery: float) -> 
     return Assessment(Level.OK)
 
 
+def room_for_states(reader: Callable[[], Reading], thresholds: Thresholds, share: float = 0.25) -> int:
+    """Return the bytes that conversations beside those in the context may take: that share of
+    what is free and need not stay so.
+    """
+    left = [pool.free - thresholds.wanted(pool, Level.TIGHT) for pool in reader().pools if not pool.is_device]
+    return max(0, int(share * min(left, default=0)))
+
+
 class PressureMonitor:
     """The level over time: it rises at once, and falls when more than enough has been free for a while."""
 

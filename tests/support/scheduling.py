@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -58,10 +59,9 @@ class Reply:
 class Scheduling:
     """An engine over the toy library, here or in a process that does `n_ahead` passes while it is waited for."""
 
-    def __init__(self, setup: Setup, n_ahead: float | None) -> None:
+    def __init__(self, setup: Setup, n_ahead: float | None, patch: pytest.MonkeyPatch) -> None:
         self._setup, self._n_ahead = setup, n_ahead
-        self._patch = pytest.MonkeyPatch()
-        clock = TickingClock()
+        self._patch, clock = patch, TickingClock()
         self._patch.setattr(time, "perf_counter", clock)
         self._patch.setattr(time, "process_time", clock)
         self._patch.setattr(time, "monotonic", clock)
@@ -75,11 +75,7 @@ class Scheduling:
         self._events: list[tuple[int, Callable[[ToyContext], int]]] = []
         self._n_passes = self.n_failed = 0  # passes of target or draft; those of the target that failed
         self.replies: list[Reply] = []
-        try:
-            self.open()
-        except BaseException:  # else time would stand still for the tests that follow
-            self._patch.undo()
-            raise
+        self.open()
 
     @property
     def most_unwanted(self) -> int:
@@ -242,12 +238,13 @@ class Scheduling:
         """Frees the models."""
         self.engine.close()
 
-    def __enter__(self) -> Scheduling:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        """The library is llama.cpp's again."""
+@contextmanager
+def scheduling(setup: Setup, n_ahead: float | None) -> Iterator[Scheduling]:
+    """One for a while; then the library is llama.cpp's again, and time passes."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = Scheduling(setup, n_ahead, patch)
         try:
-            self.close()
+            yield made
         finally:
-            self._patch.undo()
+            made.close()

@@ -82,7 +82,7 @@ def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | 
         return "It would be faster without the other programs that compute at the same time."
     if explanation.fixed_k is not None:
         return "Without --fixed-k the number of guesses would be chosen by what pays."
-    searched = last_verdict(engine.pair.target) if engine is not None else ""
+    searched = "" if engine is None or not engine.pair.target else last_verdict(engine.pair.target)
     return other_guesses(stats, explanation, searched) or cheaper_passes(explanation)
 
 
