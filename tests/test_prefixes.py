@@ -82,14 +82,14 @@ def test_a_short_prompt_leaves_nothing_on_disk(demo: Pair, monkeypatch: pytest.M
     monkeypatch.setattr(prefixes, "USUAL", Worth())
     with closing(LoadedEngine(demo, HOW)) as engine:
         asked(engine, "What is a list?", SAMPLINGS[0])
-        assert not engine.keep_prompts()
+        assert not engine.prompts.keep()
     assert stored() == []
 
 
 def test_nothing_is_stored_where_it_is_not_asked_for(demo: Pair) -> None:
     with closing(LoadedEngine(demo, Options(threads=1, n_ctx=1024))) as engine:
         asked(engine, PROMPT, SAMPLINGS[0])
-        assert not engine.keep_prompts()
+        assert not engine.prompts.keep()
     assert stored() == []
 
 

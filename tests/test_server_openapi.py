@@ -33,7 +33,7 @@ from tests.support.waiting import PATIENCE
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
     "/detokenize", "/apply-template", "/messages", "/messages/count_tokens", "/responses/input_tokens",
-    "/rerank", "/reranking",
+    "/rerank", "/reranking", "/slots/{id}",
 }  # fmt: skip
 LIMITS = {
     "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",

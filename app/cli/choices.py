@@ -54,6 +54,13 @@ def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[P
     return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
 
 
+def folder_of(path: Path | None) -> Path | None:
+    """A folder that was named and is there. Raises BadParameter."""
+    if path is not None and not path.is_dir():
+        raise typer.BadParameter(f"{path} is no folder. Make it first.", param_hint="'--slot-save-path'")
+    return path
+
+
 def running_server(port: int | None, is_serving: bool) -> str:
     """The address of the server on this machine whose model a chat shares."""
     if is_serving:

@@ -217,12 +217,9 @@ def serve(
     reasoning: opt.Reasoning = opt.Thoughts.AUTO,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
-    parallel: opt.Parallel = 3,
-    max_waiting: opt.MaxWaiting = 16,
-    slots: opt.Slots = False,
-    drain: opt.Drain = 10.0,
     trace: opt.Trace = None,
     *,
+    work: opt.WorkOptions,
     how: opt.ModelOptions,
 ) -> None:
     """Answer editors and other programs.
@@ -244,11 +241,12 @@ def serve(
     names = tuple(filter(None, map(str.strip, alias.split(","))))
     key = chosen_key(api_key, api_key_file)
     settings = command.ServerSettings(
-        addresses, key, max_waiting, parallel, origins, quiet, slots, names, drain, verbose
-    )
+        addresses, key, work.max_waiting, work.parallel, origins, quiet, work.slots, names, work.drain,
+        choices.folder_of(work.slot_save_path), verbose,
+    )  # fmt: skip
     chosen = replace(chosen, name=names[0] if names else chosen.name)
     chosen = replace(chosen, thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
-    several = replace(options, slots=parallel + 1)  # and a completion
+    several = replace(options, slots=work.parallel + 1)  # and a completion
     with trace_to(trace, chosen) as file:
         open_engine = opener(how.draft, file)
         command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

@@ -130,6 +130,9 @@ Host = Annotated[str, listening(help="Address; others than this machine's own ne
 Parallel = Annotated[int, listening(min=1, help="Chats that are answered at once.")]
 MaxWaiting = Annotated[int, listening(min=0, help="Requests in line; more are sent away.")]
 Slots = Annotated[bool, listening(help="Show at /slots what is being done, without its text.")]
+SlotSavePath = Annotated[
+    Path | None, listening(show_default=False, help="A folder in which clients may save and restore conversations.")
+]
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
 ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]
@@ -194,6 +197,17 @@ class ModelOptions:
     exact: Exact = False
     fast: Fast = False
     rpc: Rpc = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOptions:
+    """How much a server does at once, and what it keeps."""
+
+    parallel: Parallel = 3
+    max_waiting: MaxWaiting = 16
+    slots: Slots = False
+    slot_save_path: SlotSavePath = None
+    drain: Drain = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from app.server import monitoring
 from app.server.anthropic import count_tokens, messages
 from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.guard import KeyGuard, OriginGuard
-from app.server.llamacpp import completion, infill, model_status, props, rerank, slots, template, tokens
+from app.server.llamacpp import completion, infill, model_status, props, rerank, slot_files, slots, template, tokens
 from app.server.openai import chat, completions, embeddings, models, responses
 from app.server.openapi import description
 from app.server.page import page
@@ -49,6 +49,7 @@ ENDPOINTS = (
     template.ENDPOINT,
     props.ENDPOINT,
     slots.ENDPOINT,
+    slot_files.ENDPOINT,
     *rerank.ENDPOINTS,
     model_status.ENDPOINT,
     models.ONE,  # any path below /models that is not another's

@@ -46,6 +46,7 @@ class ServerSettings:
     shows_slots: bool = False  # may a client see what is being done for others?
     aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
     drain: float = 0.0  # seconds that running replies may still have when it is to end
+    slot_folder: Path | None = None  # where clients may save conversations
     verbose: bool = False  # does a line say what was changed in the conversation?
 
 
@@ -62,6 +63,7 @@ class EngineServer(uvicorn.Server):
         self.failure: Exception | None = None
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
+        self.app.state.slot_folder = settings.slot_folder
         config = uvicorn.Config(  # h11 also where httptools is there, which reads headers without end
             RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http="h11", access_log=False,
             log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE

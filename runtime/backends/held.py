@@ -158,8 +158,14 @@ class HeldConversations:
 
     def conversations(self) -> list[HeldConversation]:
         """Return what is held, in the context and beside it."""
-        here = HeldConversation(self._held[: min(self._n_held, self._n_asked)].copy(), self._copy)
-        return [here, *(HeldConversation(state.tokens, partial(copied, state)) for state in self.saved)]
+        here = HeldConversation(self._held[: min(self._n_held, self._n_asked)].copy(), self._copy, self._clear)
+        return [here, *self._put_away()]
+
+    def _put_away(self) -> list[HeldConversation]:
+        """The conversations beside the context, the last one first."""
+        remove = self.saved.remove
+        found = [HeldConversation(each.tokens, partial(copied, each), partial(remove, each)) for each in self.saved]
+        return found[::-1]
 
     def _drop(self, start: int) -> int:
         """Drops positions from `start` on; returns how many are left."""

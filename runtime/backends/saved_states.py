@@ -53,12 +53,13 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldConversation:
-    """A conversation that a backend holds: its tokens [n], and what copies its state, where the library can, so that it
-    can be cut at some point.
+    """A conversation that a backend holds: its tokens [n], what copies its state, where the library can, so that it can
+    be cut at some point, and what drops it.
     """
 
     tokens: Tokens
     copy: Callable[[int], SavedState | None]
+    erase: Callable[[], object]
 
 
 class SavedStates:
@@ -108,6 +109,10 @@ class SavedStates:
         if state is not None:
             self._states.append(state)
             self.limit(self.most)
+
+    def remove(self, state: SavedState) -> None:
+        """Forgets one."""
+        self._states.remove(state)
 
     def copy(
         self, tokens: Tokens, n_asked: int, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None

@@ -104,12 +104,18 @@ class SeatedConversations(HeldConversations):
     def conversations(self) -> list[HeldConversation]:
         """Return what is held, in seats and beside them."""
         self._leave_seat()
-        held = [seat for seat in self._seats.all if seat.n_held]
-        here = [
-            HeldConversation(each.tokens[: min(each.n_held, each.n_asked)].copy(), partial(self._copy_at_rest, each))
-            for each in held
-        ]
-        return here + super().conversations()[1:]
+        held = [seat for seat in reversed(self._seats.all) if seat.n_held]
+        return [*map(self._at_rest, held), *self._put_away()]
+
+    def _at_rest(self, seat: Seat) -> HeldConversation:
+        tokens = seat.tokens[: min(seat.n_held, seat.n_asked)].copy()
+        return HeldConversation(tokens, partial(self._copy_at_rest, seat), partial(self._erase_at_rest, seat))
+
+    def _erase_at_rest(self, seat: Seat) -> None:
+        current = self._seat
+        self._sit(seat)
+        self._drop(0)
+        self._sit(current)
 
     def _copy_at_rest(self, seat: Seat, point: int) -> SavedState | None:
         """Copy a conversation while no pass is prepared; which seat was used last stays as it is."""

@@ -12,6 +12,7 @@ from typing import Any
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Prompt
 from runtime.conversation.quoting import Rendered
+from runtime.core.errors import SettingsError
 from runtime.engine.output import Chunk, Output
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
@@ -170,6 +171,12 @@ class Engine(ABC):
     @abstractmethod
     def embed(self, tokens: Sequence[int]) -> list[float]:
         """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
+
+    def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
+        """Save a held conversation to a file, of which the one used last has number 0, `restore` one, or `erase` it.
+        Return its tokens and the bytes of the file. Raises SettingsError.
+        """
+        raise SettingsError("No conversation is held here: another server has the model.")
 
     @abstractmethod
     def tend(self) -> None:

@@ -19,7 +19,7 @@ from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
 from runtime.engine.loaded_facts import facts_of
 from runtime.engine.output import Output
-from runtime.engine.prefixes import Prefixes
+from runtime.engine.prompts import KeptPrompts
 from runtime.engine.sequence import Request, Sequence, Vocabulary
 from runtime.engine.streams import SteppedEngine
 from runtime.learning.conditions import why_never
@@ -27,7 +27,6 @@ from runtime.learning.learner import BackgroundLearner
 from runtime.learning.opened import learned_head, opened_learner
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
-from runtime.loading.prompt_cache import opened_store
 from runtime.models.registry import Pair
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Explanation, Pass, explain
@@ -45,8 +44,7 @@ class LoadedEngine(SteppedEngine):
         super().__init__()
         self.pair = pair
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
-        self._why_not_learning = why_never(pair, self._loaded.drafts_by)
-        self._learner = opened_learner(pair) if learns and not self._why_not_learning else None
+        self._learner = None if not learns or why_never(pair, self._loaded.drafts_by) else opened_learner(pair)
         self._asked_head = self._loaded.learned
         self.decoder, self.vocab = self._loaded.decoder, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
@@ -56,9 +54,7 @@ class LoadedEngine(SteppedEngine):
     def _start(self) -> None:
         """Makes replies possible, as all is loaded."""
         self.core = EngineCore(self.decoder, self._loaded.backend)
-        if store := opened_store(self._loaded):
-            is_exact = self.facts.exactness.is_exact
-            self.core.prefixes = Prefixes(self._loaded.backend, store, is_exact, lambda: not self.core.is_idle)
+        self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers = count(1)
         self._last: Sequence | None = None
 
@@ -224,9 +220,9 @@ class LoadedEngine(SteppedEngine):
             self._learner.tend(self.memory_level)
             self._use_learned(self._learner)
 
-    def keep_prompts(self) -> bool:
-        """Store a conversation that was read while nothing is asked. Return whether more may follow."""
-        return self.core.prefixes is not None and self.memory_level == "OK" and self.core.prefixes.keep()
+    def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
+        """As Engine says."""
+        return self.prompts.handle(action, number, path)
 
     def _use_learned(self, learner: BackgroundLearner) -> None:
         """Between two replies a head that was learned takes the place of another, or the pair's own comes back."""
@@ -240,13 +236,12 @@ class LoadedEngine(SteppedEngine):
         """As Engine says."""
         if not self.pair.learn:
             return ""
-        why = self._why_not_learning or "nothing is kept of what is measured"
+        why = why_never(self.pair, self._loaded.drafts_by) or "nothing is kept of what is measured"
         return self._learner.state if self._learner else f"it does not learn: {why}"
 
     def close(self) -> None:
         """Frees the models."""
         if self._learner:
             self._learner.close()
-        if self.core.prefixes:
-            self.core.prefixes.close()
+        self.prompts.close()
         self._loaded.close()

@@ -20,8 +20,14 @@ def opened_store(loaded: LoadedPair) -> PrefixStore | None:
     options, backend = loaded.options, loaded.backend
     if not options.prompt_bytes or options.rpc:
         return None
+    model = model_key(loaded)
+    return PrefixStore(model, options.prompt_bytes, grain=backend.saved.grain)
+
+
+def model_key(loaded: LoadedPair) -> str:
+    """Return a key of all that makes a state valid."""
+    options, backend = loaded.options, loaded.backend
     layers = loaded.plan.n_gpu_layers if loaded.plan and library.has_gpu() else 0
     passes = backend.n_batch, backend.pass_rows, backend.saved.grain, options.branches
     kind = type(backend).__name__, backend.cache_types, options.exact, library.has_gpu(), layers
-    model = fingerprint(loaded.pair.target, "prompts", library.version(), *kind, *passes)
-    return PrefixStore(model, options.prompt_bytes, grain=backend.saved.grain)
+    return fingerprint(loaded.pair.target, "prompts", library.version(), *kind, *passes)

@@ -26,9 +26,10 @@ from runtime.models.registry import Pair
 from runtime.process.losses import Losses
 from runtime.process.messages import Call, Status
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
+from runtime.process.questions import RemoteQuestions
 from runtime.process.replies import LiveReplies, LiveReply
 from runtime.process.texts import RemoteTexts
-from runtime.speculative.control.explain import Explanation, Pass
+from runtime.speculative.control.explain import Pass
 
 PATIENCE = 15.0  # seconds that a worker may take to be there again
 HEED = 0.3  # seconds that a reply has to end when it is cancelled, before it is not waited for any more
@@ -40,7 +41,7 @@ def silent(text: str) -> None:
     """Nobody is told."""
 
 
-class EngineProcess(RemoteTexts, SteppedEngine):
+class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
     """An engine in another process. `say` is told when that was lost and is there again, and when the `trace` that
     passes are written to ends.
     """
@@ -199,16 +200,6 @@ class EngineProcess(RemoteTexts, SteppedEngine):
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """As Engine says."""
         return tuple(self._last.passes[first:]) if self._last else ()
-
-    def explain(self) -> Explanation:
-        """As Engine says."""
-        explanation: Explanation = self._ask("explain")
-        return explanation
-
-    def embed(self, tokens: Sequence[int]) -> list[float]:
-        """As Engine says."""
-        vector: list[float] = self._ask("embed", list(tokens))
-        return vector
 
     def tend(self) -> None:
         """As Engine says; one that was lost is not started for that."""

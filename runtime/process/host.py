@@ -100,7 +100,7 @@ class Host:
 
     def _rest(self) -> None:
         """Store what was read while no command comes."""
-        while not self._commands.poll(REST) and self.engine.keep_prompts():
+        while not self._commands.poll(REST) and self.engine.prompts.keep():
             pass
 
     def _report(self, what: str, share: float) -> bool:

@@ -1,0 +1,85 @@
+"""A held conversation as a file that a person names, as llama.cpp's slots are saved and restored.
+
+Knows states and files; which conversation is which is the caller's.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runtime.backends.checkpoints import Checkpoint
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.saved_states import SavedState
+from runtime.core.errors import SettingsError
+
+FORM = "slipstream conversation 1"
+
+
+def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[int, int]:
+    """Save a conversation, of which the one used last has number 0. Return its tokens and the bytes of the file.
+
+    Raises SettingsError.
+    """
+    held = [each for each in backend.conversations() if len(each.tokens)]
+    if number >= len(held) or (state := held[number].copy(0)) is None:
+        raise SettingsError(f"Slot {number} holds no conversation that can be saved. Ask for a reply first.")
+    points = state.checkpoints or ()
+    known: dict[str, Any] = {"form": FORM, "model": model, "n_asked": state.n_asked, "cuts": state.checkpoints is None}
+    known |= {"tokens": state.tokens, "state": state.state} | {f"point_{each.n}": each.state for each in points}
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            np.savez(file, **known)
+        new.replace(path)
+        return len(state.tokens), path.stat().st_size
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise SettingsError(f"{path} cannot be written ({error.strerror}). Free the disk or save elsewhere.") from error
+
+
+def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
+    """Bring a saved conversation into the context. Return its tokens and the bytes of its file.
+
+    Raises SettingsError.
+    """
+    state = read(path, model, backend.saved.grain)
+    if len(state.tokens) >= backend.n_ctx:
+        raise SettingsError(
+            f"{path} has {len(state.tokens)} tokens, and the context holds {backend.n_ctx}. Raise `--context`."
+        )
+    backend.saved.fetched.append(state)
+    backend.resume(np.append(state.tokens, np.int32(0)))
+    return len(state.tokens), path.stat().st_size
+
+
+def read(path: Path, model: str, grain: int) -> SavedState:
+    """Return what a file has. Raises SettingsError where it is none, or of another model or build."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if str(file["form"]) != FORM or str(file["model"]) != model:
+                raise SettingsError(
+                    f"{path} was saved with another model, build or layout. Save it anew with this one."
+                )
+            names = [name for name in file.files if name.startswith("point_")]
+            points = tuple(Checkpoint(int(name.removeprefix("point_")), file[name]) for name in names)
+            state = SavedState(file["tokens"], file["state"], int(file["n_asked"]), points, grain)
+            return replace(state, checkpoints=None) if bool(file["cuts"]) else state
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise SettingsError(f"{path} is no saved conversation, or a damaged one. Save it anew.") from error
+
+
+def erase(backend: LlamaBackend, number: int) -> tuple[int, int]:
+    """Drop a conversation. Return its tokens, and 0. Raises SettingsError."""
+    held = [each for each in backend.conversations() if len(each.tokens)]
+    if number >= len(held):
+        return 0, 0
+    held[number].erase()
+    return len(held[number].tokens), 0

@@ -1,0 +1,41 @@
+"""What an engine keeps of prompts: on disk by itself, and in files that a person names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime.core.errors import SettingsError
+from runtime.engine import conversation_files
+from runtime.engine.core import EngineCore
+from runtime.engine.prefixes import Prefixes
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.prompt_cache import model_key, opened_store
+
+
+class KeptPrompts:
+    """The prompts of a pair that is loaded."""
+
+    def __init__(self, loaded: LoadedPair, core: EngineCore) -> None:
+        self._loaded, self._core = loaded, core
+        if store := opened_store(loaded):
+            core.prefixes = Prefixes(loaded.backend, store, loaded.exactness.is_exact, lambda: not core.is_idle)
+
+    def keep(self) -> bool:
+        """Store a conversation that was read while nothing is asked. Return whether more may follow."""
+        is_calm = self._core.decoder.lineup.memory_level == "OK"
+        return is_calm and self._core.prefixes is not None and self._core.prefixes.keep()
+
+    def handle(self, action: str, number: int, path: str) -> tuple[int, int]:
+        """As Engine.conversation says."""
+        if self._core.scheduler.sequences:
+            raise SettingsError("A reply is being made. Try again when it has ended.")
+        if action == "save":
+            return conversation_files.save(self._loaded.backend, number, Path(path), model_key(self._loaded))
+        if action == "restore":
+            return conversation_files.restore(self._loaded.backend, Path(path), model_key(self._loaded))
+        return conversation_files.erase(self._loaded.backend, number)
+
+    def close(self) -> None:
+        """Store what is worth it."""
+        if self._core.prefixes:
+            self._core.prefixes.close()
