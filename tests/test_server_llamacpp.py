@@ -76,6 +76,17 @@ def test_time_that_is_over_ends_a_completion(demo: httpx2.Client, unending: dict
     endless = demo.post("/completion", json=unending | {"n_predict": 500, "t_max_predict_ms": 1}).json()
     assert endless["stop_type"] == "limit"
     assert endless["tokens_predicted"] < 500
+    assert "\n" in endless["content"]  # the first line is made whole
+
+
+def test_a_line_that_is_indented_less_than_the_cursor_ends_a_completion(demo: httpx2.Client) -> None:
+    asked = {"prompt": "List:\n    a\n    b\n", "n_predict": 40, "temperature": 0}
+    free = demo.post("/completion", json=asked).json()["content"]
+    bound = demo.post("/completion", json=asked | {"n_indent": 999}).json()
+    assert "\n" in free
+    assert free.startswith(bound["content"])
+    assert bound["stop_type"] == "limit"
+    assert bound["content"].count("\n") == 1
 
 
 @pytest.mark.parametrize(

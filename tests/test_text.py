@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +52,19 @@ def test_code_is_what_stands_between_fences_however_they_are_cut() -> None:
         stream.feed(piece.encode())
         seen.append(stream.is_code)
     assert seen == [False, True, True, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "ends"),
+    [
+        (["a\n", "    b\n", "  c\n"], "a\n    b\n  ", True),
+        (["a", "\n", "  ", "  b", "\n", "    c"], "a\n    b\n    c", False),
+        (["a\n    b\n\n    c"], "a\n    b\n", True),
+        (["a\n\t\t\t\tb\nc"], "a\n\t\t\t\tb\n", True),
+        (["  a\n  "], "  a\n  ", False),
+    ],
+)
+def test_a_line_that_is_indented_too_little_ends_the_text(pieces: list[str], text: str, ends: bool) -> None:
+    stream = TextStream(n_indent=4)
+    found = "".join(stream.feed(piece.encode()) for piece in pieces if not stream.stopped) + stream.finish()
+    assert (found, stream.is_outdented) == (text, ends)

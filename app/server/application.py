@@ -26,6 +26,7 @@ from app.server.openapi import description
 from app.server.page import page
 from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room
+from app.server.spellings import Spellings
 from app.server.wire import JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
@@ -86,9 +87,8 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
         expose_headers=["x-request-id", "retry-after"],
         allow_private_network=True,
     )
-    return (
-        [cors, Middleware(KeyGuard, api_key=api_key)] if api_key else [Middleware(OriginGuard, allowed=allowed), cors]
-    )
+    guards = [cors, Middleware(KeyGuard, api_key=api_key)]
+    return [Middleware(Spellings), *(guards if api_key else [Middleware(OriginGuard, allowed=allowed), cors])]
 
 
 def routes(worker: Worker) -> list[Route]:

@@ -66,6 +66,17 @@ class EngineTask(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LineLimits:
+    """Where a reply ends by its lines."""
+
+    seconds: float | None = None  # of generating, once a line is whole; None: no limit
+    n_indent: int = 0  # spaces or tabs that each line after the first begins with
+
+
+UNLIMITED_LINES = LineLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionTask:
     """Text to complete: from which prompt, how tokens are sampled, when to stop. Implements EngineTask."""
 
@@ -78,12 +89,17 @@ class CompletionTask:
     n_logprobs: int | None = None
     after_sampling: bool = False  # are log probabilities those that the sampling settings leave?
     prediction: str = ""
-    max_decode_seconds: float | None = None
+    lines: LineLimits = UNLIMITED_LINES
     is_short: bool = False  # such as an editor's completion
     prompt_field: str = "prompt"
     fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # what was changed in the conversation
     prompt_ids: tuple[int, ...] = ()  # once it is tokenized
     changes: tuple[str, ...] = ()  # likewise
+
+    @property
+    def max_decode_seconds(self) -> float | None:
+        """As EngineTask says."""
+        return self.lines.seconds
 
     @property
     def n_prompt(self) -> int:
@@ -113,6 +129,6 @@ class CompletionTask:
         ask = Ask(
             self.prompt(engine), self.sampling, self.max_tokens, self.stops, self.grammar(engine),
             self.thoughts(engine), self.n_logprobs, self.after_sampling, prediction=self.prediction,
-            is_short=self.is_short,
+            is_short=self.is_short, n_indent=self.lines.n_indent,
         )  # fmt: skip
         return engine.add(ask)

@@ -20,6 +20,7 @@ class TaskRun:
         self._prefill = PrefillReport(self._on_prefill)
         self._is_prefilled = False
         self._deadline: float | None = None  # of generating
+        self._has_line = False  # has the reply a line that is whole?
 
     def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> None:
         """Begin the task. Raises what the engine raises."""
@@ -33,6 +34,7 @@ class TaskRun:
         """Take in what has come."""
         self._prefill.take(chunk)
         self.n_decoded += len(chunk.tokens)
+        self._has_line |= "\n" in chunk.text
 
     def _on_prefill(self, done: int, total: int) -> None:
         if done < total:
@@ -43,6 +45,6 @@ class TaskRun:
 
     @property
     def should_stop(self) -> bool:
-        """Whether its time has run out, or its prompt, which was only to be read, has been read."""
-        is_late = self._deadline is not None and time.perf_counter() >= self._deadline
+        """Whether its time is over and a line is whole, or its prompt, which was only to be read, has been read."""
+        is_late = self._has_line and self._deadline is not None and time.perf_counter() >= self._deadline
         return is_late or (self._is_prefilled and self.task.max_tokens == 0)

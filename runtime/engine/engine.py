@@ -63,6 +63,7 @@ class Ask:
     said: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
     is_short: bool = False  # does it go before others, where replies take turns?
+    n_indent: int = 0  # spaces or tabs that each line after the first must begin with; the reply ends at another
     is_traced: bool = False  # do its passes say why they were as they were?
 
 

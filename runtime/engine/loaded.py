@@ -127,6 +127,7 @@ class LoadedEngine(SteppedEngine):
             None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
             self.vocab.encode(ask.prediction, special=False) if ask.prediction else (),
             ask.is_short,
+            ask.n_indent,
             exactness,
             exactness.is_exact,
             widths,

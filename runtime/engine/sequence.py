@@ -38,6 +38,7 @@ class Request:
     report: Report | None = None
     expected: List[int] = ()  # tokens that the reply is thought to have
     is_short: bool = False  # does it go before others, where sequences take turns?
+    n_indent: int = 0  # spaces or tabs that each line after the first must begin with
     exactness: Exactness | None = None  # of the target's passes
     is_exact: bool = True  # do all passes round alike, in whatever pieces a prompt is read?
     widths: Widths = Widths.EXACT  # of passes
@@ -93,7 +94,7 @@ class Sequence:
         self, number: int, ids: List[int], window: PromptWindow, request: Request, vocabulary: Vocabulary
     ) -> None:
         self.number, self.window, self.request, self._vocabulary = number, window, request, vocabulary
-        self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(request.stops)
+        self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(request.stops, request.n_indent)
         self.drafting = DraftingState(self._n_likely, rule_of(request.sampler), request.widths)
         self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, widths=request.widths)
         self.n_read = 0  # tokens that passes have read so far, though the cache may have lost some
@@ -187,7 +188,7 @@ class Sequence:
         is_end = self._vocabulary.ends[token]
         text = "" if is_end else self.text.feed(self._vocabulary.pieces[token])
         if is_end or self.text.stopped:
-            self.finish_reason = "stop"
+            self.finish_reason = "length" if self.text.is_outdented else "stop"
         return text
 
     def _look_at_limits(self) -> None:

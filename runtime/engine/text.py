@@ -13,23 +13,26 @@ FENCE = "```"
 class TextStream:
     """Takes bytes piece by piece and gives out text as soon as it is certain.
 
-    `stop` is the stop string once one has appeared, `is_code` is between a Markdown fence and the next.
+    `stop` is the stop string once one has appeared, `is_code` is between a Markdown fence and the next. From the second
+    line on, each must begin with `n_indent` spaces or tabs: the text `is_outdented` at one that does not.
     """
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        self._stops = [stop for stop in stops if stop]
+    def __init__(self, stops: Sequence[str] = (), n_indent: int = 0) -> None:
+        self._stops, self._n_indent = [stop for stop in stops if stop], n_indent
+        self._indent: int | None = None  # of a line that has nothing else yet
+        self.is_outdented = False
         self._decoder = codecs.getincrementaldecoder("utf8")("replace")
         self._held, self._fence, self.stop = "", "", ""
         self.is_code = False
 
     @property
     def stopped(self) -> bool:
-        """Has a stop string appeared?"""
-        return bool(self.stop)
+        """Has a stop string appeared, or a line that is indented too little?"""
+        return bool(self.stop) or self.is_outdented
 
     def feed(self, piece: bytes) -> str:
         """The text that became certain with these bytes; the stop string and what follows it never come."""
-        text = self._release(self._decoder.decode(piece), final=False)
+        text = self._indented(self._release(self._decoder.decode(piece), final=False))
         *fences, self._fence = (self._fence + text).split(FENCE)
         self.is_code ^= len(fences) % 2 == 1
         self._fence = self._fence[1 - len(FENCE) :]
@@ -37,7 +40,19 @@ class TextStream:
 
     def finish(self) -> str:
         """What was still held back, at the end of the reply."""
-        return self._release(self._decoder.decode(b"", True), final=True)
+        return self._indented(self._release(self._decoder.decode(b"", True), final=True))
+
+    def _indented(self, text: str) -> str:
+        """The text as far as its lines are indented enough; of the line that is not, its indentation."""
+        for at, character in enumerate(text if self._n_indent else ""):
+            if self._indent is not None and character in " \t":
+                self._indent += 1
+                continue
+            if self._indent is not None and self._indent < self._n_indent:
+                self.is_outdented = True
+                return text[:at]
+            self._indent = 0 if character == "\n" else None
+        return text
 
     def _release(self, new: str, *, final: bool) -> str:
         if self.stopped:

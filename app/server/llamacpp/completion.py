@@ -17,7 +17,7 @@ from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_
 from app.server.openai.completions import SHORT
 from app.server.progress import ReplyProgress
 from app.server.prompts import Prompts, prompt_ids
-from app.server.task import CompletionTask, fixed
+from app.server.task import CompletionTask, LineLimits, fixed
 from app.server.wire import Event
 from runtime.engine import Engine, Prompt, Sampling
 
@@ -46,7 +46,8 @@ class LlamaCppRequest(GenerationRequest):
     )
     n_probs: Annotated[int, Field(ge=0)] | None = None
     post_sampling_probs: bool | None = None
-    t_max_predict_ms: Annotated[int, Field(le=MAX_MS)] | None = None  # 0 or less: no limit
+    t_max_predict_ms: Annotated[int, Field(le=MAX_MS)] | None = None  # 0 or less: no limit; a line is made whole
+    n_indent: Annotated[int, Field(ge=0)] | None = None  # spaces or tabs that each line after the first begins with
     return_tokens: bool | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
@@ -84,7 +85,7 @@ class LlamaCppRequest(GenerationRequest):
             grammar=fixed(self.constraint()),
             n_logprobs=min(self.n_probs, engine.facts.n_vocab) if self.n_probs else None,
             after_sampling=bool(self.post_sampling_probs),
-            max_decode_seconds=seconds,
+            lines=LineLimits(seconds, self.n_indent or 0),
             is_short=is_short or is_brief,
         )
 

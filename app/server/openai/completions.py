@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
@@ -21,11 +21,16 @@ SHORT = 256  # tokens up to which a completion goes before chats that wait
 MAX_LOGPROBS = 20
 
 
+def none_for_false(value: object) -> object:
+    """Some clients send false for a text that there is not."""
+    return None if value is False else value
+
+
 class CompletionRequest(OpenAIRequest):
     """The body of a request to /v1/completions."""
 
     prompt: Prompts
-    suffix: str | None = None
+    suffix: Annotated[str | None, BeforeValidator(none_for_false)] = None
     echo: bool | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
