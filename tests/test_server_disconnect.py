@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from runtime.backends.saved_states import no_room
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
@@ -71,11 +72,12 @@ def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[s
 
 @pytest.mark.parametrize("n_kept", [1, 4])
 def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any], n_kept: int) -> None:
-    with running(
-        lambda on_progress: LoadedEngine(
-            load_registry()["demo"], Options(threads=1, drafters=(), slots=n_kept), on_progress
-        )
-    ) as here:
+    def opened(on_progress: Any) -> LoadedEngine:
+        engine = LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=(), slots=n_kept), on_progress)
+        engine.decoder.target.backend.saved.room = no_room  # type: ignore[attr-defined]
+        return engine
+
+    with running(opened) as here:
         drop_at_random(here, endless)
         assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
         assert here.server.worker.n_held <= n_kept
