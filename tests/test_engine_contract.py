@@ -187,7 +187,7 @@ def test_what_was_read_of_a_prompt_before_it_was_cancelled_is_not_read_again(eng
 def test_passes_and_what_decides_can_be_looked_at_during_a_reply_and_after_it(engine: AnyEngine) -> None:
     for n, chunk in enumerate(engine.reply(QUESTION, GREEDY), start=1):
         if chunk.finish_reason is None:
-            assert len(engine.passes()) == n
+            assert len(engine.passes()) >= n  # of quick ones several come in a message
             assert engine.passes(n - 1)[0].n_tokens == len(chunk.tokens)
         decision = engine.explain()
         assert min(decision.pass_seconds) > 0
