@@ -151,9 +151,10 @@ class HeldConversations:
         if not self.model.window:
             return None
         ends = message_ends(tokens, self.model.vocab.ends)
-        wanted = {n - n % self.saved.grain for n in (*ends[:1], *ends[1 - POINTS :], min(point, len(tokens)))}
-        usable_ones = sorted(n for n in wanted if max(self._n_whole, 1) <= n < len(tokens))
-        found = (self.saved.point(n, self._number, self.n_spare) for n in usable_ones)
+        wanted = [n - n % self.saved.grain for n in (min(point, len(tokens)), *ends[:-POINTS:-1], *ends[:1])]
+        can_be_had = [n for n in dict.fromkeys(wanted) if max(self._n_whole, 1) <= n < len(tokens)]
+        best = sorted(can_be_had[: self.saved.most_points(self._number)])
+        found = (self.saved.point(n, self._number, self.n_spare) for n in best)
         return tuple(each for each in found if each is not None)
 
     def conversations(self) -> list[HeldConversation]:

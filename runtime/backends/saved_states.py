@@ -14,7 +14,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.checkpoints import PARTIAL, Checkpoint, longest
+from runtime.backends.checkpoints import MOST_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
@@ -122,6 +122,11 @@ class SavedStates:
         if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
             return None
         return SavedState(tokens.copy(), state, min(n_asked, len(tokens)), checkpoints, self.grain)
+
+    def most_points(self, sequence: int) -> int:
+        """Return at how many points a copy of a sequence may be cut, by the memory that each takes."""
+        n_bytes = int(lib.llama_state_seq_get_size_ext(self.handle, sequence, PARTIAL))
+        return max(1, MOST_BYTES // max(1, n_bytes))
 
     def point(self, n: int, sequence: int, spare: int) -> Checkpoint | None:
         """Copy what the windows look at after the first `n` tokens of a sequence; `spare` is one without tokens."""

@@ -104,6 +104,8 @@ class Prefixes:
         n, seconds, known = len(tokens), self._token_seconds, blake2b(tokens.tobytes(), digest_size=16).digest()
         if not self._store.is_writable or n * seconds < USUAL.seconds or known in self._tried:
             return False
+        if not n or tokens.min() < 0:  # nothing, or a part of a stored one
+            return False
         self._tried.add(known)
         n_new = n - self._store.n_stored(tokens)
         return n_new * seconds >= USUAL.seconds and n_new >= USUAL.new_share * n
