@@ -5,7 +5,7 @@ Knows tokens and bytes; at which points of a conversation one is worth its memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens
 
 PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # all but the keys and values that can be cut
-MOST_BYTES = 2**28  # of a conversation's, but two are kept whatever they take
+MOST_BYTES = 2**28  # of a conversation's, and more where memory has room; two are kept whatever they take
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,10 +41,12 @@ def message_ends(text: Tokens, ends: Mapping[int, bool]) -> list[int]:
 
 
 class Checkpoints:
-    """At most `most` of the conversation that a context holds, the shortest first."""
+    """At most `most` of the conversation that a context holds, the shortest first; `room` tells the bytes that memory
+    has for them.
+    """
 
-    def __init__(self, handle: Any, most: int) -> None:
-        self.handle, self.most = handle, most
+    def __init__(self, handle: Any, most: int, room: Callable[[], int]) -> None:
+        self.handle, self.most, self._room = handle, most, room
         self.all: tuple[Checkpoint, ...] = ()
 
     def take(self, n: int) -> None:
@@ -55,7 +57,7 @@ class Checkpoints:
         size = lib.llama_state_seq_get_size_ext(self.handle, MAIN, PARTIAL)
         state = np.empty(size, dtype=np.uint8)
         if lib.llama_state_seq_get_data_ext(self.handle, state.ctypes.data_as(UINT8_P), size, MAIN, PARTIAL):
-            most = max(2, min(self.most, MOST_BYTES // max(1, size)))
+            most = max(2, min(self.most, max(MOST_BYTES, self._room()) // max(1, size)))
             first, *others = *self.all, Checkpoint(n, state)
             self.all = first, *others[-(most - 1) :]
 

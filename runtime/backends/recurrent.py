@@ -39,8 +39,12 @@ class RecurrentBackend(LlamaBackend):
         self.n_snapshots = int(lib.llama_n_rs_seq(self.handle))
         self.n_rewindable = self.n_ctx if self.n_snapshots else 0
         self._is_drafting = n_rows == 1
-        self.checkpoints = Checkpoints(self.handle, 2 if self._is_drafting else MOST)
+        self.checkpoints = Checkpoints(self.handle, 2 if self._is_drafting else MOST, self._room)
         self._n_droppable = 0  # rows of the last pass that can be dropped
+
+    def _room(self) -> int:
+        """Bytes that memory has for copies; which is known only once the pair is loaded."""
+        return self.saved.room()
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         params = super()._params(n_ctx)
