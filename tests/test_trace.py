@@ -115,10 +115,7 @@ def test_the_sum_says_what_stats_say(traced: tuple[Path, dict[str, Any], str]) -
     drafted = timings["by_drafter"]["model"]["drafted"]
     assert model[:4] == ["model", str(timings["drafters"]["model"]), str(drafted), str(timings["draft_n_accepted"])]
     told = next(line.split("speed")[1].split("(")[0].strip() for line in stats.splitlines() if "speed" in line)
-    speed, ratio = told.split(" times")[0].split(", ")
-    _, found = done.stdout.split(f"1 reply, {timings['predicted_n']} tokens: {speed}, ")
-    # The last pass of a reply changes what plain decode is taken to make, and is traced before
-    assert float(found.split(" times")[0]) == pytest.approx(float(ratio), rel=0.3)
+    assert f"1 reply, {timings['predicted_n']} tokens: {told}" in done.stdout
 
 
 def test_nothing_is_noted_of_a_reply_that_is_not_traced(open_demo: OpenEngine) -> None:

@@ -87,13 +87,13 @@ def text_of(line: TracedPass) -> str:
         "confidences": [round(each, 3) for each in why.confidences],
         "accepted": made.n_accepted,
         "tokens": made.n_tokens,
-        "seconds": {name: round(seconds, 6) for name, seconds in parts.items()},
+        "seconds": {name: round(seconds, 9) for name, seconds in parts.items()},
         "reason": why.reason or None,
         "asked": why.asked,
         "not_asked": dict(why.unasked),
         "n_context": why.n_context,
         "n_together": made.n_together,
-        "plain_per_second": round(why.plain_per_second, 3),
+        "plain_per_second": round(why.plain_per_second, 6),
     }
     return json.dumps(found, ensure_ascii=False) + "\n"
 
