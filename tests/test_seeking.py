@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from app.models import pair as command
-from app.models import seeking
+from app.models import search_process, seeking
 from app.models.seeking import Search, SeekingEngine, opener
 from bench.instruments.company import Together
 from runtime.engine import Options, Sampling
@@ -107,9 +107,19 @@ def test_a_number_of_a_process_that_was_given_again_is_no_search(
     target: Path, sleeping: list[subprocess.Popen[bytes]]
 ) -> None:
     search = Search(target, str)
-    search._memo().write({"pid": os.getpid(), "began": 1.0})
+    search_process.memo().write({"pid": os.getpid(), "began": 1.0})
     search.begin()
     assert len(sleeping) == 1
+
+
+def test_a_search_that_an_earlier_program_left_gives_way_to_loading(
+    target: Path, sleeping: list[subprocess.Popen[bytes]]
+) -> None:
+    Search(target, str).begin()
+    assert sleeping[0].poll() is None
+    SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str).close()
+    sleeping[0].wait(PATIENCE)
+    assert search_process.running() is None
 
 
 def test_what_was_tried_is_not_tried_again_until_another_model_is_here(

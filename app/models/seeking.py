@@ -2,7 +2,7 @@
 out in the background.
 
 The trying is `slipstream models pair`, in a process of its own with the lowest priority: it begins when the engine is
-idle for a while, ends when the next reply begins, and outlives the engine once that is closed. Its result is kept for
+idle for a while and outlives it, and ends when the next reply begins or another engine is loaded. Its result is kept for
 the next start; nothing waits for it.
 """
 
@@ -19,11 +19,10 @@ from pathlib import Path
 from threading import Lock, Timer
 
 import psutil
-from platformdirs import user_cache_path
 
+from app.models.search_process import end_running, note, running, start
 from runtime.core.backend import OnProgress
 from runtime.core.errors import SlipstreamError
-from runtime.core.packages import own_environment
 from runtime.engine import Engine, Options
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output
@@ -69,12 +68,12 @@ class Search:
         with self._lock, suppress(SlipstreamError, OSError, psutil.Error):
             self._cancel()
             is_open = self.is_open and layout.remembered(self.target) is None
-            if os.environ.get(OPT_OUT) or (not is_open and self._sees_nothing_new()) or self._runs():
+            if os.environ.get(OPT_OUT) or (not is_open and self._sees_nothing_new()) or running():
                 return
             folders = self._folders()  # as they are before they are looked through
             if (models := self._new_models()) or is_open:
                 self._process = start(self.target)
-                self._memo().write({"pid": self._process.pid, "began": psutil.Process(self._process.pid).create_time()})
+                note(self._process)
                 self._announce(
                     f"{tried(len(models), is_open)} for {self.target.name} in the background; the next start takes "
                     "what pays."
@@ -83,7 +82,7 @@ class Search:
                 self._memo().write({"folders": folders})
 
     def stop(self) -> None:
-        """Ends the search until it begins anew.
+        """Ends the search until it begins anew, also one that an earlier program has left.
 
         It may be cut off anywhere, because its result is kept whole or not at all.
         """
@@ -93,6 +92,7 @@ class Search:
                 self._process.kill()
                 self._process.wait()
                 self._process = None
+            end_running()
 
     def _announce(self, text: str) -> None:
         """Tells the person of the search, but only the first time that it begins."""
@@ -127,13 +127,6 @@ class Search:
         models = usual_candidates(self.target) if self._wants_draft else []
         return [] if is_settled(self.target, models) else models
 
-    def _runs(self) -> bool:
-        """Does a search for this target run, whoever began it?"""
-        kept = self._memo().read()
-        with suppress(psutil.NoSuchProcess, TypeError, ValueError, OverflowError):  # of what is no number of one
-            return "pid" in kept and psutil.Process(kept["pid"]).create_time() == kept.get("began")
-        return False
-
     def _memo(self) -> ProfileCache:
         return ProfileCache(fingerprint(self.target, "search"))
 
@@ -153,6 +146,7 @@ class SeekingEngine(EngineProcess):
         names = pair.drafters if options is None or options.drafters is None else options.drafters
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
+        end_running()  # it would take the cores whose speed is measured while loading
         super().__init__(pair, options, on_progress, on_loss, trace)
         wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
         self._could_be_exact = self.facts.can_draft and self.facts.could_be_exact
@@ -209,25 +203,6 @@ def tried(n: int, has_layouts: bool) -> str:
     if not has_layouts:
         return models
     return f"{models}, and another layout of the weights," if n else "Another layout of the weights is tried"
-
-
-def start(target: Path) -> subprocess.Popen[bytes]:
-    """`slipstream models pair` in the background; what it says is in `pairing.log` of the cache folder.
-
-    It is not ended by Ctrl+C.
-    """
-    log = user_cache_path("slipstream") / "pairing.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app.cli", "models", "pair", str(target.absolute())],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, creationflags=flags,
-            env=own_environment(),
-        )  # fmt: skip
-    with suppress(psutil.Error):
-        psutil.Process(process.pid).nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has classes
-    return process
 
 
 def opener(

@@ -1,0 +1,60 @@
+"""The process of a search for draft models: `slipstream models pair` in the background, one at a time for a user."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from platformdirs import user_cache_path
+
+from runtime.core.packages import own_environment
+from runtime.loading.profile_cache import ProfileCache
+
+ENDING = 1.0  # seconds to wait for a process that was killed
+
+
+def memo() -> ProfileCache:
+    """Where the process is noted, for other programs."""
+    return ProfileCache("search")
+
+
+def start(target: Path) -> subprocess.Popen[bytes]:
+    """Start a search; what it says is in `pairing.log` of the cache folder. It is not ended by Ctrl+C."""
+    log = user_cache_path("slipstream") / "pairing.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "app.cli", "models", "pair", str(target.absolute())],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, creationflags=flags,
+            env=own_environment(),
+        )  # fmt: skip
+    with suppress(psutil.Error):
+        psutil.Process(process.pid).nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has classes
+    return process
+
+
+def note(process: subprocess.Popen[bytes]) -> None:
+    """Note the process of a search. Raises psutil.Error where it has ended."""
+    memo().write({"pid": process.pid, "began": psutil.Process(process.pid).create_time()})
+
+
+def running() -> psutil.Process | None:
+    """Return the process of the search that runs, whichever program began it."""
+    kept = memo().read()
+    with suppress(psutil.Error, TypeError, ValueError, OverflowError):  # of what is no number of one
+        process = psutil.Process(kept.get("pid", 0))
+        if process.create_time() == kept.get("began") and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def end_running() -> None:
+    """End the search that runs. Priorities do not keep it from a reply's cores, as it has a session of its own."""
+    if process := running():
+        with suppress(psutil.Error):
+            process.kill()
+            process.wait(ENDING)
