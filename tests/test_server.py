@@ -146,27 +146,6 @@ def test_a_bias_forbids_tokens(client: openai.OpenAI, engine: LoadedEngine) -> N
     assert reply.choices[0].message.content == said(engine, 5, Sampling(temperature=0.0, logit_bias=((first, -100.0),)))
 
 
-def test_log_probabilities_are_the_engines(client: openai.OpenAI, engine: LoadedEngine) -> None:
-    reply = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=2)
-    assert reply.choices[0].logprobs is not None
-    content = reply.choices[0].logprobs.content or []
-    expected = [
-        entry
-        for chunk in engine.reply([Message("user", QUESTION)], GREEDY, 5, n_logprobs=2)
-        for entry in chunk.logprobs
-    ]
-    assert [entry.logprob for entry in content] == pytest.approx([entry.logprob for entry in expected], abs=1e-5)
-    assert "".join(entry.token for entry in content) == reply.choices[0].message.content
-    assert [len(entry.top_logprobs) for entry in content] == [2] * 5
-
-
-def test_log_probabilities_stream_with_their_text(client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=8, logprobs=True, stream=True)
-    choices = [chunk.choices[0] for chunk in stream]
-    tokens = [entry.token for choice in choices if choice.logprobs for entry in choice.logprobs.content or []]
-    assert "".join(tokens) == "".join(choice.delta.content or "" for choice in choices)
-
-
 def test_a_schema_holds(client: openai.OpenAI, engine: LoadedEngine) -> None:
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
     reply = client.chat.completions.create(model="demo", messages=MESSAGES, response_format=wanted)

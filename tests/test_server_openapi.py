@@ -33,11 +33,12 @@ from tests.support.waiting import PATIENCE
 POSTS = {
     "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
     "/detokenize", "/apply-template", "/messages", "/messages/count_tokens", "/responses/input_tokens",
-    "/rerank", "/reranking", "/slots/{id}",
+    "/rerank", "/reranking", "/slots/{id}", "/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show",
 }  # fmt: skip
 LIMITS = {
     "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",
-    "/completion": "n_predict", "/infill": "n_predict", "/messages": "max_tokens",
+    "/completion": "n_predict", "/infill": "n_predict", "/messages": "max_tokens", "/api/chat": "options.num_predict",
+    "/api/generate": "options.num_predict",
 }  # fmt: skip
 CHECKS = [
     not_a_server_error,
@@ -75,7 +76,7 @@ def described(here: Running) -> Any:
     return schemathesis.openapi.from_url(f"{here.url}/openapi.json", config=config)
 
 
-UNENDING, UNABLE = "/models/sse", ["/rerank", "/reranking"]
+UNENDING, UNABLE = "/models/sse", ["/rerank", "/reranking", "/slots/{id}"]
 described_api = schemathesis.pytest.from_fixture("described").exclude(path=[UNENDING, *UNABLE])
 
 
@@ -110,10 +111,19 @@ def shorten(case: schemathesis.Case) -> None:
     limit, body = LIMITS.get(case.path), case.body
     if limit is None or not isinstance(body, dict):
         return
-    given = body.get(limit)
+    outer, _, limit = limit.rpartition(".")
+    holder = body
+    if outer:
+        if body.get(outer) is None:
+            body[outer] = {}
+        holder = body[outer]
+        if not isinstance(holder, dict):
+            return
+    given = holder.get(limit)
     is_missing = given is None and case.path != "/messages"  # where that is refused
-    if is_missing or (limit, given) == ("n_predict", -1) or (isinstance(given, int) and given > 2):
-        body[limit] = 2
+    is_endless = isinstance(given, int) and (given == -1 if limit == "n_predict" else given < 0 and bool(outer))
+    if is_missing or is_endless or (isinstance(given, int) and given > 2):
+        holder[limit] = 2
     if isinstance(body.get("model"), str):
         del body["model"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import openai
@@ -13,13 +12,10 @@ from pydantic import BaseModel
 
 from app.server.openai.kept_responses import MAX_AGE, MAX_NUMBER, KeptResponses
 from app.server.openai.responses_input import InputMessage, text_parts
-from runtime.engine import Chunk, Options
+from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.output import Output
-from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
-from runtime.speculative.control.explain import Pass
-from tests.support.serving import READ_FILE, Running, running
+from tests.support.serving import READ_FILE, Running, running, saying
 from tests.support.waiting import PATIENCE
 
 TOOL: Any = {"type": "function"} | READ_FILE["function"]
@@ -62,20 +58,7 @@ def client(here: Running) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def says(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has the model say a text, as one that reasons."""
-    engine = here.server.worker.engine
-    thinking = replace(engine.facts, template=engine.facts.template + "{# <think> #}")
-    monkeypatch.setattr(engine, "facts", thinking)
-
-    def say(text: str, error: Exception | None = None, size: int = 3) -> None:
-        pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=len(pieces))])
-        last = error or Chunk("", finish_reason="stop", stats=stats)
-        outputs = [Output(1, came) for came in (*(Chunk(piece, (1,), pieces=(piece,)) for piece in pieces), last)]
-        monkeypatch.setattr(engine, "add", lambda ask: 1)
-        monkeypatch.setattr(engine, "step", lambda: outputs)
-
-    return say
+    return saying(here, monkeypatch)
 
 
 def ask(client: openai.OpenAI, **more: Any) -> Any:

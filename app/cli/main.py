@@ -224,7 +224,7 @@ def serve(
 ) -> None:
     """Answer editors and other programs.
 
-    OpenAI's and llama.cpp's interfaces, on this machine alone. docs/editors.md has the settings of many clients.
+    OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces, on this machine alone: docs/editors.md.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
     from app.cli import choices
@@ -237,7 +237,7 @@ def serve(
     chosen, options = choices.choose(model or pair, how)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
-    addresses = Addresses(host, tcp, socket)
+    addresses = Addresses(host, tcp, socket, work.ollama)
     names = tuple(filter(None, map(str.strip, alias.split(","))))
     key = chosen_key(api_key, api_key_file)
     settings = command.ServerSettings(

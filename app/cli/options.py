@@ -133,6 +133,7 @@ Slots = Annotated[bool, listening(help="Show at /slots what is being done, witho
 SlotSavePath = Annotated[
     Path | None, listening(show_default=False, help="A folder in which clients may save and restore conversations.")
 ]
+Ollama = Annotated[bool, listening("--ollama", help="Also listen where Ollama's clients look (port 11434).")]
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
 ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]
@@ -207,6 +208,7 @@ class WorkOptions:
     max_waiting: MaxWaiting = 16
     slots: Slots = False
     slot_save_path: SlotSavePath = None
+    ollama: Ollama = False
     drain: Drain = 10.0
 
 

@@ -1,9 +1,9 @@
 """`--draft auto` for a target that no draft model is known for: once it has replied, those on this machine are tried
 out in the background.
 
-The trying is `slipstream models pair`, in a process of its own with the lowest priority: it begins when the engine is
-idle for a while and outlives it, and ends when the next reply begins or another engine is loaded. Its result is kept for
-the next start; nothing waits for it.
+The trying is `slipstream models pair`, in a process of its own: it begins when the engine is idle for a while and
+outlives it, and ends when the next reply begins or another engine is loaded. Its result is kept for the next start;
+nothing waits for it.
 """
 
 from __future__ import annotations

@@ -16,11 +16,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.origins import pattern
-from app.server import monitoring
+from app.server import lm_studio, monitoring
 from app.server.anthropic import count_tokens, messages
 from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.guard import KeyGuard, OriginGuard
 from app.server.llamacpp import completion, infill, model_status, props, rerank, slot_files, slots, template, tokens
+from app.server.ollama import chat as ollama_chat
+from app.server.ollama import embed as ollama_embed
+from app.server.ollama import generate as ollama_generate
+from app.server.ollama import models as ollama_models
 from app.server.openai import chat, completions, embeddings, models, responses
 from app.server.openapi import description
 from app.server.page import page
@@ -53,6 +57,11 @@ ENDPOINTS = (
     slot_files.ENDPOINT,
     *rerank.ENDPOINTS,
     model_status.ENDPOINT,
+    ollama_chat.ENDPOINT,
+    ollama_generate.ENDPOINT,
+    *ollama_embed.ENDPOINTS,
+    *ollama_models.ENDPOINTS,
+    *lm_studio.ENDPOINTS,
     models.ONE,  # any path below /models that is not another's
 )
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, as some clients leave it out

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from app.server import request_log
 from app.server.application import application
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
-from app.server.sockets import Addresses, check, listening
+from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
 from runtime.engine import Engine
 
@@ -130,13 +130,23 @@ def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
     check(settings.addresses, settings.api_key)
     log = nullcontext() if settings.quiet else request_log.on_stderr()
     with log, listening(settings.addresses) as sockets, outliving_signals():
-        places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        server = EngineServer(open_engine, settings, lambda: announce(places, server.worker.engine))
+        places = [place(sock, settings.addresses.path) for sock in sockets]
+        told = [f"answering at {' and '.join(places)}", *ollama_note(settings.addresses, places)]
+        server = EngineServer(open_engine, settings, lambda: announce(told, server.worker.engine))
         server.run(sockets)
 
 
-def announce(places: str, engine: Engine) -> None:
-    """Prints where the server answers, what was loaded given the memory that was free, and what is lacking."""
+def ollama_note(addresses: Addresses, places: Sequence[str]) -> Iterator[str]:
+    """Yield what to say where Ollama's port was wanted and is another program's."""
+    if addresses.ollama and not any(place.endswith(f":{OLLAMA_PORT}/v1") for place in places):
+        yield (
+            f"port {OLLAMA_PORT} is taken, perhaps by Ollama: end it and start again, or give its clients the address "
+            f"{places[0].removesuffix('/v1')}"
+        )
+
+
+def announce(told: Sequence[str], engine: Engine) -> None:
+    """Prints what is `told` of where the server answers, what was loaded in the free memory, and what is lacking."""
     fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
-    for line in filter(None, (f"answering at {places}", fit, engine.facts.left_out)):
+    for line in filter(None, (*told, fit, engine.facts.left_out)):
         print(f"slipstream: {line}", file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from app.server.generation import GenerationRequest, PromptIds
 from app.server.scheduled_task import ScheduledTask
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter, TaskResponse
-from app.server.wire import Event, JSONBody
+from app.server.wire import SSE, Event, Framing, JSONBody
 from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
@@ -39,7 +39,7 @@ class Endpoint:
     handler: Handler
     request: type[RequestModel] | None = None  # None: the method is GET
     response: type[BaseModel] | None = None  # as JSON; None: text or events only
-    streams: bool = False  # can it answer with server-sent events?
+    streams: Framing | None = None  # of the events that it can answer with
     refusal: type[BaseModel] = ErrorBody  # as JSON, or as an event of a stream
 
     def route(self, worker: Worker, prefix: str = "") -> Route:
@@ -57,13 +57,15 @@ def require_tokens(engine: Engine) -> None:
         raise ApiError(501, f"The model's tokens are known to {place} alone. Ask it there.", code="upstream")
 
 
-def fact_endpoint(path: str, response: type[BaseModel], fact: Callable[[Worker], Event]) -> Endpoint:
+def fact_endpoint(
+    path: str, response: type[BaseModel], fact: Callable[[Worker], Event], refusal: type[BaseModel] = ErrorBody
+) -> Endpoint:
     """An endpoint that needs nothing of its request."""
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         return JSONBody(fact(worker))
 
-    return Endpoint(path, handle, response=response)
+    return Endpoint(path, handle, response=response, refusal=refusal)
 
 
 def query_endpoint(
@@ -97,7 +99,7 @@ def generation_endpoint(
         body = await read_body(request, kind, engine.facts.n_ctx)
         return await generated(worker, engine, body, body.formatter)
 
-    return Endpoint(path, handle, kind, response, streams=True, refusal=refusal)
+    return Endpoint(path, handle, kind, response, streams=SSE, refusal=refusal)
 
 
 async def generated(

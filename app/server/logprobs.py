@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -80,16 +81,35 @@ def chat_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> Event:
     return {"content": token_logprobs(engine, chunks), "refusal": None}
 
 
-def text_logprobs(engine: Engine, chunks: Iterable[Chunk], offset: int = 0) -> Event:
-    """The body of TextLogprobs; `offset` is the place of the first token in the text."""
+class Offsets:
+    """Counts the characters of a text before each of its tokens, some of which end within a character."""
+
+    def __init__(self) -> None:
+        self._decoder, self._n = getincrementaldecoder("utf8")("replace"), 0
+
+    def next(self, token: bytes) -> int:
+        """Return where that token begins, which follows those before."""
+        start = self._n
+        self._n += len(self._decoder.decode(token))
+        return start
+
+
+def token_name(engine: Engine, token: int) -> str:
+    """Return a token's text; of one that is no whole text its bytes, in OpenAI's words."""
+    data = engine.token_bytes(token)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+    return engine.token_text(token)
+
+
+def text_logprobs(engine: Engine, chunks: Iterable[Chunk], offsets: Offsets) -> Event:
+    """The body of TextLogprobs; `offsets` has counted the tokens before these."""
     found = text_tokens(engine, chunks)
-    tokens, offsets = [engine.token_text(entry.token) for entry in found], []
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(token)
     return {
-        "tokens": tokens,
+        "tokens": [token_name(engine, entry.token) for entry in found],
         "token_logprobs": [entry.logprob for entry in found],
-        "top_logprobs": [{engine.token_text(token): logprob for token, logprob in entry.top} for entry in found],
-        "text_offset": offsets,
+        "top_logprobs": [{token_name(engine, token): logprob for token, logprob in entry.top} for entry in found],
+        "text_offset": [offsets.next(engine.token_bytes(entry.token)) for entry in found],
     }

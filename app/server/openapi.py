@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.server.endpoint import Endpoint
+from app.server.wire import SSE
 
 Json = dict[str, object]
 SCHEMAS = "#/components/schemas/"
@@ -35,7 +36,7 @@ def description(endpoints: Sequence[Endpoint]) -> Json:
         "info": {
             "title": "Slipstream",
             "version": version("slipstream"),
-            "description": "OpenAI's, Anthropic's and llama.cpp's interfaces to a local model.",
+            "description": "OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces to a local model.",
         },
         "paths": {spelled(each.path): {"post" if each.request else "get": operation(each)} for each in endpoints},
         "components": {"schemas": schemas["$defs"], "securitySchemes": KEYS},
@@ -68,7 +69,7 @@ def content(endpoint: Endpoint) -> Json:
     """The answer's media types: JSON, events, or text."""
     found = as_json(endpoint.response) if endpoint.response else {}
     if endpoint.streams:
-        found["text/event-stream"] = {"itemSchema": EVENT}
+        found[endpoint.streams.media_type] = {"itemSchema": EVENT if endpoint.streams is SSE else {"type": "object"}}
     return found or {"text/plain": {"schema": {"type": "string"}}}
 
 

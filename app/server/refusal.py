@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from app.server.anthropic.errors import anthropic_body
 from app.server.errors import ApiError
+from app.server.ollama.errors import ollama_error
 from app.server.wire import Event, JSONBody
 
-ANTHROPIC = "/messages"  # whatever begins so is Anthropic's
+ANTHROPIC, OLLAMA = "/messages", "/api/"  # whatever begins so is theirs
 PAGE = "/"  # for people, whose browser asks them for the key as a password
 
 
 def error_body(error: ApiError, path: str) -> Event:
     """As the clients of that path read it."""
-    return anthropic_body(error) if path.removeprefix("/v1").startswith(ANTHROPIC) else error.body()
+    path = path.removeprefix("/v1")
+    if path.startswith(ANTHROPIC):
+        return anthropic_body(error)
+    return ollama_error(error) if path.startswith(OLLAMA) else error.body()
 
 
 def error_response(error: ApiError, path: str) -> JSONBody:

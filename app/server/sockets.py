@@ -14,6 +14,7 @@ from app.server.guard import is_loopback
 from runtime.core.errors import SlipstreamError
 
 BACKLOG = 128  # connections that may wait to be accepted
+OLLAMA_PORT = 11434
 LONGEST_PATH = 100  # bytes; systems allow about that many for a Unix socket
 
 
@@ -28,11 +29,13 @@ class Addresses:
     host: str
     port: int | None
     path: Path | None
+    ollama: bool = False  # also Ollama's port, where that is free
 
 
 def check(addresses: Addresses, api_key: str) -> None:
     """Raises AddressError for an address that others reach, without a key."""
-    if addresses.port is not None and not api_key and not is_loopback(addresses.host):
+    is_tcp = addresses.port is not None or addresses.ollama
+    if is_tcp and not api_key and not is_loopback(addresses.host):
         raise AddressError(
             f"Other machines can reach {addresses.host}. Set an API key (SLIPSTREAM_API_KEY or --api-key), or leave "
             "--host out."
@@ -41,13 +44,18 @@ def check(addresses: Addresses, api_key: str) -> None:
 
 @contextmanager
 def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
-    """Opens the sockets until the block ends; then the socket file is removed. Raises AddressError."""
+    """Opens the sockets until the block ends; then the socket file is removed. Ollama's port is left out where it is
+    taken. Raises AddressError.
+    """
     with ExitStack() as stack:
         sockets = []
         if addresses.port is not None:
             sockets.append(stack.enter_context(tcp(addresses.host, addresses.port)))
         if addresses.path is not None:
             sockets.append(stack.enter_context(unix(addresses.path)))
+        if addresses.ollama:
+            with suppress(AddressError):
+                sockets.append(stack.enter_context(tcp(addresses.host, OLLAMA_PORT)))
         yield sockets
 
 

@@ -18,7 +18,7 @@ from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.refusal import error_response
 from app.server.request_log import tasks_of
 from app.server.scheduled_task import ScheduledTask
-from app.server.wire import COMMENT, PING, Event, EventStreamResponse, JSONBody, sse
+from app.server.wire import PING, SSE, Event, EventStreamResponse, Framing, JSONBody
 from runtime.engine import Chunk
 
 
@@ -26,6 +26,7 @@ class Formatter(Protocol):
     """How an interface writes a reply. Made anew for each request."""
 
     done: bytes  # the stream's last line
+    framing: Framing = SSE
     asks_at_end: bool = True  # do its last events need the engine?
 
     def first_events(self) -> Iterable[Event]:
@@ -82,11 +83,11 @@ class TaskResponse:
         if not self.stream:
             await started
             return await self._body()
-        head, lines = b"".join(map(sse, self.formatter.first_events())), self._lines(started)
+        head, lines = self._encoded(self.formatter.first_events()), self._lines(started)
         head += await anext(lines)
         if started.done():
             await started
-        return WatchedStream(joined(head, lines))
+        return WatchedStream(joined(head, lines), self.formatter.framing.media_type)
 
     async def _body(self) -> Response:
         chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
@@ -96,16 +97,17 @@ class TaskResponse:
         """The events as they go over the wire, those of chunks that have come together in one piece; a comment where
         none come for long.
         """
+        comment = self.formatter.framing.comment
         try:
             while not (await asyncio.wait({started}, timeout=PING))[0]:
-                yield COMMENT
+                yield comment
             await started
             async for chunks in self.scheduled.chunks(PING):
-                events = b"".join([await self._written(chunk) for chunk in chunks]) if chunks else COMMENT
+                events = b"".join([await self._written(chunk) for chunk in chunks]) if chunks else comment
                 if events:
                     yield events
         except Exception as error:
-            yield b"".join(map(sse, self.formatter.error_events(as_api_error(error))))
+            yield self._encoded(self.formatter.error_events(as_api_error(error)))
         else:
             yield self.formatter.done
 
@@ -116,7 +118,10 @@ class TaskResponse:
 
     def _events(self, chunk: Chunk) -> bytes:
         last = self.formatter.last_events(chunk) if chunk.finish_reason else ()
-        return b"".join(map(sse, (*self.formatter.chunk_events(chunk), *last)))
+        return self._encoded((*self.formatter.chunk_events(chunk), *last))
+
+    def _encoded(self, events: Iterable[Event]) -> bytes:
+        return b"".join(map(self.formatter.framing.encode, events))
 
 
 class WatchedStream(EventStreamResponse):

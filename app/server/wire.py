@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from starlette.responses import Response, StreamingResponse
 
@@ -36,11 +37,28 @@ def sse(event: Event) -> bytes:
     return name + b"data: " + to_json(event) + b"\n\n"
 
 
+def line(event: Event) -> bytes:
+    """One event as a line of JSON."""
+    return to_json(event) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How the events of a stream are told apart, and what shows in between that the stream lives."""
+
+    media_type: str
+    encode: Callable[[Event], bytes]
+    comment: bytes
+
+
+SSE = Framing("text/event-stream", sse, COMMENT)
+NDJSON = Framing("application/x-ndjson", line, b"")  # whose clients take each line for an event
+
+
 class EventStreamResponse(StreamingResponse):
     """A response that streams encoded events."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, events: AsyncIterator[bytes], media_type: str = SSE.media_type) -> None:
         # no cache may keep it, and nginx is to pass on each event as it comes
-        super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(events, headers=headers, media_type=media_type)

@@ -6,20 +6,24 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+import pytest
 
 from app.server.command import EngineServer, ServerSettings
 from app.server.sockets import Addresses, listening
 from app.server.worker import OpenEngine
 from bench.instruments.facts import facts
-from runtime.engine import Options
+from runtime.engine import Chunk, Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.output import Output
+from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
+from runtime.speculative.control.explain import Pass
 from tests.support.waiting import PATIENCE, wait_for
 
 READ_FILE: dict[str, Any] = {
@@ -126,3 +130,20 @@ def events(reply: httpx2.Response) -> list[Any]:
         for line in reply.text.split("\n\n")
         if line and line != "data: [DONE]" and not line.startswith(":")
     ]
+
+
+def saying(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has the model say a text, as one that reasons."""
+    engine = here.server.worker.engine
+    thinking = replace(engine.facts, template=engine.facts.template + "{# <think> #}")
+    monkeypatch.setattr(engine, "facts", thinking)
+
+    def say(text: str, error: Exception | None = None, size: int = 3) -> None:
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=len(pieces))])
+        last = error or Chunk("", finish_reason="stop", stats=stats)
+        outputs = [Output(1, came) for came in (*(Chunk(piece, (1,), pieces=(piece,)) for piece in pieces), last)]
+        monkeypatch.setattr(engine, "add", lambda ask: 1)
+        monkeypatch.setattr(engine, "step", lambda: outputs)
+
+    return say

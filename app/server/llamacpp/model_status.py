@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.server.endpoint import Endpoint
-from app.server.wire import COMMENT, PING, EventStreamResponse, sse
+from app.server.wire import COMMENT, PING, SSE, EventStreamResponse, sse
 from app.server.worker import Worker
 
 INTERVAL = 0.2  # seconds between two looks at the status
@@ -35,4 +35,4 @@ async def stream_status(worker: Worker, request: Request) -> Response:
     return Response(headers=stream.headers) if request.method == "HEAD" else stream
 
 
-ENDPOINT = Endpoint("/models/sse", stream_status, streams=True)
+ENDPOINT = Endpoint("/models/sse", stream_status, streams=SSE)

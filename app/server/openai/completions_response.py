@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from app.server.fingerprint import fingerprint
-from app.server.logprobs import TextLogprobs, text_logprobs
+from app.server.logprobs import Offsets, TextLogprobs, text_logprobs
 from app.server.openai.common import DONE, FinishReason, new_id, now
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
@@ -68,7 +68,7 @@ class CompletionFormatter(Formatter):
             "system_fingerprint": fingerprint(engine),
         }
         self._tally = Tally(len(echoes), wanted.n_made)
-        self._n_chars = 0  # of the current text so far
+        self._offsets = Offsets()  # of the current text
 
     def first_events(self) -> Iterable[Event]:
         """The echo of the first text."""
@@ -82,12 +82,11 @@ class CompletionFormatter(Formatter):
         """Text, and the log probabilities of its tokens."""
         if chunk.text or (self.wanted.logprobs and chunk.logprobs):
             yield self._event(self._tally.n_ended, chunk.text, [chunk])
-            self._n_chars += len(chunk.text)
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """The finish reason; then the next text's beginning, or the numbers with the last event."""
         finish = self._event(self._tally.n_ended, "", finish_reason=last.finish_reason)
-        self._n_chars = 0
+        self._offsets = Offsets()
         self._tally.add(last)
         if not self._tally.is_complete:
             yield finish
@@ -104,7 +103,7 @@ class CompletionFormatter(Formatter):
         return event | {"usage": None} if self.wanted.usage else event
 
     def _choice(self, index: int, text: str, chunks: Sequence[Chunk], finish_reason: str | None) -> Event:
-        logprobs = text_logprobs(self.engine, chunks, self._n_chars) if self.wanted.logprobs and chunks else None
+        logprobs = text_logprobs(self.engine, chunks, self._offsets) if self.wanted.logprobs and chunks else None
         return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
@@ -114,7 +113,7 @@ class CompletionFormatter(Formatter):
             self._tally.add(reply[-1])
         for i, echo in enumerate(self.echoes):
             for reply in best(replies[i * n_made : (i + 1) * n_made], self.wanted.n):
-                text = echo + "".join(chunk.text for chunk in reply)
+                self._offsets, text = Offsets(), echo + "".join(chunk.text for chunk in reply)
                 choices.append(self._choice(len(choices), text, reply, reply[-1].finish_reason))
         found: Event = {"choices": choices, "content": choices[0]["text"], "stop": True}
         return self.head | found | self._tally.usage() | self._tally.timings()

@@ -115,13 +115,13 @@ class EmbeddingsResponse(BaseModel):
     usage: EmbeddingsUsage
 
 
-class EmbeddingsFormatter(Formatter):
-    """Writes embeddings, which do not stream."""
+class VectorFormatter(Formatter):
+    """Writes embeddings, which do not stream, as `written` has them once all are made."""
 
     done = b""
 
-    def __init__(self, task: EmbeddingTask, model: str, as_base64: bool) -> None:
-        self.task, self.model, self.as_base64 = task, model, as_base64
+    def __init__(self, written: Callable[[], Event]) -> None:
+        self._written = written
 
     def first_events(self) -> Iterable[Event]:
         """No events."""
@@ -136,17 +136,23 @@ class EmbeddingsFormatter(Formatter):
         return ()
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of EmbeddingsResponse."""
-        n = self.task.n_prompt
-        data = [
-            {"object": "embedding", "index": i, "embedding": self._encoded(vector)}
-            for i, vector in enumerate(self.task.vectors)
-        ]
-        return {"object": "list", "data": data, "model": self.model, "usage": {"prompt_tokens": n, "total_tokens": n}}
+        """All vectors."""
+        return self._written()
 
-    def _encoded(self, vector: list[float]) -> list[float] | str:
-        """Base64 is of 32-bit floats, little-endian."""
-        return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if self.as_base64 else vector
+
+def embeddings(task: EmbeddingTask, model: str, as_base64: bool) -> Event:
+    """The body of EmbeddingsResponse."""
+    n = task.n_prompt
+    data = [
+        {"object": "embedding", "index": i, "embedding": packed(vector) if as_base64 else vector}
+        for i, vector in enumerate(task.vectors)
+    ]
+    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": n, "total_tokens": n}}
+
+
+def packed(vector: list[float]) -> str:
+    """Return a vector as base64 of 32-bit floats, little-endian."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 async def embed(worker: Worker, request: Request) -> TaskResponse:
@@ -157,7 +163,7 @@ async def embed(worker: Worker, request: Request) -> TaskResponse:
     task = await run_in_threadpool(EmbeddingTask, body, engine)
     scheduled = ScheduledTask(task)
     worker.submit(scheduled)
-    formatter = EmbeddingsFormatter(task, engine.pair.name, body.encoding_format == "base64")
+    formatter = VectorFormatter(lambda: embeddings(task, engine.pair.name, body.encoding_format == "base64"))
     return TaskResponse(scheduled, formatter, stream=False)
 
 

@@ -25,7 +25,7 @@ from app.server.openai.responses_input import InputItem, chat_messages
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
 from app.server.openai.responses_tools import ResponsesToolChoice, ToolChoiceInput, ToolInput
 from app.server.task import CompletionTask
-from app.server.wire import Event, JSONBody
+from app.server.wire import SSE, Event, JSONBody
 from app.server.worker import Worker
 from runtime.engine import Engine
 
@@ -194,6 +194,6 @@ async def count(worker: Worker, request: Request) -> ASGIApp:
     return JSONBody({"object": "response.input_tokens", "input_tokens": await run_in_threadpool(n_tokens)})
 
 
-CREATE = Endpoint("/responses", create, ResponsesRequest, ResponseObject, streams=True)
+CREATE = Endpoint("/responses", create, ResponsesRequest, ResponseObject, streams=SSE)
 COUNT = Endpoint("/responses/input_tokens", count, ResponsesRequest, InputTokens)
 RETRIEVE = Endpoint("/responses/{response_id}", retrieve, response=ResponseObject)

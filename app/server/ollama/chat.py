@@ -1,0 +1,67 @@
+"""/api/chat as Ollama's clients ask for it: a chat in other words. Any name of a model is good."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.server.endpoint import Endpoint, generated
+from app.server.fields import RequestModel, read_body
+from app.server.llamacpp.completion import NoImages
+from app.server.ollama.errors import OllamaErrorBody
+from app.server.ollama.reply import OllamaFormatter, OllamaReply
+from app.server.ollama.request import OllamaRequest
+from app.server.openai.chat import ChatRequest
+from app.server.openai.conversation import ChatMessage
+from app.server.openai.reply_reader import ReplyReader
+from app.server.openai.tools import PastToolCall, ToolDefinition
+from app.server.wire import NDJSON, JSONBody
+from app.server.worker import Worker
+
+
+class OllamaMessage(RequestModel):
+    """A message of the conversation so far."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = None
+    images: NoImages = None
+    tool_calls: list[PastToolCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+    def message(self) -> ChatMessage:
+        """As a chat has it."""
+        same = self.model_dump(include={"role", "content", "tool_call_id"})
+        more = {"reasoning_content": self.thinking, "tool_calls": self.tool_calls, "name": self.tool_name}
+        return ChatMessage.model_validate(same | more)
+
+
+class OllamaChatRequest(OllamaRequest):
+    """The body of a request to /api/chat; without messages, the model is only to be loaded."""
+
+    messages: list[OllamaMessage] | None = None
+    tools: list[ToolDefinition] | None = None
+
+    def as_chat(self) -> ChatRequest:
+        """The same as a chat of OpenAI's."""
+        messages = [each.message() for each in self.messages or ()]
+        return ChatRequest(messages=messages, tools=self.tools, **self.settings(), **self.thoughts())
+
+
+async def chat(worker: Worker, request: Request) -> ASGIApp:
+    """Has the model answer."""
+    engine = worker.engine
+    body = await read_body(request, OllamaChatRequest, engine.facts.n_ctx)
+    name = body.model or engine.pair.name
+    if not body.messages:
+        return JSONBody(OllamaFormatter(name, ReplyReader(), is_chat=True).loaded())
+    asked = body.as_chat()
+    return await generated(
+        worker, engine, asked, lambda engine, _: OllamaFormatter(name, asked.reply_reader(engine), is_chat=True)
+    )
+
+
+ENDPOINT = Endpoint("/api/chat", chat, OllamaChatRequest, OllamaReply, streams=NDJSON, refusal=OllamaErrorBody)

@@ -1,0 +1,116 @@
+"""/api/embed and the older /api/embeddings as Ollama's clients ask for them: texts as vectors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.server.endpoint import Endpoint, require_tokens
+from app.server.fields import RequestModel, as_list, read_body
+from app.server.ollama.errors import OllamaErrorBody
+from app.server.ollama.reply import NANO
+from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, EmbeddingTask, VectorFormatter
+from app.server.scheduled_task import ScheduledTask
+from app.server.task_response import TaskResponse
+from app.server.wire import Event
+from app.server.worker import Worker
+from runtime.engine import Engine
+
+Texts = Annotated[
+    list[str],
+    Field(min_length=1, max_length=MAX_INPUTS),
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+]
+
+
+class EmbedRequest(RequestModel):
+    """The body of a request to /api/embed."""
+
+    model: str = ""
+    input: Texts
+    truncate: bool | None = None  # to what the context holds; absent: yes
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+
+    def asked(self, engine: Engine) -> EmbeddingsRequest:
+        """The same as a request of OpenAI's."""
+        texts: list[str | list[int]] = [each if self.truncate is False else cut(each, engine) for each in self.input]
+        return EmbeddingsRequest(input=texts, dimensions=self.dimensions)
+
+
+class OldEmbedRequest(RequestModel):
+    """The body of a request to /api/embeddings."""
+
+    model: str = ""
+    prompt: str
+
+    def asked(self, engine: Engine) -> EmbeddingsRequest:
+        """The same as a request of OpenAI's."""
+        return EmbeddingsRequest(input=[cut(self.prompt, engine)])
+
+
+class EmbedResponse(BaseModel):
+    """The body that answers a request to /api/embed."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OldEmbedResponse(BaseModel):
+    """The body that answers a request to /api/embeddings."""
+
+    embedding: list[float]
+
+
+def cut(text: str, engine: Engine) -> list[int] | str:
+    """Return a text, or as many of its first tokens as the context holds."""
+    tokens = engine.tokenize(text, special=False, bos=True)
+    return tokens[: engine.facts.n_ctx] if len(tokens) > engine.facts.n_ctx else text
+
+
+def embed_endpoint(
+    path: str,
+    kind: type[EmbedRequest] | type[OldEmbedRequest],
+    response: type[BaseModel],
+    written: Callable[[EmbeddingTask, str, float], Event],
+) -> Endpoint:
+    """An endpoint that has texts made into vectors; `written` is given them, the model's name and when it began."""
+
+    async def embed(worker: Worker, request: Request) -> ASGIApp:
+        engine, began = worker.engine, time.perf_counter()
+        require_tokens(engine)
+        body = await read_body(request, kind, engine.facts.n_ctx)
+        task = await run_in_threadpool(lambda: EmbeddingTask(body.asked(engine), engine))
+        scheduled = ScheduledTask(task)
+        worker.submit(scheduled)
+        name = body.model or engine.pair.name
+        return TaskResponse(scheduled, VectorFormatter(lambda: written(task, name, began)), stream=False)
+
+    return Endpoint(path, embed, kind, response, refusal=OllamaErrorBody)
+
+
+def all_vectors(task: EmbeddingTask, model: str, began: float) -> Event:
+    """The body of EmbedResponse."""
+    return {
+        "model": model, "embeddings": task.vectors, "total_duration": int(NANO * (time.perf_counter() - began)),
+        "load_duration": 0, "prompt_eval_count": task.n_prompt,
+    }  # fmt: skip
+
+
+def one_vector(task: EmbeddingTask, model: str, began: float) -> Event:
+    """The body of OldEmbedResponse."""
+    return {"embedding": task.vectors[0]}
+
+
+ENDPOINTS = (
+    embed_endpoint("/api/embed", EmbedRequest, EmbedResponse, all_vectors),
+    embed_endpoint("/api/embeddings", OldEmbedRequest, OldEmbedResponse, one_vector),
+)

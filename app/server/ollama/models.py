@@ -1,0 +1,168 @@
+"""What Ollama's clients are told of the model that is served, and LM Studio's, which only look."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.reasoning import BEGIN
+from app.server.endpoint import Endpoint, fact_endpoint
+from app.server.errors import ApiError
+from app.server.fields import RequestModel, read_body
+from app.server.ollama.errors import OllamaErrorBody
+from app.server.ollama.reply import moment
+from app.server.wire import Event, JSONBody
+from app.server.worker import Worker
+from runtime.engine import Engine
+from runtime.models.facts import ModelFacts
+from runtime.models.file_types import quantization
+from runtime.models.header import read_model_header
+
+VERSION = "0.12.6"  # of Ollama's interface; Copilot wants 0.6.4 at the least, as three bare numbers
+TAG = ":latest"
+NEVER = "9999-12-31T23:59:59Z"  # when the model is unloaded
+
+
+class OllamaVersion(BaseModel):
+    """The body of /api/version."""
+
+    version: str
+
+
+class OllamaModels(BaseModel):
+    """The body of /api/tags and /api/ps."""
+
+    models: list[dict[str, Any]]
+
+
+class OllamaModel(BaseModel):
+    """The body of /api/show."""
+
+    model_config = {"protected_namespaces": ()}
+    details: dict[str, Any]
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    template: str
+    parameters: str
+    modified_at: str
+
+
+class ShowRequest(RequestModel):
+    """The body of a request to /api/show; `name` is the older field."""
+
+    model: Annotated[str, Field(min_length=1)] | None = None
+    name: str | None = None
+
+
+@cache
+def facts_of(path: Path) -> ModelFacts:
+    """Return what the header of a file says, which takes a while to read."""
+    return ModelFacts(read_model_header(path))
+
+
+def served(engine: Engine) -> ModelFacts | None:
+    """Return the facts of the model; None where another server has it."""
+    return None if engine.facts.upstream else facts_of(engine.pair.target)
+
+
+def tagged(name: str) -> str:
+    """Return a model's name as Ollama has it."""
+    return name if ":" in name else name + TAG
+
+
+def large(n: int) -> str:
+    """Return a number of parameters in billions or millions."""
+    return f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.2f}M"
+
+
+def details(facts: ModelFacts | None) -> Event:
+    """What kind of model it is."""
+    if facts is None:
+        family, size, bits = "", "", ""
+    else:
+        family, size, bits = facts.architecture, large(facts.n_parameters), quantization(facts)
+    return {
+        "parent_model": "", "format": "gguf", "family": family, "families": [family] if family else [],
+        "parameter_size": size, "quantization_level": bits,
+    }  # fmt: skip
+
+
+def entry(engine: Engine, facts: ModelFacts | None) -> Event:
+    """The model in a list."""
+    name, size = tagged(engine.pair.name), engine.facts.n_bytes
+    digest = hashlib.sha256(f"{name} {size}".encode()).hexdigest()  # of no file: reading it all takes long
+    return {"name": name, "model": name, "size": size, "digest": digest, "details": details(facts)}
+
+
+def changed(engine: Engine, facts: ModelFacts | None) -> str:
+    """Return when the model's file was written; where there is none, the beginning of 1970."""
+    return moment(engine.pair.target.stat().st_mtime if facts else 0)
+
+
+def version(worker: Worker) -> Event:
+    """The body of OllamaVersion."""
+    return {"version": VERSION}
+
+
+def tags(worker: Worker) -> Event:
+    """The model that can be used. Raises ApiError while it is being loaded."""
+    engine = worker.engine
+    facts = served(engine)
+    return {"models": [entry(engine, facts) | {"modified_at": changed(engine, facts)}]}
+
+
+def loaded(worker: Worker) -> Event:
+    """The model that is in memory. Raises ApiError while it is being loaded."""
+    engine = worker.engine
+    in_gpu = engine.facts.n_bytes if engine.facts.has_gpu else 0
+    more = {"expires_at": NEVER, "size_vram": in_gpu, "context_length": engine.facts.n_ctx}
+    return {"models": [entry(engine, served(engine)) | more]}
+
+
+def information(engine: Engine, facts: ModelFacts | None) -> Event:
+    """What clients look for in the header; the context is the one that can be used here."""
+    kind = facts.architecture if facts else "unknown"
+    return {
+        "general.architecture": kind,
+        "general.basename": (facts and facts.name) or engine.pair.name,
+        "general.parameter_count": facts.n_parameters if facts else 0,
+        f"{kind}.context_length": engine.facts.n_ctx,
+        f"{kind}.embedding_length": engine.facts.n_embd,
+        f"{kind}.block_count": facts.n_layers if facts else 0,
+    }
+
+
+def abilities(engine: Engine) -> list[str]:
+    """Return what the model can do. Tools are described to one whose template does not know them."""
+    can_infill, thinks = engine.facts.can_infill, BEGIN in engine.facts.template
+    return ["completion", "tools", *["insert"] * can_infill, *["thinking"] * thinks]
+
+
+async def show(worker: Worker, request: Request) -> ASGIApp:
+    """The body of OllamaModel. Raises ApiError where another model is asked for."""
+    engine = worker.engine
+    body = await read_body(request, ShowRequest, engine.facts.n_ctx)
+    name = body.model or body.name or ""
+    if tagged(name) not in map(tagged, (engine.pair.name, *worker.aliases)):
+        raise ApiError(404, f"There is no model '{name}' here. Served: {engine.pair.name}.", "model", "model_not_found")
+    facts = served(engine)
+    found: Event = {
+        "details": details(facts), "model_info": information(engine, facts), "capabilities": abilities(engine),
+        "template": engine.facts.template, "parameters": f"num_ctx {engine.facts.n_ctx}", "modelfile": "",
+        "license": facts.licence if facts else "", "modified_at": changed(engine, facts),
+    }  # fmt: skip
+    return JSONBody(found)
+
+
+ENDPOINTS = (
+    fact_endpoint("/api/version", OllamaVersion, version, OllamaErrorBody),
+    fact_endpoint("/api/tags", OllamaModels, tags, OllamaErrorBody),
+    fact_endpoint("/api/ps", OllamaModels, loaded, OllamaErrorBody),
+    Endpoint("/api/show", show, ShowRequest, OllamaModel, refusal=OllamaErrorBody),
+)

@@ -1,0 +1,116 @@
+"""Replies as Ollama's clients read them: a line of JSON for each piece, or one for all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from app.server.errors import ApiError
+from app.server.ollama.errors import ollama_error
+from app.server.openai.reply_reader import ReplyReader
+from app.server.openai.tool_call_parser import merge_tool_calls
+from app.server.task_response import Formatter
+from app.server.wire import NDJSON, Event
+from runtime.engine import Chunk
+from runtime.engine.stats import Stats
+
+NANO = 10**9
+
+
+class OllamaReply(BaseModel):
+    """The last line of a reply, which has its numbers: tokens and nanoseconds. A chat's has `message`, a text's
+    `response`.
+    """
+
+    model: str
+    created_at: str
+    done: bool
+    done_reason: str
+    total_duration: int = 0
+    load_duration: int = 0
+    prompt_eval_count: int = 0
+    prompt_eval_duration: int = 0
+    eval_count: int = 0
+    eval_duration: int = 0
+
+
+def moment(seconds: float | None = None) -> str:
+    """Return a time since 1970, by default now, in the words of RFC 3339."""
+    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return at.isoformat().replace("+00:00", "Z")
+
+
+class OllamaFormatter(Formatter):
+    """Writes the lines of one reply; `is_chat`: as messages."""
+
+    framing, done, asks_at_end = NDJSON, b"", False
+
+    def __init__(self, model: str, reply: ReplyReader, is_chat: bool) -> None:
+        self._model, self._reply, self._is_chat = model, reply, is_chat
+        self._calls: list[Event] = []
+        self._began = time.perf_counter()
+
+    def first_events(self) -> Iterable[Event]:
+        """No line: the first has text."""
+        return ()
+
+    def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
+        """A line for each piece of text or thought; tool calls, which are whole here, come with the last chunk."""
+        for delta in self._reply.read(chunk):
+            if "tool_calls" in delta:
+                self._calls.append(delta)
+            else:
+                yield self._line(delta.get("content", ""), delta.get("reasoning_content", ""))
+        if chunk.finish_reason and self._calls:
+            yield self._line(calls=self._calls)
+
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """Why the reply ended, and the numbers."""
+        yield self._line() | self._ending(last)
+
+    def error_events(self, error: ApiError) -> list[Event]:
+        """In Ollama's words."""
+        return [ollama_error(error)]
+
+    def body(self, chunks: Sequence[Chunk]) -> Event:
+        """All of the reply as one line."""
+        deltas = [delta for chunk in chunks for delta in self._reply.read(chunk)]
+        text, thought = ("".join(delta.get(key, "") for delta in deltas) for key in ("content", "reasoning_content"))
+        return self._line(text, thought, deltas) | self._ending(chunks[-1])
+
+    def loaded(self) -> Event:
+        """The line that answers a request without a prompt."""
+        return self._line() | {"done": True, "done_reason": "load"}
+
+    def _line(self, text: str = "", thought: str = "", calls: Iterable[Event] = ()) -> Event:
+        said: Event = {"content" if self._is_chat else "response": text}
+        if thought:
+            said["thinking"] = thought
+        if whole := list(map(called, merge_tool_calls(calls))):
+            said["tool_calls"] = whole
+        head: Event = {"model": self._model, "created_at": moment()}
+        return head | ({"message": {"role": "assistant", **said}} if self._is_chat else said) | {"done": False}
+
+    def _ending(self, last: Chunk) -> Event:
+        stats = last.stats or Stats()
+        return {
+            "done": True, "done_reason": last.finish_reason,
+            "total_duration": int(NANO * (time.perf_counter() - self._began)), "load_duration": 0,
+            "prompt_eval_count": stats.prompt_n, "prompt_eval_duration": int(NANO * stats.prompt_seconds),
+            "eval_count": stats.predicted_n, "eval_duration": int(NANO * stats.decode_seconds),
+        }  # fmt: skip
+
+
+def called(call: dict[str, Any]) -> Event:
+    """Return a whole call with its arguments as an object; those of a call that was cut are none."""
+    function = call["function"]
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except ValueError:
+        arguments = {}
+    return {"id": call["id"], "function": {"name": function["name"], "arguments": arguments}}
