@@ -33,6 +33,7 @@ from runtime.models.registry import load_registry
 
 ROOT = Path(__file__).parents[1]
 OFF = "prompt_cache_bytes = 0\n"
+N_SHORT = 4  # prompts a round
 QUESTION = "Name one class of this module."
 
 
@@ -163,12 +164,12 @@ def beside(model: str, n_rounds: int) -> tuple[list[list[str]], dict[str, object
         text = long_text(pair[0], 1500)
         for number in range(n_rounds + 1):
             for i in (0, 1) if number % 2 else (1, 0):
-                short = pair[i].ask(f"Note {number}. {text[:1200]}", QUESTION, 1)
+                short = [pair[i].ask(f"Note {number} {n}. {text[:1200]}", QUESTION, 1).first for n in range(N_SHORT)]
                 pair[i].ask(f"Long note {number}. {text}", QUESTION, 1)
                 time.sleep(0.5)
                 reply = pair[i].ask(f"Reply {number}.", "Tell me about the sea.", 100)
                 if number:
-                    firsts[i].append(short.first)
+                    firsts[i] += short
                     gaps[i] += reply.gaps
     cost = ratios(*firsts)
     middle = [[1e3 * percentile(each, q) for q in (0.5, 0.99)] for each in gaps]

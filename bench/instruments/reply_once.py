@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.settings import read_settings
 from runtime.drafters.registry import usual
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -70,7 +71,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     drafters = tuple(usual() if job.drafters is None else job.drafters)
     pair = Pair("first", Path(job.target), Path(job.draft) if job.draft else None, context=2048, drafters=drafters)
-    engine = LoadedEngine(pair, Options(drafters=drafters))
+    engine = LoadedEngine(pair, Options(drafters=drafters, prompt_bytes=read_settings().prompt_cache_bytes))
     try:
         found = timed(engine, job)
     finally:

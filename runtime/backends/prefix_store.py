@@ -122,8 +122,8 @@ class PrefixStore:
     def read(self, entry: Entry) -> SavedState | None:
         """Return the state with its bytes; None, and it is forgotten, where they are not what was written."""
         began, data = time.perf_counter(), EMPTY
-        with suppress(OSError, MemoryError):
-            data = np.fromfile(self._path(entry.number), np.uint8)
+        with suppress(OSError, MemoryError, ValueError):  # the last of an empty file
+            data = np.memmap(self._path(entry.number), np.uint8, "r")  # a copy would take longer than reading it
         if len(data) != entry.n_bytes or zlib.crc32(data.data) != entry.crc:
             self._tried(partial(self._remove, entry.number), None)
             return None
