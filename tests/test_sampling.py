@@ -191,7 +191,7 @@ def test_logprobs_are_the_models_own() -> None:
     float("nan")),
      ("penalty_last_n", -1), ("logit_bias", ((3, float("nan")),)), ("logit_bias", ((3, float("inf")),)),
      ("logit_bias", ((-1, 1.0),)),
-     ("temperature", -0.1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.5),
+     ("temperature", -0.1), ("temperature", float("nan")), ("top_k", -2), ("top_p", 0.0), ("top_p", 1.5),
      ("min_p", 1.0), ("seed", -1), ("seed", 2**64)],
 )  # fmt: skip
 def test_a_senseless_setting_is_named(field: str, value: object) -> None:

@@ -241,7 +241,7 @@ def serve(
     names = tuple(filter(None, map(str.strip, alias.split(","))))
     key = chosen_key(api_key, api_key_file)
     settings = command.ServerSettings(
-        addresses, key, work.max_waiting, work.parallel, origins, quiet, work.slots, names, work.drain,
+        addresses, key, work.max_waiting, work.parallel, origins, quiet, work.policy(names), work.drain,
         choices.folder_of(work.slot_save_path), verbose,
     )  # fmt: skip
     chosen = replace(chosen, name=names[0] if names else chosen.name)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from app.cli.drafting import DRAFTERS
+from app.server.policy import Policy
 from runtime.core.errors import SettingsError
 
 generation = partial(typer.Option, rich_help_panel="What to say")
@@ -133,6 +134,10 @@ Slots = Annotated[bool, listening(help="Show at /slots what is being done, witho
 SlotSavePath = Annotated[
     Path | None, listening(show_default=False, help="A folder in which clients may save and restore conversations.")
 ]
+ReplyLimit = Annotated[
+    int | None,
+    listening("--max-tokens", min=1, show_default=False, help="Most tokens of a reply, whatever a request asks for."),
+]
 Ollama = Annotated[bool, listening("--ollama", help="Also listen where Ollama's clients look (port 11434).")]
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
@@ -209,7 +214,12 @@ class WorkOptions:
     slots: Slots = False
     slot_save_path: SlotSavePath = None
     ollama: Ollama = False
+    max_tokens: ReplyLimit = None
     drain: Drain = 10.0
+
+    def policy(self, names: tuple[str, ...]) -> Policy:
+        """What holds for all requests, given the model's names."""
+        return Policy(names, self.slots, self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import uvicorn
 
 from app.server import request_log
 from app.server.application import application
+from app.server.policy import USUAL, Policy
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
@@ -43,8 +44,7 @@ class ServerSettings:
     max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
     allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without a key
     quiet: bool = False  # no line for each request
-    shows_slots: bool = False  # may a client see what is being done for others?
-    aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
+    policy: Policy = USUAL
     drain: float = 0.0  # seconds that running replies may still have when it is to end
     slot_folder: Path | None = None  # where clients may save conversations
     verbose: bool = False  # does a line say what was changed in the conversation?
@@ -57,9 +57,8 @@ class EngineServer(uvicorn.Server):
         self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
     ) -> None:
         self.worker = Worker(
-            open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active, settings.shows_slots
+            open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active, settings.policy
         )
-        self.worker.aliases = settings.aliases
         self.failure: Exception | None = None
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)

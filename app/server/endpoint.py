@@ -110,7 +110,7 @@ async def generated(
 ) -> TaskResponse:
     """The answer of a worker and its engine to a request for text. Raises ApiError."""
     choices, formatter = await run_in_threadpool(prepared, body, engine, make_formatter)
-    scheduled = ScheduledTask(*choices)
+    scheduled = ScheduledTask(*(each.limited(worker.policy.max_tokens) for each in choices))
     worker.submit(scheduled)
     return TaskResponse(scheduled, formatter, bool(body.stream))
 

@@ -64,6 +64,14 @@ def n_texts(body: bytearray) -> int:
     return (body.count(b'"') - body.count(b'\\"')) // 2
 
 
+def as_whole(value: object) -> object:
+    """A number without a fraction as an integer: 16.0 is 16 in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(as_whole)]
+
+
 def as_list(value: object) -> object:
     """One string as a list of one."""
     return [value] if isinstance(value, str) else require_list(value)

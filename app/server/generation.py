@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, as_list
+from app.server.fields import RequestModel, Whole, as_list
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter
 from runtime.engine import Engine, Grammar, Sampling
@@ -58,16 +58,16 @@ class GenerationRequest(RequestModel, ABC):
     model: str | None = None
     stream: bool | None = None
     temperature: float | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     top_p: float | None = None
     min_p: float | None = None
-    seed: int | None = None
+    seed: Whole | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = Field(
         None, validation_alias=AliasChoices("repetition_penalty", "repeat_penalty")
     )
-    penalty_last_n: int | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
+    penalty_last_n: Whole | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
     logit_bias: LogitBias | None = None
     ignore_eos: bool | None = None  # go on where the model would end
     stop: Stops | None = None

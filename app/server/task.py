@@ -119,6 +119,11 @@ class CompletionTask:
             changes=self.fitted(engine),
         )
 
+    def limited(self, most: int | None) -> CompletionTask:
+        """The same with at most so many tokens."""
+        is_within = most is None or (self.max_tokens is not None and self.max_tokens <= most)
+        return self if is_within else replace(self, max_tokens=most)
+
     def another(self, i: int) -> CompletionTask:
         """The same for the choice of index `i`, which is another one: a seed is as many further."""
         seed = self.sampling.seed

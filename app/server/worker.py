@@ -15,6 +15,7 @@ from time import perf_counter, time
 
 from app.server.errors import ApiError, as_api_error
 from app.server.metrics import Totals
+from app.server.policy import USUAL, Policy
 from app.server.scheduled_task import ScheduledTask
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine
@@ -35,10 +36,9 @@ class Worker:
         on_loaded: Callable[[], None],
         on_failed: Callable[[Exception], None],
         max_active: int = 1,
-        shows_slots: bool = False,
+        policy: Policy = USUAL,
     ) -> None:
-        self.shows_slots, self._numbers = shows_slots, count()
-        self.aliases: tuple[str, ...] = ()  # names that clients may also know the model by
+        self.policy, self._numbers = policy, count()
         self.totals, self.created_at = Totals(), int(time())
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._max_waiting, self._waiting = max_waiting, list[ScheduledTask]()

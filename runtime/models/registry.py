@@ -79,7 +79,7 @@ class Pair:
     # The layer after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
     exit_layer: Annotated[StrictInt, Field(ge=0, le=10_000)] = 0
     temperature: Annotated[StrictFloat, Field(ge=0, le=100)] = 0.8
-    top_k: Annotated[StrictInt, Field(ge=0, le=2**31 - 1)] = 40
+    top_k: Annotated[StrictInt, Field(ge=-1, le=2**31 - 1)] = 40
     top_p: Annotated[StrictFloat, Field(ge=0.001, le=1)] = 0.95
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower

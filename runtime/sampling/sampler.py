@@ -36,7 +36,7 @@ class Sampling:
     """
 
     temperature: float = 0.8
-    top_k: int = 40  # 0 = off
+    top_k: int = 40  # 0 or -1 = off
     top_p: float = 0.95  # 1 = off
     min_p: float = 0.05  # 0 = off
     seed: int | None = None
@@ -49,7 +49,7 @@ class Sampling:
     def __post_init__(self) -> None:
         """Raises SettingsError naming the field."""
         check("temperature", self.temperature, 0 <= self.temperature <= 100, "from 0 to 100")
-        check("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")
+        check("top_k", self.top_k, self.top_k >= -1, "0 or -1 (off) or more")
         check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         check("min_p", self.min_p, 0 <= self.min_p < 1, "from 0 (off) to below 1")
         check("seed", self.seed, self.seed is None or 0 <= self.seed <= MASK, "from 0 to 2^64 - 1")
@@ -93,7 +93,7 @@ def lead(sampling: Sampling, n: int) -> float:
     temperature above 0.
     """
     by_min_p = -math.log(sampling.min_p) if sampling.min_p else math.inf
-    n_others = max(1, (sampling.top_k or n) - 1)
+    n_others = max(1, (sampling.top_k if sampling.top_k > 0 else n) - 1)
     by_top_p = math.log(n_others * sampling.top_p / (1 - sampling.top_p)) if sampling.top_p < 1 else math.inf
     return sampling.temperature * (max(0.0, min(by_min_p, by_top_p)) + ROUNDING)
 
@@ -103,7 +103,7 @@ def distribution(row: Row, sampling: Sampling) -> Distribution:
     n = len(row.logits)
     if (token := row.lone(lead(sampling, n))) is not None:
         return certain(token)
-    ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k else np.arange(n)
+    ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k > 0 else np.arange(n)
     probs = softmax(row.logits[ids], sampling.temperature)
     kept = nucleus(probs, sampling.top_p) if sampling.top_p < 1 else np.arange(len(ids))
     near = probs[kept]

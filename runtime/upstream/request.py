@@ -70,7 +70,10 @@ def sampling_fields(sampling: Sampling, server: Server) -> dict[str, Any]:
         if value := getattr(sampling, name):
             fields[name] = value
     if server.takes_more:
-        fields |= {"top_k": sampling.top_k or (0 if server.is_llama_cpp_like else -1), "min_p": sampling.min_p}
+        fields |= {
+            "top_k": sampling.top_k if sampling.top_k > 0 else 0 if server.is_llama_cpp_like else -1,
+            "min_p": sampling.min_p,
+        }
         if sampling.repetition_penalty != 1:
             name = "repeat_penalty" if server.is_llama_cpp_like else "repetition_penalty"
             fields[name] = sampling.repetition_penalty

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from app.server.command import EngineServer, ServerSettings
+from app.server.policy import Policy
 from app.server.sockets import Addresses, listening
 from app.server.worker import OpenEngine
 from bench.instruments.facts import facts
@@ -77,13 +78,14 @@ def running(
     shows_slots: bool = False,
     aliases: tuple[str, ...] = (),
     verbose: bool = False,
+    max_tokens: int | None = None,
 ) -> Iterator[Running]:
     """A server until the block ends; with `loads`, from when its engine answers."""
     loaded = threading.Event()
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
         settings = ServerSettings(
             Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins,
-            shows_slots=shows_slots, aliases=aliases, verbose=verbose,
+            policy=Policy(aliases, shows_slots, max_tokens), verbose=verbose,
         )  # fmt: skip
         server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from app.server.anthropic.blocks import AnthropicMessage, TextContent, chat_message, text_of
-from app.server.fields import RequestModel
+from app.server.fields import RequestModel, Whole
 from app.server.left_out import with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
@@ -68,7 +68,7 @@ class Thinking(RequestModel):
     """Whether the model reasons before it answers; `adaptive` leaves that to the model."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: int | None = Field(None, ge=-1)  # 0: no reasoning; -1: no limit
+    budget_tokens: Whole | None = Field(None, ge=-1)  # 0: no reasoning; -1: no limit
 
     @property
     def budget(self) -> int | None:

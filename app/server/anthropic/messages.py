@@ -15,6 +15,7 @@ from app.server.anthropic.conversation import AnthropicConversation
 from app.server.anthropic.errors import AnthropicErrorBody
 from app.server.anthropic.response import MessageBody, MessageFormatter
 from app.server.endpoint import generation_endpoint
+from app.server.fields import Whole
 from app.server.generation import GenerationRequest, PromptIds
 from app.server.openai.chat import ChatRequest
 from app.server.task import CompletionTask
@@ -24,7 +25,7 @@ from runtime.engine import Engine
 class MessagesRequest(AnthropicConversation, GenerationRequest):
     """The body of a request to /messages."""
 
-    max_tokens: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[Whole, Field(ge=1)]
     stop_sequences: list[str] | None = None
 
     @cached_property

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from app.server.endpoint import generation_endpoint
+from app.server.fields import Whole
 from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
 from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
 from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_settings
@@ -39,15 +40,15 @@ NoImages = Annotated[list[Any] | None, BeforeValidator(refuse_images)]
 class LlamaCppRequest(GenerationRequest):
     """What /completion and /infill share."""
 
-    n_predict: Annotated[int, Field(ge=-1)] | None = None  # -1: no limit; 0: only read the prompt
-    max_tokens: Annotated[int, Field(ge=-1)] | None = None
-    n_cmpl: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
+    n_predict: Annotated[Whole, Field(ge=-1)] | None = None  # -1: no limit; 0: only read the prompt
+    max_tokens: Annotated[Whole, Field(ge=-1)] | None = None
+    n_cmpl: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = Field(
         None, validation_alias=AliasChoices("n_cmpl", "n")
     )
-    n_probs: Annotated[int, Field(ge=0)] | None = None
+    n_probs: Annotated[Whole, Field(ge=0)] | None = None
     post_sampling_probs: bool | None = None
-    t_max_predict_ms: Annotated[int, Field(le=MAX_MS)] | None = None  # 0 or less: no limit; a line is made whole
-    n_indent: Annotated[int, Field(ge=0)] | None = None  # spaces or tabs that each line after the first begins with
+    t_max_predict_ms: Annotated[Whole, Field(le=MAX_MS)] | None = None  # 0 or less: no limit; a line is made whole
+    n_indent: Annotated[Whole, Field(ge=0)] | None = None  # spaces or tabs that each line after the first begins with
     return_tokens: bool | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
@@ -66,8 +67,8 @@ class LlamaCppRequest(GenerationRequest):
         return None if limit == UNLIMITED else limit
 
     def sampling(self, engine: Engine) -> Sampling:
-        """In llama.cpp a negative top_k is off, no last tokens are no penalty, and -1 of them are all."""
-        update: dict[str, Any] = {"top_k": None if self.top_k is None else max(0, self.top_k)}
+        """In llama.cpp any negative top_k is off, no last tokens are no penalty, and -1 of them are all."""
+        update: dict[str, Any] = {"top_k": None if self.top_k is None else max(-1, self.top_k)}
         if self.penalty_last_n is not None and self.penalty_last_n <= 0:
             update |= {"penalty_last_n": 0} | (NO_PENALTIES if self.penalty_last_n == 0 else {})
         return GenerationRequest.sampling(self.model_copy(update=update), engine)

@@ -43,7 +43,7 @@ class Slots(RootModel[list[Slot]]):
 
 async def show(worker: Worker, request: Request) -> ASGIApp:
     """The body of Slots. Raises ApiError where nobody is to see it."""
-    if not worker.shows_slots:
+    if not worker.policy.shows_slots:
         raise ApiError(501, "Slots are not shown. Start the server with `slipstream serve --slots` to see them.")
     engine, active = worker.engine, worker.active
     places: list[ScheduledTask | None] = [*active, *[None] * (worker.max_active - len(active))]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from app.server.endpoint import query_endpoint
 from app.server.errors import ApiError
-from app.server.fields import RequestModel
+from app.server.fields import RequestModel, Whole
 from app.server.wire import Event
 from runtime.engine import Engine
 
@@ -52,7 +52,7 @@ def piece(engine: Engine, token: int) -> str | list[int]:
 class DetokenizeRequest(RequestModel):
     """The body of a request to /detokenize."""
 
-    tokens: list[Annotated[int, Field(ge=0)]]
+    tokens: list[Annotated[Whole, Field(ge=0)]]
 
 
 class DetokenizeResponse(BaseModel):

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from app.server.endpoint import Endpoint, require_tokens
-from app.server.fields import RequestModel, as_list, read_body
+from app.server.fields import RequestModel, Whole, as_list, read_body
 from app.server.ollama.errors import OllamaErrorBody
 from app.server.ollama.reply import NANO
 from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, EmbeddingTask, VectorFormatter
@@ -35,7 +35,7 @@ class EmbedRequest(RequestModel):
     model: str = ""
     input: Texts
     truncate: bool | None = None  # to what the context holds; absent: yes
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[Whole, Field(ge=1)] | None = None
 
     def asked(self, engine: Engine) -> EmbeddingsRequest:
         """The same as a request of OpenAI's."""

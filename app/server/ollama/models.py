@@ -149,7 +149,7 @@ async def show(worker: Worker, request: Request) -> ASGIApp:
     engine = worker.engine
     body = await read_body(request, ShowRequest, engine.facts.n_ctx)
     name = body.model or body.name or ""
-    if tagged(name) not in map(tagged, (engine.pair.name, *worker.aliases)):
+    if tagged(name) not in map(tagged, (engine.pair.name, *worker.policy.aliases)):
         raise ApiError(404, f"There is no model '{name}' here. Served: {engine.pair.name}.", "model", "model_not_found")
     facts = served(engine)
     found: Event = {

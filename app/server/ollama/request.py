@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from app.server.fields import RequestModel
+from app.server.fields import RequestModel, Whole
 from app.server.generation import Stops
 from app.server.llamacpp.completion import NoImages
 from app.server.openai.common import JsonSchema, ResponseFormat
@@ -21,15 +21,15 @@ class OllamaOptions(RequestModel):
     """How tokens are sampled. Others, such as `num_ctx` and `num_gpu`, are the server's affair."""
 
     temperature: float | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     top_p: float | None = None
     min_p: float | None = None
-    seed: int | None = None
-    num_predict: int | None = None  # below 0: no limit
+    seed: Whole | None = None
+    num_predict: Whole | None = None  # below 0: no limit
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
+    repeat_last_n: Whole | None = None
     stop: Stops | None = None
 
 

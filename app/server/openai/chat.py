@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from app.reasoning import BEGIN, END
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
+from app.server.fields import Whole
 from app.server.generation import PromptIds
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
@@ -35,12 +37,20 @@ from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
 MAX_LOGPROBS = 20  # as with OpenAI
 
 
+def refuse_functions(value: object) -> object:
+    """Raises PydanticCustomError for functions in OpenAI's old field, whose calls would be read in another form."""
+    if value:
+        raise PydanticCustomError("unsupported", "Input should be sent as tools, and function_call as tool_choice")
+    return value
+
+
 class ChatRequest(ConversationRequest, OpenAIRequest):
     """The body of a request to /v1/chat/completions."""
 
-    max_completion_tokens: Annotated[int, Field(ge=-1)] | None = None
+    max_completion_tokens: Annotated[Whole, Field(ge=-1)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    functions: Annotated[list[Any] | None, BeforeValidator(refuse_functions)] = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
 

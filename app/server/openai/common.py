@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from app.server.errors import ApiError
-from app.server.fields import Content, RequestModel, text_of
+from app.server.fields import Content, RequestModel, Whole, text_of
 from app.server.generation import MAX_CHOICES, GenerationRequest
 from runtime.engine import Grammar
 
@@ -63,9 +63,9 @@ class OpenAIRequest(GenerationRequest):
     """What the requests of chat and of text completions share."""
 
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: Annotated[int, Field(ge=-1)] | None = None  # -1: no limit
-    n_predict: Annotated[int, Field(ge=-1)] | None = None  # llama.cpp's name for it
+    n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=-1)] | None = None  # -1: no limit
+    n_predict: Annotated[Whole, Field(ge=-1)] | None = None  # llama.cpp's name for it
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
 

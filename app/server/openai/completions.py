@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
+from app.server.fields import Whole
 from app.server.generation import MAX_CHOICES, PromptIds
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.completions_response import CompletionExtras, CompletionFormatter, TextCompletion
@@ -32,8 +33,8 @@ class CompletionRequest(OpenAIRequest):
     prompt: Prompts
     suffix: Annotated[str | None, BeforeValidator(none_for_false)] = None
     echo: bool | None = None
-    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    best_of: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
+    logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
     @property
     def n_choices(self) -> int:

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
-from app.server.fields import ChatContent, RequestModel
+from app.server.fields import ChatContent, RequestModel, Whole
 from app.server.left_out import NOTED, with_notes
 from app.server.openai.tools import (
     PastToolCall,
@@ -98,7 +98,7 @@ class ConversationRequest(RequestModel):
     documents: list[dict[str, Any]] | None = None
     enable_thinking: bool | None = None
     reasoning_effort: str | None = None
-    reasoning_budget: int | None = Field(
+    reasoning_budget: Whole | None = Field(
         None,
         validation_alias=AliasChoices("reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"),
         ge=-1,

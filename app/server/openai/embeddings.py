@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from app.server.endpoint import Endpoint, require_tokens
 from app.server.errors import ApiError, Overflow
-from app.server.fields import RequestModel, read_body, require_list
+from app.server.fields import RequestModel, Whole, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event
@@ -22,7 +22,7 @@ from app.server.worker import Worker
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
 
-TokenIds = list[Annotated[int, Field(ge=0)]]
+TokenIds = list[Annotated[Whole, Field(ge=0)]]
 MAX_INPUTS = 2048  # as with OpenAI
 
 
@@ -45,7 +45,7 @@ class EmbeddingsRequest(RequestModel):
     model: str | None = None
     input: Inputs
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[Whole, Field(ge=1)] | None = None
 
     def tokens(self, engine: Engine) -> list[list[int]]:
         """The ids of each input. Raises ApiError for what cannot be embedded."""

@@ -59,7 +59,7 @@ def model_card(worker: Worker) -> Event:
     }
     return {
         "id": engine.pair.name, "object": "model", "created": worker.created_at, "owned_by": "slipstream",
-        "aliases": list(worker.aliases), "meta": meta, "status": {"value": "loaded"},
+        "aliases": list(worker.policy.aliases), "meta": meta, "status": {"value": "loaded"},
         "description": engine.pair.description,
     }  # fmt: skip
 
@@ -72,7 +72,7 @@ def models(worker: Worker) -> Event:
 async def one_model(worker: Worker, request: Request) -> ASGIApp:
     """The body of ModelCard for the name that is asked for. Raises ApiError where that is not served."""
     card, name = model_card(worker), request.path_params["name"]
-    if name not in {card["id"], *worker.aliases}:
+    if name not in {card["id"], *worker.policy.aliases}:
         raise ApiError(404, f"There is no model '{name}' here. Served: {card['id']}.", "model", "model_not_found")
     return JSONBody(card)
 

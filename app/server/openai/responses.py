@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, read_body
+from app.server.fields import RequestModel, Whole, read_body
 from app.server.generation import GenerationRequest, PromptIds
 from app.server.left_out import with_notes
 from app.server.openai import responses_tools
@@ -77,7 +77,7 @@ class ResponsesRequest(GenerationRequest):
         BeforeValidator(as_items, json_schema_input_type=str | list[InputItem]),
     ]
     instructions: str | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
     text: TextOptions | None = None
     tools: list[ToolInput] | None = None
     tool_choice: ToolChoiceInput | None = None
@@ -135,6 +135,7 @@ class ResponsesRequest(GenerationRequest):
         """What the response says of its request."""
         sampling, tools = self.sampling(engine), responses_tools.functions(self.tools)
         choice = self.tool_choice or ResponsesToolChoice(type="auto")
+        is_word = choice.type in ("none", "auto", "required")
         return {
             "model": engine.pair.name, "metadata": self.metadata or {},
             "instructions": self.instructions, "max_output_tokens": self.max_output_tokens,
@@ -142,7 +143,7 @@ class ResponsesRequest(GenerationRequest):
             "temperature": sampling.temperature, "top_p": sampling.top_p, "truncation": "disabled",
             "text": {"format": self._text_format().model_dump(by_alias=True, exclude_none=True)},
             "parallel_tool_calls": self.parallel_tool_calls is not False,
-            "tool_choice": choice.model_dump() if choice.type == "function" else choice.type,
+            "tool_choice": choice.type if is_word else choice.model_dump(exclude_unset=True),
             "tools": [tool.model_dump() for tool in tools],
         }  # fmt: skip
 

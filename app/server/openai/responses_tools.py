@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Tag, WithJsonSchema
 
 from app.server.fields import RequestModel
-from app.server.openai.tools import FunctionDefinition, FunctionName, ToolChoice, ToolDefinition, as_choice
+from app.server.openai.tools import (
+    AllowedTool,
+    AllowedTools,
+    FunctionDefinition,
+    FunctionName,
+    ToolChoice,
+    ToolDefinition,
+    as_choice,
+)
 
 
 class FunctionTool(FunctionDefinition):
@@ -43,14 +51,19 @@ ToolInput = Annotated[
 
 
 class ResponsesToolChoice(RequestModel):
-    """Which tool must be called: `type` is none, auto, required, or function with its name."""
+    """Which tool must be called: `type` is none, auto, required, function with its name, or allowed_tools with some."""
 
-    type: Literal["none", "auto", "required", "function"]
+    type: Literal["none", "auto", "required", "function", "allowed_tools"]
     name: str | None = None
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[FunctionName] | None = None
 
     def for_chat(self) -> ToolChoice:
         """As chat completions have it."""
-        return ToolChoice(type=self.type, function=FunctionName(name=self.name) if self.name is not None else None)
+        function = FunctionName(name=self.name) if self.name is not None else None
+        some = [AllowedTool(function=each) for each in self.tools or ()]
+        allowed = AllowedTools(mode=self.mode, tools=some) if some else None
+        return ToolChoice(type=self.type, function=function, allowed_tools=allowed)
 
 
 ToolChoiceInput = Annotated[

@@ -60,11 +60,40 @@ class FunctionName(RequestModel):
     name: str
 
 
-class ToolChoice(RequestModel):
-    """Which tool must be called: `type` is none, auto, required, or function with its name."""
+class AllowedTool(RequestModel):
+    """A function out of those that are offered."""
 
-    type: Literal["none", "auto", "required", "function"]
+    function: FunctionName
+
+
+class AllowedTools(RequestModel):
+    """Some of the functions that are offered, and whether one must be called."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[AllowedTool], Field(min_length=1)]
+
+
+class ToolChoice(RequestModel):
+    """Which tool must be called: `type` is none, auto, required, function with its name, or allowed_tools with some."""
+
+    type: Literal["none", "auto", "required", "function", "allowed_tools"]
     function: FunctionName | None = None
+    allowed_tools: AllowedTools | None = None
+
+    def names(self) -> set[str] | None:
+        """Return the functions that may be called; None: all."""
+        if self.type == "function":
+            return {self.function.name} if self.function else set()
+        if self.type == "allowed_tools":
+            return {each.function.name for each in self.allowed_tools.tools} if self.allowed_tools else set()
+        return None
+
+    @property
+    def mode(self) -> str:
+        """Whether one may be called, must be, or none may."""
+        if self.type == "allowed_tools":
+            return self.allowed_tools.mode if self.allowed_tools else "required"
+        return "required" if self.type == "function" else self.type
 
 
 def as_choice(value: object) -> object:
@@ -155,15 +184,14 @@ class ToolSet:
 
 def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
     """The tools that may be called, if any. Raises ApiError for a choice that is not offered."""
-    kind, functions = choice.type if choice else "auto", tuple(tool.function for tool in tools)
-    if kind == "function":
-        name = choice.function.name if choice and choice.function else ""
-        functions = tuple(function for function in functions if function.name == name)
-    if kind in ("function", "required") and not functions:
+    mode, names = (choice.mode, choice.names()) if choice else ("auto", None)
+    functions = tuple(tool.function for tool in tools if names is None or tool.function.name in names)
+    known = {function.name for function in functions}
+    if (names is not None and not (names and names <= known)) or (mode == "required" and not functions):
         raise ApiError(400, "tool_choice asks for a function that tools does not have. Add it to tools.", "tool_choice")
-    if kind == "none" or not functions:
+    if mode == "none" or not functions:
         return None
-    return ToolSet(functions, kind in ("function", "required"), parallel and kind != "function")
+    return ToolSet(functions, mode == "required", parallel and not (choice and choice.type == "function"))
 
 
 FORMS: WeakKeyDictionary[Engine, CallForm | None] = WeakKeyDictionary()
