@@ -8,6 +8,7 @@ a rejected draft leaves no trace in it. Knows token ids; knows no model.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,12 @@ from runtime.sampling.control_tokens import ControlTokens
 from runtime.sampling.gbnf import gbnf_as_lark
 from runtime.sampling.lark import LarkGrammar
 from runtime.sampling.schema import closed, excess, unsupported
+from runtime.sampling.schema_values import contradiction, enforceable
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
+log = logging.getLogger(__name__)
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
 LONGEST_REASON = 300  # characters
 NO_CONTROL = ControlTokens()
@@ -58,7 +61,7 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTo
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Mend it and ask again.") from error
     matcher = LLMatcher(tokenizer, source, log_level=0)
     if matcher.is_error() and grammar.kind == "json_schema":
-        check_schema(json.loads(grammar.text))
+        check_schema(json.loads(grammar.text))  # as it was sent: its words are those of the sentence
     if matcher.is_error():
         raise SettingsError(
             f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Mend it and ask again."
@@ -79,6 +82,8 @@ def first_line(text: str) -> str:
 def check_schema(schema: Any) -> None:
     """Raises SettingsError naming the keywords of a JSON schema that no reply can be bound to, or its size."""
     check_size(schema)
+    if isinstance(schema, dict) and (limits := contradiction(schema)):
+        raise SettingsError(f"The json_schema cannot be used: {limits}. Mend one of them and ask again.")
     if isinstance(schema, dict) and (keywords := unsupported(schema)):
         raise SettingsError(
             f"The json_schema cannot be used: {named(keywords)} not supported in it as given. Leave that out of the "
@@ -112,7 +117,9 @@ def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
         raise ValueError("a schema is an object")
     if isinstance(schema, dict):
         check_size(schema)
-        schema = closed(schema)
+        schema, left_out = enforceable(closed(schema))
+        if left_out:
+            log.warning("The json_schema is held to but for %s.", " and ".join(left_out))
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
 
 

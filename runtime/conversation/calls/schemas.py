@@ -10,6 +10,7 @@ from typing import Any
 
 from runtime.conversation.calls.form import TYPES
 from runtime.sampling.schema import DEFINITIONS, as_list, closed, excess, is_usable, unsupported
+from runtime.sampling.schema_values import enforceable
 
 log = logging.getLogger(__name__)
 Schema = dict[str, Any]
@@ -27,7 +28,8 @@ def bound_schema(tool: str, text: str) -> str:
     if too_much := excess(schema):
         log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments may come. Leave some out.")
         return json.dumps(ANY_OBJECT)
-    if keywords := unsupported(schema):
+    schema, left_out = enforceable(schema)
+    if keywords := (*left_out, *unsupported(schema)):
         is_bound = is_usable(schema, lenient=True)
         log.warning(unenforced(tool, keywords, is_bound))
         schema = schema if is_bound else ANY_OBJECT

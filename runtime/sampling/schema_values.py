@@ -1,0 +1,89 @@
+"""What a JSON schema says of single values, in terms that llguidance keeps to, and what of it is left out.
+
+The library reads bounds as floats, and knows some formats only; by JSON Schema a format need not be enforced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from runtime.sampling.schema import Schema, nodes
+
+KNOWN_FORMATS = {
+    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown",
+}  # fmt: skip
+SIZED = re.compile(r"(u?)int(8|16|32|64)")  # formats that are bounds
+MOST_WHOLE = 2**53 - 1  # the largest integer of an unbounded one: a model may write digits without end
+PAIRS = (
+    ("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"),
+)  # fmt: skip
+
+
+def enforceable(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
+    """Return a copy with bounds that hold and without what cannot be enforced, and the keywords that were left out."""
+    found, left_out = json.loads(json.dumps(schema)), list[str]()
+    for node in list(nodes(found)):
+        kinds = node["type"] if isinstance(node.get("type"), list) else [node.get("type")]
+        if "integer" in kinds and not {"enum", "const", "multipleOf"} & node.keys() and "number" not in kinds:
+            bound_integer(node)
+        if "format" in node and node["format"] not in KNOWN_FORMATS:
+            is_sized = SIZED.fullmatch(str(node["format"])) and kinds == ["integer"]
+            left_out += [] if is_sized else [f"format {node['format']!s:.32}"]
+            del node["format"]
+        if node.pop("uniqueItems", False) and node.get("maxItems") != 1:
+            left_out.append("uniqueItems")
+    return found, tuple(dict.fromkeys(left_out))
+
+
+def contradiction(schema: Schema) -> str:
+    """Return which limit of a value is over which; "" where none is."""
+    for node in nodes(schema):
+        for low, high in PAIRS:
+            least, most = number(node.get(low)), number(node.get(high))
+            if least is not None and most is not None and least > most:
+                return f"{low} {least} is over {high} {most}"
+    return ""
+
+
+def number(value: Any) -> int | float | None:
+    """Return a finite number as it is; nothing else is one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+def bound_integer(node: Schema) -> None:
+    """Give an integer's schema two bounds, each the next float within it: larger ones lose a few values, and let none
+    through.
+    """
+    low, high = whole_bounds(node)
+    node.pop("exclusiveMinimum", None)
+    node.pop("exclusiveMaximum", None)
+    node |= {"minimum": inner(low, math.inf), "maximum": inner(high, -math.inf)}
+
+
+def whole_bounds(node: Schema) -> tuple[int, int]:
+    """Return the least and the greatest integer that a schema allows, of which one that is not said is as large as
+    floats are exact.
+    """
+    lows = [math.ceil(x) for x in (number(node.get("minimum")),) if x is not None]
+    lows += [math.floor(x) + 1 for x in (number(node.get("exclusiveMinimum")),) if x is not None]
+    highs = [math.floor(x) for x in (number(node.get("maximum")),) if x is not None]
+    highs += [math.ceil(x) - 1 for x in (number(node.get("exclusiveMaximum")),) if x is not None]
+    if sized := SIZED.fullmatch(str(node.get("format"))):
+        bits = int(sized[2])
+        lows.append(0 if sized[1] else -(2 ** (bits - 1)))
+        highs.append(2 ** (bits if sized[1] else bits - 1) - 1)
+    low, high = max(lows, default=None), min(highs, default=None)
+    if low is None:
+        low = -MOST_WHOLE if high is None else min(-MOST_WHOLE, high - MOST_WHOLE)
+    return low, max(MOST_WHOLE, low + MOST_WHOLE) if high is None else high
+
+
+def inner(bound: int, towards: float) -> int:
+    """Return the integer nearest to a bound that a float can be, on the side `towards` which values lie."""
+    near = float(bound)
+    is_outside = near < bound if towards > 0 else near > bound
+    return int(math.nextafter(near, towards) if is_outside else near)
