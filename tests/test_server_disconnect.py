@@ -6,12 +6,16 @@ import asyncio
 import json
 import random
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
+from app.server.connections import Connection
 from runtime.backends.saved_states import no_room
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
@@ -104,3 +108,41 @@ def drop_at_random(here: Running, endless: dict[str, Any]) -> None:
     asyncio.run(all_drop())
     wait_for(lambda: is_idle(here) and not here.server.server_state.connections and not here.server.server_state.tasks)
     wait_for(lambda: psutil.Process().num_fds() <= n_files)
+
+
+def test_the_log_tells_of_who_gave_up_before_the_first_token(
+    here: Running, endless: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("app.server.task_response.PING", 0.02)
+    caplog.set_level("INFO", logger="app.server.request_log")
+    body = json.dumps(endless | {"stream": True}).encode()
+    with here.client().stream("POST", "/completion", json=endless) as reply:
+        next(lines := reply.iter_lines())
+        with here.client().stream("POST", "/completion", json=endless) as other:
+            next(other.iter_lines())
+            with socket.create_connection(("127.0.0.1", here.port)) as sock:
+                head = b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+                sock.sendall(head + body)
+                assert sock.recv(100).startswith(b"HTTP/1.1 200")
+                assert here.server.worker.n_waiting
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is reset
+                address = "{}:{}".format(*sock.getsockname())
+            wait_for(lambda: any(address in line for line in caplog.messages))
+        next(lines)
+    wait_for(lambda: is_idle(here))
+    (line,) = [line for line in caplog.messages if address in line]
+    assert '" 499, ' in line
+    assert all(line.startswith("127.0.0.1:") for line in caplog.messages)
+
+
+def test_a_connection_that_was_reset_before_it_was_looked_at_is_told_by_its_address() -> None:
+    class Reset(asyncio.Transport):
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            gone = socket.socket()  # has no peer
+            return {"socket": gone, "peername": ("127.0.0.1", 7)}.get(name, default)
+
+    config = uvicorn.Config(lambda: None, http=Connection)
+    config.load()
+    connection = Connection(config, ServerState(), {}, asyncio.new_event_loop())
+    connection.connection_made(Reset())
+    assert connection.client == ("127.0.0.1", 7)

@@ -20,6 +20,7 @@ import uvicorn
 
 from app.server import request_log
 from app.server.application import application
+from app.server.connections import Connection
 from app.server.policy import USUAL, Policy
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
@@ -64,7 +65,7 @@ class EngineServer(uvicorn.Server):
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
         config = uvicorn.Config(  # h11 also where httptools is there, which reads headers without end
-            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http="h11", access_log=False,
+            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=Connection, access_log=False,
             log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)

@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from urllib.parse import quote
@@ -73,10 +73,12 @@ def asked(scope: Scope) -> str:
     return f'{client} - "{scope["method"]} {path} HTTP/{scope["http_version"]}"'
 
 
-def answered(status: int, tasks: Iterable[ScheduledTask], seconds: float, request_id: str) -> str:
+def answered(status: int, tasks: Sequence[ScheduledTask], seconds: float, request_id: str) -> str:
     """How it went: the status, tokens of the prompt and of the reply and those not read anew, milliseconds, the id."""
     counts = [(task.n_prompt, task.counts.n_predicted, task.counts.n_cached) for task in tasks]
     n_prompt, n_predicted, n_cached = map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0)
+    if not n_predicted and any(task.counts.has_client_left for task in tasks):
+        status = CLOSED  # a stream that waits for its first token has been given a status already
     tokens = f", {n_prompt}+{n_predicted} tokens" if counts else ""
     tokens += f" ({n_cached} cached)" if n_cached else ""
     return f"{status}{tokens}, {1e3 * seconds:.0f} ms, {request_id}"

@@ -23,6 +23,7 @@ class Counts:
 
     n_predicted: int = 0
     n_cached: int = 0
+    has_client_left: bool = False  # before the end
 
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Count what was handed on."""

@@ -147,6 +147,7 @@ async def cancelled_on_disconnect(receive: Receive, scheduled: ScheduledTask) ->
         while (await receive())["type"] != "http.disconnect":
             pass
         scheduled.cancel()
+        scheduled.counts.has_client_left = True
         scheduled.emit(client_gone())  # the engine emits nothing for a task that it never started
 
     watcher = asyncio.create_task(watch())
