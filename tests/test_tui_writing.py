@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.events import Key
 
 from app.chats.store import Store
+from app.tui.widgets.pastes import MARK
 from app.tui.widgets.prompt import PromptBox
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -79,11 +81,61 @@ async def test_a_long_paste_is_a_chip_and_is_sent_whole(path: Path) -> None:
         long = "\n".join(f"line {i}" for i in range(20))
         await chat.paste("short ")
         await chat.paste(long)
-        await chat.until("short [Pasted #1: 20 lines, 149 characters]")
+        await chat.until("[Pasted #1: 20 lines, 149 characters]")
         await chat.press("enter")
         await chat.idle()
         assert engine_of(chat).asked[0][0][-1].content == "short " + long
         await chat.until("more lines")
+
+
+@piloted
+async def test_what_looks_like_a_chip_is_text(path: Path) -> None:
+    long = "\n".join(f"line {i}" for i in range(20))
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.paste(long)
+        await chat.press("enter")
+        await chat.idle()
+        for text in ("[Pasted #0: x]", "[Pasted #1: 20 lines, 149 characters]", MARK + "[Pasted #1: x]" + MARK):
+            await chat.paste(text)
+            await chat.press("enter")
+            await chat.idle()
+            assert engine_of(chat).asked[-1][0][-1].content == text.replace(MARK, "")
+        await chat.press("up", "up", "up", "up")
+        assert chat.app.screen.query_one("#prompt", PromptBox).text == long  # no chip: all of it
+
+
+@piloted
+@pytest.mark.parametrize("n_left", [0, 1, 5])
+async def test_backspace_removes_a_chip_and_undo_brings_it_back(path: Path, n_left: int) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        box = chat.app.screen.query_one("#prompt", PromptBox)
+        await chat.type("a")
+        await chat.paste("\n".join(f"line {i}" for i in range(20)))
+        with_chip = box.text
+        row, column = box.cursor_location
+        box.move_cursor((row, column - n_left))
+        await chat.press("backspace")
+        assert box.text == "a"
+        await chat.press("ctrl+underscore")
+        assert box.text == with_chip
+        await chat.press("left", "backspace")
+        assert box.text == with_chip[1:]
+
+
+@piloted
+@pytest.mark.parametrize("emoji", ["👩‍👩‍👧", "👍🏽", "🇳🇴", "〽️", "e\u0301"])
+async def test_one_key_goes_over_and_removes_one_character_as_it_is_drawn(path: Path, emoji: str) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        box = chat.app.screen.query_one("#prompt", PromptBox)
+        await chat.paste(f"a{emoji}{emoji}b")
+        await chat.press("left", "backspace")
+        assert box.text == f"a{emoji}b"
+        await chat.press("left", "delete")
+        assert box.text == "ab"
+        await chat.paste(emoji)
+        await chat.press("right", "enter")
+        await chat.idle()
+        assert engine_of(chat).asked[-1][0][-1].content == f"a{emoji}b"
 
 
 @piloted
@@ -106,7 +158,7 @@ async def test_a_very_long_text_comes_back_from_the_history_as_a_chip(path: Path
     async with opened(path) as chat:
         for _ in range(2):
             await chat.press("up")
-            await chat.until("│ [Pasted #1: 1 line, 60000 characters]")
+            await chat.until("[Pasted #1: 1 line, 60000 characters]")
             await chat.press("down")
         await chat.press("up", "enter")
         await chat.idle()

@@ -5,7 +5,6 @@ Knows text and what was written before, and is told what may follow; knows no ch
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
@@ -19,15 +18,16 @@ from textual.widgets import TextArea
 from app.tui.completion import Completion, Suggestion, common, complete
 from app.tui.private_textual import bound
 from app.tui.typing_gap import TypingGap
+from app.tui.widgets.pastes import Pastes, as_text
+from app.tui.widgets.piece_area import PieceArea
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
 VERY_LONG = 20_000  # characters from which on a text that comes back is one, too: its lines would take seconds to draw
 JOINERS = ("\u200c", "\u200d")  # which Unicode does not call printable; letters of many scripts and emoji need them
 ONLY_FILES = partial(complete, arguments={})
-CHIP = re.compile(r"\[Pasted #(\d+): [^\]]*\]")
 
 
-class PromptBox(TextArea):
+class PromptBox(PieceArea):
     """Enter sends; Shift+Enter or Ctrl+J begins a line; up and down on the outer lines go through the history."""
 
     ACTIONS: ClassVar[dict[str, str]] = {
@@ -78,7 +78,7 @@ class PromptBox(TextArea):
         self._place = len(self.past)
         self._draft = ""  # what was being written before going back in history
         self._replaces: int | None = None
-        self._pasted: list[str] = []
+        self._pastes = Pastes()
         self.gap = TypingGap()
 
     async def _on_key(self, event: events.Key) -> None:
@@ -123,20 +123,11 @@ class PromptBox(TextArea):
 
     def unfolded(self) -> str:
         """The text with every chip replaced by what was pasted."""
-        return CHIP.sub(
-            lambda chip: self._pasted[int(chip[1]) - 1] if int(chip[1]) <= len(self._pasted) else chip[0], self.text
-        )
-
-    def _chip(self, text: str) -> str:
-        """What stands for a long text."""
-        if text not in self._pasted:
-            self._pasted.append(text)
-        n_lines = len(text.splitlines())
-        return f"[Pasted #{self._pasted.index(text) + 1}: {n_lines} line{'s' * (n_lines != 1)}, {len(text)} characters]"
+        return self._pastes.unfold(self.text)
 
     def _drawable(self, text: str) -> str:
         """The text, or what stands for it."""
-        return self._chip(text) if len(text) >= VERY_LONG else text
+        return self._pastes.fold(text) if len(text) >= VERY_LONG else as_text(text)
 
     def begin(self, text: str = "") -> None:
         """Begins with another text, at its end."""
@@ -165,9 +156,10 @@ class PromptBox(TextArea):
         return self._replaces is not None
 
     def remember(self) -> None:
-        """Puts what is written into the history."""
-        if self.text and self.past[-1:] != [self.text]:
-            self.past.append(self.text)
+        """Puts what is written into the history, with what was pasted."""
+        text = self.unfolded()
+        if text and self.past[-1:] != [text]:
+            self.past.append(text)
         self._place = len(self.past)
 
     def newline(self) -> None:
@@ -178,7 +170,9 @@ class PromptBox(TextArea):
         """A long paste becomes a chip."""
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         if len(text) >= LONG_CHARACTERS or len(text.splitlines()) >= LONG_LINES:
-            text = self._chip(text)
+            text = self._pastes.fold(text)
+        else:
+            text = as_text(text)
         event.prevent_default()
         event.stop()
         self.replace(text, *self.selection)

@@ -1,0 +1,72 @@
+"""Long pastes, each of which stands in the text as a chip; and what one key press goes over or removes.
+
+Knows text only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rich.cells import split_graphemes
+
+MARK = "\u2063"  # around a chip, which is drawn as nothing and on no keyboard: what looks like a chip is text
+CHIP = re.compile(rf"{MARK}\[Pasted #([1-9]\d{{0,5}}): [^\]]*\]{MARK}")
+FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
+
+
+class Pastes:
+    """The long texts that were pasted into one box, by their numbers from 1."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def fold(self, text: str) -> str:
+        """Return the chip that stands for a text."""
+        if text not in self._texts:
+            self._texts.append(text)
+        number, n_lines = self._texts.index(text) + 1, len(text.splitlines())
+        return f"{MARK}[Pasted #{number}: {n_lines} line{'s' * (n_lines != 1)}, {len(text)} characters]{MARK}"
+
+    def unfold(self, text: str) -> str:
+        """Return a text with the pastes in place of their chips."""
+
+        def pasted(chip: re.Match[str]) -> str:
+            number = int(chip[1])
+            return self._texts[number - 1] if number <= len(self._texts) else chip[0]
+
+        return CHIP.sub(pasted, text)
+
+
+def as_text(text: str) -> str:
+    """Return a text from elsewhere, in which nothing is a chip."""
+    return text.replace(MARK, "") if CHIP.search(text) else text
+
+
+def pieces(line: str) -> Iterator[tuple[int, int]]:
+    """Yield where each piece of a line begins and ends: a chip, or what is drawn as one character."""
+    place = 0
+    for chip in [*CHIP.finditer(line), None]:
+        end = chip.start() if chip else len(line)
+        yield from ((place + first, place + last) for first, last in characters(line[place:end]))
+        if chip:
+            yield chip.span()
+            place = chip.end()
+
+
+def characters(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each character begins and ends as it is drawn. Two letters make a flag, which Rich does not know."""
+    flags = {flag.start() for flag in FLAG.finditer(text)}
+    for first, last, _ in split_graphemes(text)[0]:
+        if first - 1 not in flags:
+            yield first, last + (first in flags)
+
+
+def left_of(line: str, column: int) -> int:
+    """Return where the piece begins that ends at a column or has it inside; 0 at the beginning."""
+    return max((first for first, _ in pieces(line) if first < column), default=0)
+
+
+def right_of(line: str, column: int) -> int:
+    """Return where the piece ends that begins at a column or has it inside; the line's end at its end."""
+    return min((last for _, last in pieces(line) if last > column), default=len(line))

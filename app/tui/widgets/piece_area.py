@@ -1,0 +1,34 @@
+"""An area to write in whose keys go over what is drawn as one: an emoji of several code points, an accent, a chip."""
+
+from __future__ import annotations
+
+from textual.widgets import TextArea
+
+from app.tui.widgets.pastes import left_of, pieces, right_of
+
+
+class PieceArea(TextArea):
+    """Textual's, in which arrows, Backspace and Delete take whole pieces of a line."""
+
+    def get_cursor_left_location(self) -> tuple[int, int]:
+        """Return where a key to the left goes, and Backspace removes to: over all of a chip or of an emoji."""
+        row, column = self.cursor_location
+        return (row, left_of(self.document[row], column)) if column else super().get_cursor_left_location()
+
+    def get_cursor_right_location(self) -> tuple[int, int]:
+        """Return where a key to the right goes, and Delete removes to, likewise."""
+        row, column = self.cursor_location
+        line = self.document[row]
+        return (row, right_of(line, column)) if column < len(line) else super().get_cursor_right_location()
+
+    def action_delete_left(self) -> None:
+        """Removes what is left of the cursor; inside a chip, all of it."""
+        self._leave_chip()
+        super().action_delete_left()
+
+    def _leave_chip(self) -> None:
+        """Goes to the end of the chip that the cursor is in."""
+        row, column = self.cursor_location
+        inside = [last for first, last in pieces(self.document[row]) if first < column < last]
+        if self.selection.is_empty and inside:
+            self.move_cursor((row, inside[0]))
