@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.server.connections import Connection
+from app.server.connections import AddressedConnection
 from runtime.backends.saved_states import no_room
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
@@ -141,8 +141,8 @@ def test_a_connection_that_was_reset_before_it_was_looked_at_is_told_by_its_addr
             gone = socket.socket()  # has no peer
             return {"socket": gone, "peername": ("127.0.0.1", 7)}.get(name, default)
 
-    config = uvicorn.Config(lambda: None, http=Connection)
+    config = uvicorn.Config(lambda: None, http=AddressedConnection)
     config.load()
-    connection = Connection(config, ServerState(), {}, asyncio.new_event_loop())
+    connection = AddressedConnection(config, ServerState(), {}, asyncio.new_event_loop())
     connection.connection_made(Reset())
     assert connection.client == ("127.0.0.1", 7)

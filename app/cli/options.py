@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from app.cli.drafting import DRAFTERS
-from app.server.policy import Policy
+from app.server.policy import ServerPolicy
 from runtime.core.errors import SettingsError
 
 generation = partial(typer.Option, rich_help_panel="What to say")
@@ -217,9 +217,9 @@ class WorkOptions:
     max_tokens: ReplyLimit = None
     drain: Drain = 10.0
 
-    def policy(self, names: tuple[str, ...]) -> Policy:
+    def policy(self, names: tuple[str, ...]) -> ServerPolicy:
         """What holds for all requests, given the model's names."""
-        return Policy(names, self.slots, self.max_tokens)
+        return ServerPolicy(names, self.slots, self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ import uvicorn
 
 from app.server import request_log
 from app.server.application import application
-from app.server.connections import Connection
-from app.server.policy import USUAL, Policy
+from app.server.connections import AddressedConnection
+from app.server.policy import USUAL, ServerPolicy
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
@@ -45,7 +45,7 @@ class ServerSettings:
     max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
     allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without a key
     quiet: bool = False  # no line for each request
-    policy: Policy = USUAL
+    policy: ServerPolicy = USUAL
     drain: float = 0.0  # seconds that running replies may still have when it is to end
     slot_folder: Path | None = None  # where clients may save conversations
     verbose: bool = False  # does a line say what was changed in the conversation?
@@ -65,7 +65,7 @@ class EngineServer(uvicorn.Server):
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
         config = uvicorn.Config(  # h11 also where httptools is there, which reads headers without end
-            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=Connection, access_log=False,
+            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection, access_log=False,
             log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)

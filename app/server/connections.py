@@ -7,7 +7,7 @@ from asyncio import Transport
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
-class Connection(H11Protocol):
+class AddressedConnection(H11Protocol):
     """Uvicorn's connection, which asks the socket for the address and not the transport that was given it."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]

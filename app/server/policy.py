@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ServerPolicy:
     """Names, visibility and limits."""
 
     aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
@@ -14,4 +14,4 @@ class Policy:
     max_tokens: int | None = None  # of a reply, whatever a request asks for; None: as many as the context holds
 
 
-USUAL = Policy()
+USUAL = ServerPolicy()

@@ -38,7 +38,7 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             np.savez(file, **known)
         new.replace(path)
-        return len(state.tokens), path.stat().st_size
+        return n_asked(state), path.stat().st_size
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
@@ -57,7 +57,12 @@ def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
         )
     backend.saved.fetched.append(state)
     backend.resume(np.append(state.tokens, np.int32(0)))
-    return len(state.tokens), path.stat().st_size
+    return n_asked(state), path.stat().st_size
+
+
+def n_asked(state: SavedState) -> int:
+    """Return the number of tokens of a conversation; behind them there may be guesses."""
+    return min(len(state.tokens), state.n_asked)
 
 
 def read(path: Path, model: str, grain: int) -> SavedState:

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from app.server.command import EngineServer, ServerSettings
-from app.server.policy import Policy
+from app.server.policy import ServerPolicy
 from app.server.sockets import Addresses, listening
 from app.server.worker import OpenEngine
 from bench.instruments.facts import facts
@@ -85,7 +85,7 @@ def running(
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
         settings = ServerSettings(
             Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins,
-            policy=Policy(aliases, shows_slots, max_tokens), verbose=verbose,
+            policy=ServerPolicy(aliases, shows_slots, max_tokens), verbose=verbose,
         )  # fmt: skip
         server = EngineServer(open_engine, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))
