@@ -64,9 +64,9 @@ class EngineServer(uvicorn.Server):
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
-        config = uvicorn.Config(  # h11 also where httptools is there, which reads headers without end
-            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection, access_log=False,
-            log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
+        config = uvicorn.Config(  # h11 even where httptools is there, which reads headers without end
+            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection,
+            access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
         super().__init__(config)
 
