@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -72,6 +73,22 @@ def test_limits_that_contradict_each_other_are_refused_in_words(
 ) -> None:
     with pytest.raises(SettingsError, match=says):
         answer(open_demo, schema)
+
+
+NONSENSE: list[dict[str, Any]] = [
+    {"format": []},
+    {"minimum": 10**400},
+    {"maximum": "x"},
+    {"exclusiveMinimum": True},
+    {"uniqueItems": "x"},
+    {"type": {}},
+]
+
+
+@pytest.mark.parametrize("wrong", NONSENSE)
+def test_nonsense_is_refused_in_words_or_left_alone(open_demo: OpenEngine, wrong: dict[str, Any]) -> None:
+    with suppress(SettingsError):
+        assert answer(open_demo, INTEGER | wrong) is not None
 
 
 def test_what_can_be_enforced_is_left_as_it_is() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from typing import Any
 
 from runtime.sampling.schema import Schema, nodes
@@ -17,6 +18,7 @@ KNOWN_FORMATS = {
 }  # fmt: skip
 SIZED = re.compile(r"(u?)int(8|16|32|64)")  # formats that are bounds
 MOST_WHOLE = 2**53 - 1  # the largest integer of an unbounded one: a model may write digits without end
+BOUNDS = "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
 PAIRS = (
     ("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"),
 )  # fmt: skip
@@ -27,11 +29,12 @@ def enforceable(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
     found, left_out = json.loads(json.dumps(schema)), list[str]()
     for node in list(nodes(found)):
         kinds = node["type"] if isinstance(node.get("type"), list) else [node.get("type")]
-        if "integer" in kinds and not {"enum", "const", "multipleOf"} & node.keys() and "number" not in kinds:
+        is_whole = "integer" in kinds and "number" not in kinds and not {"enum", "const", "multipleOf"} & node.keys()
+        if is_whole and all(number(node[key]) is not None for key in BOUNDS if key in node):
             bound_integer(node)
-        if "format" in node and node["format"] not in KNOWN_FORMATS:
-            is_sized = SIZED.fullmatch(str(node["format"])) and kinds == ["integer"]
-            left_out += [] if is_sized else [f"format {node['format']!s:.32}"]
+        kind = node.get("format")
+        if isinstance(kind, str) and kind not in KNOWN_FORMATS:
+            left_out += [] if SIZED.fullmatch(kind) and kinds == ["integer"] else [f"format {kind:.32}"]
             del node["format"]
         if node.pop("uniqueItems", False) and node.get("maxItems") != 1:
             left_out.append("uniqueItems")
@@ -49,9 +52,9 @@ def contradiction(schema: Schema) -> str:
 
 
 def number(value: Any) -> int | float | None:
-    """Return a finite number as it is; nothing else is one."""
+    """Return a number that a float can be as it is; None for anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+    return value if is_number and abs(value) <= sys.float_info.max else None
 
 
 def bound_integer(node: Schema) -> None:
