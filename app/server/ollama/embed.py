@@ -70,10 +70,9 @@ class OldEmbedResponse(BaseModel):
     embedding: list[float]
 
 
-def cut(text: str, engine: Engine) -> list[int] | str:
-    """Return a text, or as many of its first tokens as the context holds."""
-    tokens = engine.tokenize(text, special=False, bos=True)
-    return tokens[: engine.facts.n_ctx] if len(tokens) > engine.facts.n_ctx else text
+def cut(text: str, engine: Engine) -> list[int]:
+    """Return as many of a text's first tokens as the context holds."""
+    return engine.tokenize(text, special=False, bos=True)[: engine.facts.n_ctx]
 
 
 def embed_endpoint(
