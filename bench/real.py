@@ -1,11 +1,11 @@
-"""Public models, six kinds of text, greedy without a seed and sampled with one: plain decode, our defaults, the best
-fixed setting, and llama.cpp's server with the best of its n-gram settings: `python -m bench.real`.
+"""Public models, six kinds of text, greedy without a seed and sampled with one: plain decode, our defaults, and
+llama.cpp's server, plain and with the best of its n-gram settings: `python -m bench.real`.
 
-`--markdown` also writes the table into docs/real-models.md. A cell is a kind of text at a temperature. Its ways take
+`--markdown` also writes the tables into docs/real-models.md. A cell is a kind of text at a temperature. Its ways take
 turns, round by round, and every ratio is of runs of the same round. Each way has a process of its own; those of the
 server's n-gram settings are opened anew for every reply, because some of them remember replies. Which of these settings
-takes part in a cell is decided by one reply each; which of our fixed ones is named, by the medians. Rates are tokens
-per second of decoding, prefill excluded. Knows cells and the table; the ways are `bench.instruments.ways`'.
+takes part in a cell is decided by one reply each. Rates are tokens per second of decoding, prefill excluded. Knows
+cells and tables; the ways are `bench.instruments.ways`'.
 """
 
 from __future__ import annotations
@@ -44,21 +44,7 @@ from runtime.models.registry import Pair
 CONTEXT = 2048
 TEMPERATURES = 0.0, 0.8
 PLAIN, ADAPTIVE, SERVER = "plain", "adaptive", "server, plain"
-FIXED = {
-    **{f"ngram K={k}": {"drafters": ("ngram",), "fixed_k": k} for k in (2, 4, 8)},
-    "grammar K=8": {"drafters": ("grammar",), "fixed_k": 8},
-}
-COLUMNS = [
-    "model",
-    "text",
-    "temp.",
-    "plain tok/s",
-    "adaptive",
-    "best fixed",
-    "llama.cpp plain",
-    "its best n-gram",
-    "same",
-]
+COLUMNS = ["text", "temp.", "plain tok/s", "ours", "llama.cpp plain", "its best n-gram", "ours / its best", "same"]
 PAGE = Path(__file__).parents[1] / "docs" / "real-models.md"
 BEGIN, END = "<!-- the table of bench.real -->\n", "<!-- its end -->"
 
@@ -69,6 +55,7 @@ class Plan:
 
     models: tuple[str, ...]
     kinds: tuple[str, ...]
+    temperatures: tuple[float, ...]
     tokens: int
     rounds: int
 
@@ -83,38 +70,35 @@ class Cell:
     rates: dict[str, list[float]]
     is_same: bool  # plain decode's text in every round, and ours with drafts
 
-    def best(self, names: Sequence[str]) -> str:
-        """The fastest of these ways; "" when none was measured."""
-        medians = {name: statistics.median(self.rates[name]) for name in names if name in self.rates}
-        return max(medians, key=lambda name: medians[name], default="")
+    def lookup(self) -> str:
+        """The n-gram setting of the server that took part; "" when all of them failed."""
+        return next((name for name in self.rates if name.startswith("server") and name != SERVER), "")
 
-    def times_plain(self, name: str) -> str:
-        """Median and range of the ratios against plain decode in the same rounds."""
-        if name not in self.rates:
+    def times(self, name: str, base: str = PLAIN) -> str:
+        """Median and range of one way's ratios against another's in the same rounds."""
+        if name not in self.rates or base not in self.rates:
             return "failed"
-        found = ratios(self.rates[name], self.rates[PLAIN])
+        found = ratios(self.rates[name], self.rates[base])
         return f"{found.median:.2f} ({found.least:.2f} to {found.most:.2f})"
 
     def row(self) -> list[str]:
         """Its line of the table."""
-        fixed = self.best(list(FIXED))
-        lookup = self.best([name for name in self.rates if name.startswith("server") and name != SERVER])
+        lookup = self.lookup()
         return [
-            self.model,
             self.kind,
             f"{self.temperature:g}",
             f"{spread(self.rates[PLAIN]).median:.1f}",
-            self.times_plain(ADAPTIVE),
-            f"{self.times_plain(fixed)} {fixed}",
-            self.times_plain(SERVER),
-            f"{self.times_plain(lookup)} {lookup.removeprefix('server, ')}",
+            self.times(ADAPTIVE),
+            self.times(SERVER),
+            f"{self.times(lookup)} {lookup.removeprefix('server, ')}",
+            self.times(ADAPTIVE, lookup),
             "yes" if self.is_same else "NO",
         ]
 
 
 def our_ways(threads: int) -> list[Way]:
-    """Plain decode, the defaults, and what could be fixed instead."""
-    settings: dict[str, dict[str, object]] = {PLAIN: {"drafters": ()}, ADAPTIVE: {}, **FIXED}
+    """Plain decode and the defaults."""
+    settings: dict[str, dict[str, object]] = {PLAIN: {"drafters": ()}, ADAPTIVE: {}}
     return [Way(name, open_ours, PLAIN, threads, options) for name, options in settings.items()]
 
 
@@ -139,7 +123,7 @@ def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[st
     """The rates of those that do not fail, and whether our default's text is plain decode's in every round."""
     for peer in peers:
         peer.texts.clear()
-    asked = {peer.way.name: peer for peer in peers if prompt.form or not peer.way.name.startswith("grammar")}
+    asked = {peer.way.name: peer for peer in peers}
     rates = interleaved({name: partial(rate, peer, prompt) for name, peer in asked.items()}, rounds)
     if failure := asked[PLAIN].failure or asked[ADAPTIVE].failure:
         raise SettingsError(f"Our engine failed: {failure}.")
@@ -150,7 +134,7 @@ def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[st
 def prompts(plan: Plan, encoded: Sequence[Prompt]) -> Iterator[tuple[str, Prompt]]:
     """Every kind at every temperature."""
     for kind, prompt in zip(plan.kinds, encoded, strict=True):
-        for temperature in TEMPERATURES:
+        for temperature in plan.temperatures:
             yield kind, replace(prompt, temperature=temperature, form=KINDS[kind].form)
 
 
@@ -170,10 +154,12 @@ def cells(plan: Plan, model: str, server: Server) -> Iterator[Cell]:
 
 
 def markdown(found: Sequence[Cell], plan: Plan) -> str:
-    """The table for the page."""
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *(cell.row() for cell in found)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"\n{machine()}; {plan.rounds} rounds of {plan.tokens} tokens.\n\n{table}\n\n"
+    """The tables for the page, one for each model."""
+    parts = [f"\n{machine()}; {plan.rounds} rounds of {plan.tokens} tokens.\n"]
+    for model in dict.fromkeys(cell.model for cell in found):
+        lines = [COLUMNS, ["---"] * len(COLUMNS), *(cell.row() for cell in found if cell.model == model)]
+        parts.append(f"**{model}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    return "\n".join(parts) + "\n"
 
 
 def fill_in(page: Path, text: str) -> None:
@@ -196,13 +182,14 @@ def chosen(known: Sequence[str], text: str) -> tuple[str, ...]:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.real", description="Public models: plain, adaptive, fixed drafts, and llama.cpp's server."
+        prog="python -m bench.real", description="Public models: plain decode, our defaults, and llama.cpp's server."
     )
     for option, known in {"--models": (*MODELS, *LARGE), "--kinds": tuple(KINDS)}.items():
         parser.add_argument(option, type=partial(chosen, known), default=known, help=f"of {','.join(known)}")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="0: no seed")
     parser.add_argument("--tokens", type=count, default=96, help="of a reply")
     parser.add_argument("--rounds", type=count, default=5, help="of every cell, after one that warms up")
-    parser.add_argument("--markdown", action="store_true", help=f"write the table into docs/{PAGE.name} as well")
+    parser.add_argument("--markdown", action="store_true", help=f"write the tables into docs/{PAGE.name} as well")
     return parser.parse_args()
 
 
@@ -210,19 +197,20 @@ def run(args: argparse.Namespace) -> None:
     """Measures and prints. Raises SlipstreamError, FetchError."""
     if find_spec("xllamacpp") is None:
         raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
-    plan = Plan(args.models, args.kinds, args.tokens, args.rounds)
+    plan = Plan(args.models, args.kinds, tuple(args.temperatures), args.tokens, args.rounds)
     server = elsewhere(examine_server)
     found = []
     for model in plan.models:
         for cell in cells(plan, model, server):
             found.append(cell)
-            print(*cell.row(), sep="  ", file=sys.stderr, flush=True)
+            print(cell.model, *cell.row(), sep="  ", file=sys.stderr, flush=True)
     facts = {"tokens": plan.tokens, "rounds": plan.rounds, "server's build": server.build}
     summary = {
         f"{c.model}, {c.kind}, {c.temperature:g}": {w: round(statistics.median(v), 1) for w, v in c.rates.items()}
         for c in found
     }
-    report("public models, times plain", COLUMNS, [cell.row() for cell in found], {**facts, "tok/s": summary})
+    rows = [[cell.model, *cell.row()] for cell in found]
+    report("public models, times plain", ["model", *COLUMNS], rows, {**facts, "tok/s": summary})
     if args.markdown:
         fill_in(PAGE, markdown(found, plan))
 

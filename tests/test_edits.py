@@ -50,10 +50,37 @@ def test_the_edited_file_is_the_block_that_is_most_like_it() -> None:
     assert edits_in(block("x = 2"), {"x.py": "x = 1"}) == [Edit("x.py", "x = 1", "x = 2")]
 
 
-def test_a_file_that_has_fences_itself_is_taken_whole() -> None:
-    text = "# Title\n\n```sh\nmake\n```\n\nSome words.\n\n```sh\nmake test\n```\n\nThe end."
-    edited = text.replace("Some", "Other")
-    assert edits_in(block(edited, "markdown"), {"README.md": text}) == [Edit("README.md", text, edited)]
+README = "# Title\n\n```sh\nmake\n```\n\nSome words.\n\n```sh\nmake test\n```\n\nThe end."
+RENAMED = README.replace("Some", "Other")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        block(RENAMED, "markdown"),
+        f"Run this before:\n\n```sh\ncd here\n```\n\n{block(RENAMED, 'md')}\n\nThen:\n\n```sh\nmake all\n```\n",
+        f"````markdown\n{RENAMED}\n````\n\nOnly one word is another:\n\n```\nOther words.\n```",
+        f"~~~\n{RENAMED}\n~~~",
+        RENAMED,
+        f"Here is the file:\n\n{RENAMED}\n\nI changed one word.",
+    ],
+)
+def test_a_file_that_has_fences_itself_is_taken_whole(reply: str) -> None:
+    assert edits_in(reply, {"README.md": README}) == [Edit("README.md", README, RENAMED)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Only this line changes:\n\n```sh\nmake check\n```",
+        "Write it so:\n\n```sh\n" + "cc -o program main.c util.c\n" * 9 + "strip program\n```",
+        f"Here is the file:\n\n{RENAMED}, nearly.",
+        README,
+    ],
+)
+def test_a_block_out_of_such_a_file_is_no_edit_of_it(reply: str) -> None:
+    text = README.replace("make\n", "cc -o program main.c util.c\n" * 9)
+    assert edits_in(reply, {"README.md": text if "strip" in reply else README}) == []
 
 
 def test_neither_the_same_nor_a_part_nor_something_else_is_an_edit() -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
+from itertools import combinations, islice
 
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
@@ -20,7 +21,8 @@ ALIKE = 0.5  # share of lines in common from which on a block is the file, edite
 ALIKE_LETTERS = 0.6  # the same for the letters of a short file, of which each line may be another
 SHORT = 2000  # letters
 AROUND = 3  # lines shown around a change
-OUTERMOST = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*)\n\1[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
+MOST_SPANS = 100  # compared with a file
 LEFT_OUT = re.compile(r"(\.\.\.|…).*\b(rest|existing|unchanged|remain\w*|same|omitted)\b|"
                       r"\b(rest|existing|unchanged|remain\w*|same|omitted)\b.*(\.\.\.|…)", re.IGNORECASE)  # fmt: skip
 
@@ -54,25 +56,64 @@ def edits_in(reply: str, files: Mapping[str, str]) -> list[Edit]:
     """The files that a reply has otherwise than they are, by the block that is most like each."""
     if not files:
         return []
-    closest: dict[str, tuple[float, str]] = {}
-    for block in blocks_in(split_reasoning(reply)[1]):
+    answer, closest = split_reasoning(reply)[1], dict[str, tuple[float, str]]()
+    fenced = [path for path, text in files.items() if FENCE.search(text)]
+    for block in code_blocks(answer) or [answer.strip("\n")]:
         share, path = max((likeness(text, block), path) for path, text in files.items())
-        if share >= 1 and files[path] != block and share >= closest.get(path, (0.0, ""))[0]:
+        if share >= closest.get(path, (1.0, ""))[0] and path not in fenced:
             closest[path] = share, block
-    return [Edit(path, files[path], closest[path][1]) for path in files if path in closest]
+    closest |= {path: found for path in fenced if (found := closest_span(answer, files[path]))[0] >= 1}
+    return [
+        Edit(path, text, closest[path][1]) for path, text in files.items() if closest.get(path, (0, text))[1] != text
+    ]
 
 
-def blocks_in(answer: str) -> Iterator[str]:
-    """What may be a file: each block of code; from the first fence to the last, as where a file has fences itself; and
-    without any fence, all of it.
+def code_blocks(text: str) -> list[str]:
+    """What Markdown takes for blocks of code."""
+    tokens = markdown_parser().parse(text)
+    return [each.content.rstrip("\n") for each in tokens if each.type == "fence" and each.markup != ">>>"]
+
+
+def closest_span(answer: str, text: str) -> tuple[float, str]:
+    """The part of an answer that is most like a file with code blocks in it, which Markdown would end at the first of
+    them; (0.0, "") where that is most like one of these blocks.
     """
-    tokens = markdown_parser().parse(answer)
-    blocks = [each.content.rstrip("\n") for each in tokens if each.type == "fence" and each.markup != ">>>"]
-    yield from blocks
-    if (whole := OUTERMOST.search(answer)) and whole[2] not in blocks:
-        yield whole[2].rstrip("\n")
-    if not blocks:
-        yield answer.strip("\n")
+    spans = [*islice(spans_in(answer), MOST_SPANS), unfenced(answer, text)]
+    share, span = max((likeness(text, span), span) for span in spans)
+    is_part = any(likeness(part, span) > share for part in code_blocks(text))
+    return (0.0, "") if is_part else (share, span)
+
+
+def spans_in(answer: str) -> Iterator[str]:
+    """What stands between any fence and a later one that may close it, where each fence between has its pair."""
+    fences = list(FENCE.finditer(answer))
+    for i, j in combinations(range(len(fences)), 2):
+        if closes(fences[j], fences[i]) and are_paired(fences[i + 1 : j]):
+            yield answer[fences[i].end() + 1 : fences[j].start()].rstrip("\n")
+
+
+def closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
+    """Is it at least as long as the opening one, and has no word behind it?"""
+    return fence[1].startswith(opening[1]) and not fence[2].strip()
+
+
+def are_paired(fences: Sequence[re.Match[str]]) -> bool:
+    """Is every opening fence closed?"""
+    opening: re.Match[str] | None = None
+    for fence in fences:
+        if opening is None:
+            opening = fence
+        elif closes(fence, opening):
+            opening = None
+    return opening is None
+
+
+def unfenced(answer: str, text: str) -> str:
+    """From the file's first line in an answer to its last one, where no fence is around it; "" where one is missing."""
+    lines, known = answer.split("\n"), text.strip("\n").split("\n")
+    if known[0] not in lines or known[-1] not in lines:
+        return ""
+    return "\n".join(lines[lines.index(known[0]) : len(lines) - lines[::-1].index(known[-1])])
 
 
 def likeness(text: str, other: str) -> float:
